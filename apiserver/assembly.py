@@ -43,6 +43,7 @@ from apiserver.registry.strategies.pods import PodStrategy
 from apiserver.registry.strategy import Strategy
 from apiserver.services import metrics
 from apiserver.services.authorization import AuthorizationService
+from apiserver.services.context import READ_TIMEOUT
 from apiserver.services.elections import ElectionsService
 from apiserver.services.events import EventService
 from apiserver.services.heartbeats import HeartbeatsService
@@ -51,7 +52,7 @@ from apiserver.services.methods import Gate, Method, methods_of
 from apiserver.services.namespaces import NamespaceService
 from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
-from apiserver.services.resource import READ_TIMEOUT, ResourceService
+from apiserver.services.resource import ResourceService
 from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, Surveyor
 from apiserver.services.restores import Restores
 from apiserver.services.streaming import Streaming

@@ -1,12 +1,11 @@
 """The service Authorization: who one is, and what somebody may do."""
 
-from typing import Any
-
 from apiserver.auth.attributes import Action, Target
 from apiserver.auth.authorizer import Policy
 from apiserver.auth.user import User
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
+from apiserver.services.context import Context
 from pinnace.api.authorization_pb2 import (
     AccessReview,
     ResourceAttributes,
@@ -27,21 +26,21 @@ class AuthorizationService:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
-    async def self_subject_review(self, request: SelfSubjectReviewRequest, context: Any) -> UserInfo:
+    async def self_subject_review(self, request: SelfSubjectReviewRequest, context: Context) -> UserInfo:
         user: User = context.user
         return UserInfo(username=user.name, groups=user.groups, nodes=user.nodes.patterns)
 
-    async def self_subject_access_review(self, request: SelfSubjectAccessReviewRequest, context: Any) -> AccessReview:
+    async def self_subject_access_review(self, request: SelfSubjectAccessReviewRequest, context: Context) -> AccessReview:
         return await self._review(context.user, request.attributes)
 
-    async def subject_access_review(self, request: SubjectAccessReviewRequest, context: Any) -> AccessReview:
+    async def subject_access_review(self, request: SubjectAccessReviewRequest, context: Context) -> AccessReview:
         if not request.user:
             raise Rejected(errors.bad_request("user: about whom?"))
         if request.ByteSize() > MAX_QUESTION:
             raise Rejected(_too_long())
         return await self._review(User(request.user, tuple(request.groups)), request.attributes)
 
-    async def self_subject_rules_review(self, request: SelfSubjectRulesReviewRequest, context: Any) -> RulesReview:
+    async def self_subject_rules_review(self, request: SelfSubjectRulesReviewRequest, context: Context) -> RulesReview:
         rules = await self._policy.rules(context.user, request.namespace)
         return RulesReview(rules=rules)
 

@@ -6,7 +6,6 @@ The story of one candidate is in campaign.py.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 from apiserver.auth.attributes import Target
 from apiserver.auth.authorizer import Authorizer
@@ -17,9 +16,9 @@ from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
 from apiserver.services.campaign import Campaign
 from apiserver.services.contest import Contest, election_of
+from apiserver.services.context import Context, patience
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.leadership import Leadership
-from apiserver.services.resource import patience
 from apiserver.services.terms import KEPT, TermLog, accounted_for, terms_in
 from apiserver.services.transfer import Transfer, nobody_leads
 from apiserver.sessions import Timing
@@ -82,23 +81,23 @@ class ElectionsService:
         """Writes down who led, until cancelled. Nothing else waits for it."""
         await self._terms.run()
 
-    async def campaign(self, requests: AsyncIterator[CampaignRequest], context: Any) -> AsyncIterator[CampaignResponse]:
+    async def campaign(self, requests: AsyncIterator[CampaignRequest], context: Context) -> AsyncIterator[CampaignResponse]:
         conversation = Conversation[CampaignRequest, CampaignResponse](requests, self._timing, self._clock)
         async for response in self._conversations.hold(conversation, lambda: self._campaign(conversation, context.user)):
             yield response
 
-    async def get(self, request: GetElectionRequest, context: Any) -> Election:
+    async def get(self, request: GetElectionRequest, context: Context) -> Election:
         await self._cacher.fresh(patience(context))
         record = self._cacher.raw(election_key(request.name))
         if record is None:
             raise Rejected(nobody_leads(request.name))
         return election_of(record)
 
-    async def list(self, request: ListElectionsRequest, context: Any) -> ListElectionsResponse:
+    async def list(self, request: ListElectionsRequest, context: Context) -> ListElectionsResponse:
         await self._cacher.fresh(patience(context))
         return ListElectionsResponse(items=[election_of(record) for record in self._cacher.raw_items(ELECTIONS_PREFIX)])
 
-    async def history(self, request: ElectionHistoryRequest, context: Any) -> ElectionHistoryResponse:
+    async def history(self, request: ElectionHistoryRequest, context: Context) -> ElectionHistoryResponse:
         """Says no less than `get` has said before: waits, if not for ever, until that is written down."""
         await self._cacher.fresh(patience(context))
         written = asyncio.Event()
@@ -121,7 +120,7 @@ class ElectionsService:
         record = self._cacher.raw(election_key(election))
         return record.create_revision if record is not None else 0
 
-    async def transfer(self, request: TransferElectionRequest, context: Any) -> TransferElectionResponse:
+    async def transfer(self, request: TransferElectionRequest, context: Context) -> TransferElectionResponse:
         await self._cacher.fresh(patience(context))
         transfer = Transfer(request.name, request.to, self._storage, self._committer, self._cacher, self._terms, self._clock)
         return await transfer.run()

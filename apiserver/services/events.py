@@ -1,12 +1,11 @@
 """Events: the standard verbs, and Record."""
 
-from typing import Any
-
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.admission import Request
 from apiserver.registry.events import EventRegistry
 from apiserver.registry.store import Store
+from apiserver.services.context import Context
 from apiserver.services.resource import ResourceService, batch
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.events_pb2 import CreateEventBatchRequest
@@ -18,5 +17,5 @@ class EventService(ResourceService[Event]):
         super().__init__(store, cacher, audit)
         self._events = events
 
-    async def record(self, request: CreateEventBatchRequest, context: Any) -> BatchResponse:
+    async def record(self, request: CreateEventBatchRequest, context: Context) -> BatchResponse:
         return batch(await self._events.record(request.items, Request(context.user)))

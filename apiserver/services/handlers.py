@@ -31,7 +31,7 @@ Who = Callable[["grpc.aio.ServicerContext"], Credential]
 
 
 class Call:
-    """What a service may ask about a call: an apiserver.services.methods.Context."""
+    """What a service may ask about a call: an apiserver.services.context.Context."""
 
     __slots__ = ("credential", "time_remaining", "user")
 

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
 
 from apiserver.auth.attributes import Target
 from apiserver.auth.authorizer import Authorizer
@@ -12,6 +11,7 @@ from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
+from apiserver.services.context import Context
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.fleet import FleetSession
 from apiserver.services.nodelease import unusable
@@ -48,7 +48,7 @@ class HeartbeatsService:
         self._timing = timing
         self._conversations = Conversations()
 
-    async def heartbeat(self, requests: AsyncIterator[HeartbeatRequest], context: Any) -> AsyncIterator[HeartbeatResponse]:
+    async def heartbeat(self, requests: AsyncIterator[HeartbeatRequest], context: Context) -> AsyncIterator[HeartbeatResponse]:
         conversation = Conversation[HeartbeatRequest, HeartbeatResponse](requests, self._timing, self._clock)
         async for response in self._conversations.hold(conversation, lambda: self._keep(conversation, context.user)):
             yield response

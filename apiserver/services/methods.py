@@ -16,16 +16,14 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from apiserver.auth.authentication import Credential
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import permission_of
-from apiserver.auth.user import User
 from apiserver.flow.account import LARGE
 from apiserver.flow.control import FlowControl
 from apiserver.flow.levels import level_of
@@ -33,6 +31,7 @@ from apiserver.flow.seat import Exempt, Seat, sit
 from apiserver.flow.width import width_of
 from apiserver.registry.errors import Rejected, bad_request
 from apiserver.services import metrics
+from apiserver.services.context import Context
 from apiserver.services.errors import to_refusal
 from apiserver.services.tenure import Tenure, Tenures
 from pinnace.api import nesting
@@ -51,28 +50,6 @@ _UNREADABLE = (
 )
 Gate = Callable[[], Refusal | None]
 """Asked before each call: why the server takes none now; None: it does."""
-
-
-class Context(Protocol):
-    """What a service may ask about the call that it answers."""
-
-    @property
-    def user(self) -> User:
-        """Who calls."""
-        ...
-
-    @property
-    def credential(self) -> Credential:
-        """What the caller has shown."""
-        ...
-
-    def time_remaining(self) -> float | None:
-        """Seconds that the caller still waits; None: without end."""
-        ...
-
-    def when_taken(self, callback: Callable[[], None]) -> None:
-        """Calls it when the caller has taken the answer that is about to be given, or has gone."""
-        ...
 
 
 class Method:

@@ -6,15 +6,14 @@ Active --delete--> Terminating: nothing new is created in it --it is empty--> go
 Whether it is empty is looked at when it is Terminating, never before: by then nothing more comes (NamespaceLifecycle).
 """
 
-from typing import Any
-
 from apiserver.admission.namespace_lifecycle import PERMANENT
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.selection import Selection
 from apiserver.registry.errors import Rejected
 from apiserver.registry.store import Store, single
-from apiserver.services.resource import ResourceService, patience
+from apiserver.services.context import Context, patience
+from apiserver.services.resource import ResourceService
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import ALL, EVENTS
@@ -27,7 +26,7 @@ class NamespaceService(ResourceService[Namespace]):
         super().__init__(store, cacher, audit)
         self._all = cacher
 
-    async def delete(self, request: DeleteRequest, context: Any) -> bytes:
+    async def delete(self, request: DeleteRequest, context: Context) -> bytes:
         if request.name in PERMANENT:
             message = f'namespaces "{request.name}" is forbidden: it may not be deleted'
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import Any
 
 from apiserver.auth.attributes import Target
 from apiserver.auth.audit import Audit, Deed
@@ -15,8 +14,9 @@ from apiserver.registry.admission import Request
 from apiserver.registry.mutation import Outcome
 from apiserver.registry.store import Store, all_or_none, single
 from apiserver.services import metrics, tenure
+from apiserver.services.context import Context, patience
 from apiserver.services.evictions import Evictions
-from apiserver.services.resource import ResourceService, batch, patience
+from apiserver.services.resource import ResourceService, batch
 from apiserver.services.streaming import Streaming, first_of
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.pods_pb2 import (
@@ -55,33 +55,33 @@ class PodService(ResourceService[Pod]):
         self._streaming = streaming
         self._authorizer = authorizer
 
-    async def bind(self, request: BindRequest, context: Any) -> BatchItem:
+    async def bind(self, request: BindRequest, context: Context) -> BatchItem:
         stored = single(await self._bind([request.binding], _fence(request), context.user))
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
-    async def bind_batch(self, request: BindBatchRequest, context: Any) -> BatchResponse:
+    async def bind_batch(self, request: BindBatchRequest, context: Context) -> BatchResponse:
         return batch(await self._bind(request.items, _fence(request), context.user))
 
-    async def evict(self, request: EvictRequest, context: Any) -> BatchItem:
+    async def evict(self, request: EvictRequest, context: Context) -> BatchItem:
         stored = single(await self._evict([request.eviction], context))
         return BatchItem(name=stored.name, uid=stored.uid, resourceVersion=str(stored.revision))
 
-    async def evict_batch(self, request: EvictBatchRequest, context: Any) -> BatchResponse:
+    async def evict_batch(self, request: EvictBatchRequest, context: Context) -> BatchResponse:
         return batch(await self._evict(request.items, context))
 
-    async def _evict(self, items: Sequence[Eviction], context: Any) -> Sequence[Outcome]:
+    async def _evict(self, items: Sequence[Eviction], context: Context) -> Sequence[Outcome]:
         by = Request(context.user, all_or_none(each.deleteOptions for each in items))
         await self._cacher.fresh(patience(context))
         evicting = self._evictions.evict(items, dry_run=by.dry_run)
         return await self.noted(by, "create", "eviction", (each.metadata for each in items), evicting)
 
-    async def logs(self, request: LogsRequest, context: Any) -> AsyncIterator[bytes]:
+    async def logs(self, request: LogsRequest, context: Context) -> AsyncIterator[bytes]:
         await self._reach("", context)
         async with aclosing(self._streaming.logs(request)) as responses:
             async for response in responses:
                 yield response
 
-    async def exec(self, requests: AsyncIterator[ExecRequest], context: Any) -> AsyncIterator[bytes]:
+    async def exec(self, requests: AsyncIterator[ExecRequest], context: Context) -> AsyncIterator[bytes]:
         first = await first_of(requests)
         target = Target(first.start.namespace or DEFAULT_NAMESPACE, first.start.name)
         tenure.own().ask(EXEC, (target,))

@@ -16,6 +16,7 @@ from apiserver.registry.admission import Request
 from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Outcome, Stored
 from apiserver.registry.store import Store, single
+from apiserver.services.context import READ_TIMEOUT, Context, patience
 from apiserver.services.methods import MAX_BATCH
 from apiserver.services.selecting import selected
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
@@ -34,10 +35,6 @@ from pinnace.api.verbs_pb2 import (
 )
 
 T = TypeVar("T", bound=Object)
-READ_TIMEOUT = 5.0
-"""Seconds that a read may wait for the cache, when the caller's deadline is later."""
-MOMENT = 0.2
-"""Seconds before its caller's deadline at which a read that waits gives up: time to say what it has waited for."""
 _GONE = ("NotFound", "UIDMismatch")
 """Why a delete of what a list has shown may be refused: it is not there any more."""
 
@@ -68,13 +65,13 @@ class ResourceService(Generic[T]):
         """Objects of the namespace that the request names, or of all, as far as the cache knows."""
         return self._cache.count(request.namespace)
 
-    async def create(self, request: Any, context: Any) -> bytes:
+    async def create(self, request: Any, context: Context) -> bytes:
         return single(await self._create([request.object], request, context)).encoded
 
-    async def create_batch(self, request: Any, context: Any) -> BatchResponse:
+    async def create_batch(self, request: Any, context: Context) -> BatchResponse:
         return batch(await self._create(request.items, request, context))
 
-    async def get(self, request: GetRequest, context: Any) -> bytes:
+    async def get(self, request: GetRequest, context: Context) -> bytes:
         if not request.name:
             raise Rejected(errors.bad_request("name: which one? A get needs a name"))
         await self._reach(request.options.resourceVersion, context)
@@ -86,7 +83,7 @@ class ResourceService(Generic[T]):
             raise Rejected(errors.not_found(self._resource, request.name))
         return entry.stamped
 
-    async def list(self, request: ListRequest | DeleteCollectionRequest, context: Any) -> bytes:
+    async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
         options = request.options
         query = ListQuery(
             selection=selected(self._resource, request.namespace, options, context.user),
@@ -98,7 +95,7 @@ class ResourceService(Generic[T]):
         )
         return await self._cache.list(query)
 
-    async def watch(self, request: WatchRequest, context: Any) -> AsyncIterator[bytes]:
+    async def watch(self, request: WatchRequest, context: Context) -> AsyncIterator[bytes]:
         options = request.options
         selection = selected(self._resource, request.namespace, options, context.user, watched=True)
         since = await self._known_since(request)
@@ -110,28 +107,28 @@ class ResourceService(Generic[T]):
         finally:
             watcher.close()
 
-    async def update(self, request: Any, context: Any) -> bytes:
+    async def update(self, request: Any, context: Context) -> bytes:
         by = _by(request, context)
         updating = self.store.update([request.object], by)
         return single(await self.noted(by, "update", "", [request.object.metadata], updating)).encoded
 
-    async def update_status(self, request: Any, context: Any) -> bytes:
+    async def update_status(self, request: Any, context: Context) -> bytes:
         return single(await self._update_status([request.object], request, context)).encoded
 
-    async def update_status_batch(self, request: Any, context: Any) -> BatchResponse:
+    async def update_status_batch(self, request: Any, context: Context) -> BatchResponse:
         return batch(await self._update_status(request.items, request, context))
 
-    async def patch(self, request: PatchRequest, context: Any) -> bytes:
+    async def patch(self, request: PatchRequest, context: Context) -> bytes:
         patching = self.store.patch(request, context.user)
         return single(await self.noted(_by(request, context), "patch", request.subresource, [request], patching)).encoded
 
-    async def delete(self, request: DeleteRequest, context: Any) -> bytes:
+    async def delete(self, request: DeleteRequest, context: Context) -> bytes:
         return single(await self._delete([request], context.user)).encoded
 
-    async def delete_batch(self, request: DeleteBatchRequest, context: Any) -> BatchResponse:
+    async def delete_batch(self, request: DeleteBatchRequest, context: Context) -> BatchResponse:
         return batch(await self._delete(request.items, context.user))
 
-    async def delete_collection(self, request: DeleteCollectionRequest, context: Any) -> BatchResponse:
+    async def delete_collection(self, request: DeleteCollectionRequest, context: Context) -> BatchResponse:
         """One page of a list, each object by its uid. What somebody else has deleted meanwhile is not told."""
         if request.deleteOptions.HasField("preconditions"):
             raise Rejected(errors.bad_request("deleteOptions.preconditions: of single objects; each is deleted by its own uid"))
@@ -146,7 +143,7 @@ class ResourceService(Generic[T]):
         setattr(response, "continue", getattr(page.metadata, "continue"))
         return response
 
-    async def page(self, request: Any, context: Any) -> Any:
+    async def page(self, request: Any, context: Context) -> Any:
         """A list of at most MAX_BATCH objects, as a message. `request`: of a list, or like it."""
         if not 0 < request.options.limit <= MAX_BATCH:
             request.options.limit = MAX_BATCH
@@ -171,11 +168,11 @@ class ResourceService(Generic[T]):
             action = action_on(self._resource, verb, subresource)
             self._audit.note(by.user, (_deed(action, each, outcome) for each, outcome in zip(named, outcomes, strict=True)))
 
-    async def _create(self, objs: Sequence[T], request: Any, context: Any) -> Sequence[Outcome]:
+    async def _create(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
         by = _by(request, context)
         return await self.noted(by, "create", "", (obj.metadata for obj in objs), self.store.create(objs, by))
 
-    async def _update_status(self, objs: Sequence[T], request: Any, context: Any) -> Sequence[Outcome]:
+    async def _update_status(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
         by = _by(request, context)
         updating = self.store.update_status(objs, by)
         return await self.noted(by, "update", "status", (obj.metadata for obj in objs), updating)
@@ -185,7 +182,7 @@ class ResourceService(Generic[T]):
         deleting = self.store.delete(requests, user, emptied=emptied)
         return await self.noted(Request(user, dry_run), "delete", "", requests, deleting)
 
-    async def _reach(self, resource_version: str, context: Any) -> None:
+    async def _reach(self, resource_version: str, context: Context) -> None:
         """Waits until the cache may answer a read that asked for this version (see GetOptions.resourceVersion)."""
         if not resource_version:
             await self._cacher.fresh(patience(context))
@@ -223,7 +220,7 @@ class ResourceService(Generic[T]):
         return self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
 
 
-def _by(request: Any, context: Any) -> Request:
+def _by(request: Any, context: Context) -> Request:
     return Request(context.user, bool(request.options.dryRun))
 
 
@@ -251,14 +248,6 @@ def _deletion(metadata: ObjectMeta, options: DeleteOptions) -> DeleteRequest:
     request = DeleteRequest(namespace=metadata.namespace, name=metadata.name, options=options)
     request.options.preconditions.uid = metadata.uid
     return request
-
-
-def patience(context: Any) -> float:
-    """Seconds that a handler may wait, so that its refusal is still heard."""
-    remaining: float | None = context.time_remaining()
-    if remaining is None:
-        return READ_TIMEOUT
-    return max(0.0, min(READ_TIMEOUT, remaining - min(MOMENT, remaining / 5)))
 
 
 def _revision(text: str) -> int:

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from apiserver.cacher.resource import ResourceCache
 from apiserver.flow.seat import stand_up
 from apiserver.registry.errors import Rejected
+from apiserver.services.context import Context, patience
 from apiserver.services.kubelets import Endpoint, Kubelets, endpoint_of
-from apiserver.services.resource import ResourceService, patience
+from apiserver.services.resource import ResourceService
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
@@ -126,7 +127,7 @@ class NodeMetricsService:
         self._nodes = nodes
         self._surveyor = surveyor
 
-    async def list(self, request: ListRequest, context: Any) -> NodeMetricsList:
+    async def list(self, request: ListRequest, context: Context) -> NodeMetricsList:
         page = await self._nodes.page(request, context)
         survey = Survey()
         for node in page.items:
@@ -143,7 +144,7 @@ class PodMetricsService:
         self._nodes = nodes
         self._surveyor = surveyor
 
-    async def list(self, request: ListRequest, context: Any) -> PodMetricsList:
+    async def list(self, request: ListRequest, context: Context) -> PodMetricsList:
         page = await self._pods.page(request, context)
         survey = Survey()
         for pod in page.items:

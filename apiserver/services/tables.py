@@ -9,6 +9,7 @@ from typing import Any
 
 from apiserver.registry import errors
 from apiserver.registry.errors import Rejected
+from apiserver.services.context import Context
 from apiserver.services.resource import ResourceService
 from pinnace.api.resources import Resource
 from pinnace.api.tables_pb2 import ListTableRequest, Table, TableColumnDefinition
@@ -31,7 +32,7 @@ class TablesService:
         service = self._services.get(request.resource)
         return service.stored_count(request) if service is not None else 0
 
-    async def list(self, request: ListTableRequest, context: Any) -> Table:
+    async def list(self, request: ListTableRequest, context: Context) -> Table:
         """A page, of at most MAX_BATCH rows."""
         service = self._services.get(request.resource)
         if service is None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from apiserver.services.resource import MOMENT, READ_TIMEOUT, patience
+from apiserver.services.context import MOMENT, READ_TIMEOUT, patience
 
 
 @pytest.mark.parametrize(

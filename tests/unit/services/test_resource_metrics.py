@@ -9,7 +9,7 @@ import pytest
 
 from apiserver.assembly import Assembly, Settings
 from apiserver.registry.errors import Rejected
-from apiserver.services import resource, resource_metrics
+from apiserver.services import context, resource, resource_metrics
 from apiserver.services.kubelets import Endpoint, NoKubelets
 from apiserver.services.resource_metrics import Survey, Surveyor
 from apiserver.storage.memory import MemoryStorage
@@ -170,7 +170,7 @@ async def test_a_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubel
 async def test_a_kubelet_that_does_not_answer_costs_its_own_figures(
     how: str, assembly: Assembly, kubelets: Kubelets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource, "READ_TIMEOUT", 0.2)
+    monkeypatch.setattr(context, "READ_TIMEOUT", 0.2)
     getattr(kubelets, how).add(1)
     for found in (await nodes(assembly, labelSelector="fleet in (a,b)"), await pods(assembly, labelSelector="fleet in (a,b)")):
         assert [each.metadata.labels["fleet"] for each in found.items] == ["b"]

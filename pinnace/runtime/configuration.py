@@ -14,13 +14,14 @@ class ConfigurationError(Exception):
 
 
 def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
+    """Without those that are null: as in Kubernetes, they say nothing."""
     if not isinstance(raw, dict):
         raise ConfigurationError(f"{path or 'the document'}: expected fields ({', '.join(allowed)})")
     for name in raw:
         if name not in allowed:
             where = f"{path}.{name}" if path else str(name)
             raise ConfigurationError(f"{where}: not supported; there are {', '.join(allowed)}")
-    return raw
+    return {name: value for name, value in raw.items() if value is not None}
 
 
 def items(raw: Any, path: str) -> list[Any]:

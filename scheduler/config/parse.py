@@ -36,11 +36,9 @@ def parse(document: str, *, seed: int = 0) -> Configuration:
     if (top.get("apiVersion"), top.get("kind")) != (API_VERSION, KIND):
         raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {KIND}")
     election = fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
-    raw_profiles = items(top.get("profiles", [{}]), "profiles")
+    raw_profiles = items(top.get("profiles", []), "profiles") or [{}]
     nameless = defaults.SCHEDULER if len(raw_profiles) == 1 else None
     profiles = tuple(_profile(raw, f"profiles[{index}]", nameless) for index, raw in enumerate(raw_profiles))
-    if not profiles:
-        raise ConfigurationError("profiles: expected at least one")
     names = [profile.scheduler_name for profile in profiles]
     for index, name in enumerate(names):
         if name in names[:index]:
@@ -105,5 +103,7 @@ def _args(raw: Any, path: str, sources: dict[str, Source]) -> dict[str, Mapping[
         for field, expected in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
             if args.get(field, expected) != expected:
                 raise ConfigurationError(f"{where}.args.{field}: expected {expected}")
-        found[name] = {field: value for field, value in args.items() if field not in ("apiVersion", "kind")}
+        found[name] = {
+            field: value for field, value in args.items() if value is not None and field not in ("apiVersion", "kind")
+        }
     return found

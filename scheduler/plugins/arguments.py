@@ -14,11 +14,11 @@ def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "")
 
 
 def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
-    """Those of one object among the arguments."""
+    """Those of one object among the arguments, without those that are null."""
     if not isinstance(raw, Mapping):
         raise ValueError(f"{path}: expected fields ({', '.join(allowed)})")
     check_names(raw, allowed, f"{path}.")
-    return raw
+    return {name: value for name, value in raw.items() if value is not None}
 
 
 def items(raw: Any, path: str) -> list[Any]:

@@ -49,10 +49,11 @@ def resources(args: Mapping[str, Any], path: str = "") -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for index, raw in enumerate(items(args.get("resources") or USUAL, f"{path}resources")):
         where = f"{path}resources[{index}]"
-        name = fields(raw, where, ("name", "weight")).get("name")
+        given = fields(raw, where, ("name", "weight"))
+        name = given.get("name")
         if not isinstance(name, str) or not name or any(each["name"] == name for each in found):
             raise ValueError(f"{where}.name: expected a resource, each once, got {name!r}")
-        found.append({"name": name, "weight": whole_number(raw, "weight", 1, 1, 100, f"{where}.")})
+        found.append({"name": name, "weight": whole_number(given, "weight", 1, 1, 100, f"{where}.")})
     return found
 
 

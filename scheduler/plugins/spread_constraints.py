@@ -88,7 +88,7 @@ def default_constraints(args: Mapping[str, Any]) -> Sequence[TopologySpreadConst
 
 
 def _default(raw: Any, path: str) -> TopologySpreadConstraint:
-    fields(raw, path, _DEFAULT_FIELDS)
+    raw = fields(raw, path, _DEFAULT_FIELDS)
     if not isinstance(raw.get("topologyKey"), str) or not raw["topologyKey"]:
         raise ValueError(f"{path}.topologyKey: expected text")
     label_key(raw["topologyKey"], f"{path}.topologyKey")

@@ -218,8 +218,6 @@ class TestProfiles:
     def test_names_are_unique(self) -> None:
         with pytest.raises(ConfigurationError, match=r"profiles\[1\].schedulerName: default-scheduler has a profile already"):
             parse(HEAD + "profiles: [{schedulerName: default-scheduler}, {schedulerName: default-scheduler}]")
-        with pytest.raises(ConfigurationError, match="profiles: expected at least one"):
-            parse(HEAD + "profiles: []")
 
     @pytest.mark.parametrize(("profiles", "nameless"), [("{}, {schedulerName: a}", 0), ("{schedulerName: a}, {}", 1)])
     def test_one_of_several_without_a_name_is_not_the_default(self, profiles: str, nameless: int) -> None:
@@ -274,6 +272,25 @@ def test_what_is_written_has_everything_filled_in() -> None:
     assert written["schedulerName"] == "default-scheduler" and document["podMaxBackoffSeconds"] == 10
     assert {"name": "TaintToleration", "weight": 3} in written["plugins"]["score"]["enabled"]
     assert written["plugins"]["bind"] == {"enabled": [{"name": "DefaultBinder"}]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "profiles:\nextenders:\nleaderElection:\npodMaxBackoffSeconds:",
+        "profiles: []",
+        "profiles: [{schedulerName: , plugins: , pluginConfig: }]",
+        "profiles: [{plugins: {score: {enabled: , disabled: }, filter: }}]",
+        "profiles: [{pluginConfig: [{name: NodeAffinity, args: }]}]",
+        "profiles: [{pluginConfig: [{name: InterPodAffinity, args: {hardPodAffinityWeight: }}]}]",
+        "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: , scoringStrategy: {resources: }}}]}]",
+        "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {resources: "
+        "[{name: cpu, weight: }, {name: memory}]}}}]}]",
+    ],
+)
+def test_what_is_null_or_says_nothing_is_left_out(text: str) -> None:
+    """As Kubernetes reads it: a key whose lines were commented out."""
+    assert write(check(parse(HEAD + text))) == write(Configuration())
 
 
 @pytest.mark.parametrize(

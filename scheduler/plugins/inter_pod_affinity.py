@@ -78,14 +78,15 @@ class InterPodAffinity:
         return FilterResult.coded(codes, ["", AFFINITY_REASON, ANTI_AFFINITY_REASON, EXISTING_REASON])
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """A node that leaves a topology, or goes, may take pods with it that were in the way. A namespace that is labelled anew
-        may have pods that this one wants to be near, or none any more that it or they refuse."""
+        """A node that leaves a topology, or goes, may take pods with it that were in the way. One that comes back may bring
+        pods that make others of its topologies fit. A namespace that is labelled anew may have pods that this one wants to be
+        near, or none any more that it or they refuse."""
         if event.change & (Change.NODE_LABELS | Change.NODE_REMOVED):
             return True
         if event.change & Change.NODE_ADDED:
             row = nodes.row(event.node)
             near = _own(pod, Kind.AFFINITY)
-            return row is not None and all(term.topology_key in nodes.raw[row].metadata.labels for term in near)
+            return row is not None and (not near or any(term.topology_key in nodes.raw[row].metadata.labels for term in near))
         required = [*_own(pod, Kind.AFFINITY), *_own(pod, Kind.ANTI_AFFINITY)]
         if event.change & Change.OBJECT:
             selecting = any(term.namespace_selector is not None for term in required)

@@ -300,6 +300,19 @@ def test_a_node_that_goes_takes_those_away_that_were_refused_there() -> None:
     assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes)
 
 
+def test_a_node_that_comes_back_helps_others_of_its_zone() -> None:
+    """With its pods; it need not be in the other topology of those that want to be near them."""
+    wanted = pod().affinity("app=web", "zone").affinity("app=web", "rack")
+    cache = cache_of(make_node("a1").label("zone", "a").label("rack", "1"), make_node("r1").label("rack", "1"))
+    for each in (web("r1"), web("a2")):
+        cache.observe(info(each), each.build().spec.nodeName)
+    assert refusals(wanted, cache.nodes)[0] == NEAR
+    event = cache.set_node(make_node("a2").label("zone", "a").build())
+    assert refusals(wanted, cache.nodes)[0] == ""
+    plugin = InterPodAffinity({}, Handle())
+    assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes)
+
+
 RED = {"namespaceSelector": label_selector("team=b")}
 
 

@@ -9,9 +9,10 @@ import difflib
 import gc
 import logging
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import islice
 from typing import Any
 
 import click
@@ -39,31 +40,12 @@ class Verb(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
-            return super().parse_args(ctx, args if ctx.resilient_parsing else list(self._plain(ctx, args)))
+            return super().parse_args(ctx, args if ctx.resilient_parsing else list(_plain(ctx, args)))
         except click.NoSuchOption as error:
             raise _without(error, ctx) from None
         except click.UsageError as error:
             error.ctx = error.ctx or ctx  # not all of click's errors know whose usage they are about
             raise
-
-    def _plain(self, ctx: click.Context, args: Sequence[str]) -> Iterator[str]:
-        """With "--wait=true" and "--wait=false", as kubectl's flags may be written, in words that click knows: the flag, or its
-        opposite; a flag without an opposite is left out, as it is off unless it is said."""
-        flags = {name: each for each in self.params if isinstance(each, click.Option) and each.is_flag for name in each.opts}
-        for position, arg in enumerate(args):
-            if arg == "--":
-                yield from args[position:]
-                return
-            name, equals, value = arg.partition("=")
-            flag = flags.get(name) if equals else None
-            if flag is None:
-                yield arg
-            elif value.lower() not in BOOLEANS:
-                raise click.BadParameter(f'"{value}" is neither true nor false', ctx, flag)
-            elif BOOLEANS[value.lower()]:
-                yield name
-            else:
-                yield from flag.secondary_opts[:1]
 
     def invoke(self, ctx: click.Context) -> Any:
         if ctx.ensure_object(Settings).verbose:
@@ -91,6 +73,45 @@ class Verb(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def _plain(ctx: click.Context, args: Sequence[str], ends: Container[str] = ("--",)) -> Iterator[str]:
+    """The words up to one of `ends` as click knows them, where they are written as those of kubectl's library may be: "-n=team"
+    is "-nteam"; "--wait=true" and "--wait=false" are the flag, or its opposite, and a flag without an opposite is left out, as
+    it is off unless it is said."""
+    options = {name: each for each in ctx.command.params if isinstance(each, click.Option) for name in each.opts}
+    words = iter(args)
+    for arg in words:
+        name, equals, value = arg.partition("=")
+        option = options.get(name) if equals else None
+        if arg in ends:
+            yield arg
+            yield from words
+        elif option is None or not option.is_flag:
+            yield _attached(options, arg)
+            yield from islice(words, 1 if _takes_value(options, arg) else 0)
+        elif value.lower() not in BOOLEANS:
+            raise click.BadParameter(f'"{value}" is neither true nor false', ctx, option)
+        elif BOOLEANS[value.lower()]:
+            yield name
+        else:
+            yield from option.secondary_opts[:1]
+
+
+def _attached(options: Mapping[str, click.Option], arg: str) -> str:
+    """ "-n=team" without the sign, and "-wn=team", in which flags stand before it; any other word as it is."""
+    word, _, value = arg.partition("=")
+    letters = word.removeprefix("-")
+    if not value or word == letters or letters[:1] in ("", "-"):
+        return arg
+    *flags, last = (f"-{letter}" for letter in letters)
+    takes = _takes_value(options, last) and all(flag in options and not _takes_value(options, flag) for flag in flags)
+    return f"{word}{value}" if takes else arg
+
+
+def _takes_value(options: Mapping[str, click.Option], name: str) -> bool:
+    option = options.get(name)
+    return option is not None and not option.is_flag and not option.count
 
 
 def _without(error: click.NoSuchOption, ctx: click.Context) -> Exception:
@@ -146,8 +167,9 @@ class LazyGroup(click.Group):
         self._unsupported = unsupported
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ends = {"--", *self.list_commands(ctx)}
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, args if ctx.resilient_parsing else list(_plain(ctx, args, ends)))
         except click.NoSuchOption as error:
             raise _without(error, ctx) from None
 

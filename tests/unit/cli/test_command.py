@@ -48,6 +48,7 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["chaos", "kil-leader"], "error: no such command 'kil-leader'"),
         (["delete", "pod", "a", "--wait=perhaps"], "error: invalid value for '--wait': \"perhaps\" is neither true nor false"),
         (["delete", "pods", "--all="], "error: invalid value for '--all': \"\" is neither true nor false"),
+        (["get", "pods", "-=x"], "error: no such option"),
         (["events", "--types", "Normal,Wrong"], 'error: --types: "Wrong" is not a type of event'),
         (["events", "--types", "Warning,"], 'error: --types: "" is not a type of event'),
         (["events", "--types", "Normal),reason in (Killing"], 'error: --types: "Normal)" is not a type of event'),
@@ -124,6 +125,43 @@ def test_flags_take_a_value_as_kubectls_do(words: str, expected: object) -> None
 
     probe.main(words.split(), standalone_mode=False, obj=Settings())
     assert seen == [expected]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("-n=team", ("team", "", ())),
+        ("a -n=team -l=app=web", ("team", "app=web", ("a",))),
+        ("-n==team", ("=team", "", ())),
+        ("-n=-team", ("-team", "", ())),
+        ("-n=", ("=", "", ())),
+        ("-nteam", ("team", "", ())),
+        ("-lapp=web", ("", "app=web", ())),
+        ("-ln=team", ("", "n=team", ())),
+        ("-Avn=team", ("team", "", ())),
+        ("-l -n=team", ("", "-n=team", ())),
+        ("a=b -- -n=team", ("", "", ("a=b", "-n=team"))),
+    ],
+)
+def test_short_options_take_a_value_as_kubectls_do(words: str, expected: tuple[str, str, tuple[str, ...]]) -> None:
+    """Taken for a part of the value, the sign would have another namespace looked into than was meant."""
+    seen = []
+
+    @verb("probe")
+    @click.argument("what", nargs=-1)
+    @click.option("-l", "labels", default="")
+    @click.option("-A", "--all", "every", is_flag=True)
+    def probe(settings: Settings, what: tuple[str, ...], labels: str, every: bool) -> None:
+        seen.append((settings.namespace or "", labels, what))
+
+    probe.main(words.split(), standalone_mode=False, obj=Settings())
+    assert seen == [expected]
+
+
+def test_so_they_do_before_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = Settings()
+    cli.main(["-n=team", "--no-color=true", "version", "--client", "-o=json"], standalone_mode=False, obj=settings)
+    assert settings.namespace == "team" and settings.no_color and capsys.readouterr().out.startswith("{")
 
 
 def test_no_flag_takes_the_next_word() -> None:

@@ -4,7 +4,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
+from pinnace.api.documents import MAX_SIZE
 from pinnace.api.manifest import Manifest, ManifestError, Validate, load
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session
@@ -14,6 +16,8 @@ STDIN = "-"
 MAX_OBJECT = 1 << 20
 """Bytes of an encoded object: what fits into one transaction of etcd."""
 
+ReadSome: TypeAlias = Callable[[int], bytes]
+
 
 def read(
     filenames: Sequence[str], *, recursive: bool = False, validate: Validate = "strict", named: bool = False
@@ -22,9 +26,9 @@ def read(
     problems of all files, and Failure for what cannot be read."""
     manifests: list[Manifest] = []
     problems: list[str] = []
-    for source, text in _texts(filenames, recursive):
+    for source, read_some in _sources(filenames, recursive):
         try:
-            found = load(text, source, validate=validate, named=named)
+            found = load(_text(source, read_some), source, validate=validate, named=named)
         except ManifestError as error:
             problems.extend(error.problems)
         else:
@@ -33,7 +37,8 @@ def read(
     if problems:
         raise ManifestError(problems)
     if not manifests:
-        raise usage(f"no objects in {', '.join(filenames)}", hint="a manifest begins with apiVersion and kind")
+        said = ", ".join("standard input" if name == STDIN else name for name in filenames)
+        raise usage(f"no objects in {said}", hint="a manifest begins with apiVersion and kind")
     return manifests
 
 
@@ -58,24 +63,33 @@ def where(manifest: Manifest) -> str:
     return f"{manifest.source}:{manifest.line}"
 
 
-def _texts(filenames: Sequence[str], recursive: bool) -> Iterator[tuple[str, str]]:
+def _text(source: str, read_some: ReadSome) -> str:
+    """Raises ManifestError, and Failure when it cannot be read."""
+    try:
+        data = read_some(MAX_SIZE + 1)
+        if len(data) > MAX_SIZE:
+            raise ManifestError([f"{source}:1: over {MAX_SIZE:,} bytes, the most that is read; make several of it"])
+        return data.decode()
+    except OSError as error:
+        hint = "fetch it yourself: `-f -` reads stdin" if "://" in source else "-f names a file, a directory, or - for stdin"
+        raise usage(f"{source}: {(error.strerror or str(error)).lower()}", hint=hint) from None
+    except UnicodeDecodeError as error:
+        raise ManifestError([f"{source}:1: not a text in UTF-8: {error.reason} at byte {error.start}"]) from None
+
+
+def _sources(filenames: Sequence[str], recursive: bool) -> Iterator[tuple[str, ReadSome]]:
+    """What the names stand for, and how so many bytes of each are read, or fewer."""
     for name in filenames:
-        for source, read_all in _sources(name, recursive):
-            try:
-                yield source, read_all()
-            except OSError as error:
-                address = "://" in name
-                hint = "fetch it yourself: `-f -` reads stdin" if address else "-f names a file, a directory, or - for stdin"
-                raise usage(f"{name if address else source}: {(error.strerror or str(error)).lower()}", hint=hint) from None
-            except UnicodeDecodeError as error:
-                raise ManifestError([f"{source}:1: not a text in UTF-8: {error.reason} at byte {error.start}"]) from None
+        if name == STDIN:
+            yield "stdin", sys.stdin.buffer.read
+        else:
+            for path in _files(Path(name), recursive):
+                yield name if "://" in name else str(path), partial(_head, path)
 
 
-def _sources(name: str, recursive: bool) -> Sequence[tuple[str, Callable[[], str]]]:
-    """What a name stands for, and how each is read."""
-    if name == STDIN:
-        return [("stdin", sys.stdin.read)]
-    return [(str(path), partial(path.read_text, encoding="utf-8")) for path in _files(Path(name), recursive)]
+def _head(path: Path, size: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(size)
 
 
 def _files(path: Path, recursive: bool) -> Sequence[Path]:

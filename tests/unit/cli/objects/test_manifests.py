@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pinnace.api.documents import MAX_SIZE
+from pinnace.api.manifest import ManifestError
 from pinnace.cli.objects.manifests import read
 from pinnace.cli.outcomes import Failure
 
@@ -27,3 +29,17 @@ def test_a_link_to_nowhere_is_no_manifest_that_is_left_out(tmp_path: Path) -> No
     (tmp_path / "b.yaml").symlink_to(tmp_path / "gone.yaml")
     with pytest.raises(Failure, match=r"b\.yaml: no such file or directory"):
         read([str(tmp_path)], recursive=False, validate="strict")
+
+
+def test_what_has_no_end_is_not_read_to_its_end() -> None:
+    with pytest.raises(ManifestError, match=rf"/dev/zero:1: over {MAX_SIZE:,} bytes, the most that is read"):
+        read(["/dev/zero"])
+
+
+def test_all_files_with_mistakes_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"\xff\xfe")
+    (tmp_path / "b.yaml").write_text("kind: Nothing")
+    namespace(tmp_path / "c.yaml")
+    with pytest.raises(ManifestError) as caught:
+        read([str(tmp_path)])
+    assert [problem.partition(".yaml:1: ")[0] for problem in caught.value.problems] == [f"{tmp_path}/a", f"{tmp_path}/b"]

@@ -63,7 +63,9 @@ def test_manifests_are_utf_8_whatever_the_locale(environment: dict[str, str]) ->
     assert done.stderr.startswith(b"stdin:1: not a text in UTF-8")
 
 
-@pytest.mark.parametrize(("redirected", "said"), [("<&-", "no objects in -"), ("0> /dev/null", "stdin: bad file descriptor")])
+@pytest.mark.parametrize(
+    ("redirected", "said"), [("<&-", "no objects in standard input"), ("0> /dev/null", "stdin: bad file descriptor")]
+)
 def test_manifests_from_an_input_that_cannot_be_read(redirected: str, said: str) -> None:
     done = pinnace(f"apply -f - {redirected}")
     first, hint = done.stderr.decode().splitlines()

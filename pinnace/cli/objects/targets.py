@@ -85,15 +85,17 @@ def parse(words: Sequence[str]) -> list[Target]:
         raise usage("which resource?", hint="name one, such as `pods` or `node/a`")
     if "/" in words[0]:
         return _references(words)
-    if tuple(words) == (CATEGORY,):
-        return [Target(kind) for kind in IN_CATEGORY]
-    kinds = [parse_resource(word) for word in words[0].split(",") if word]
     names = tuple(dict.fromkeys(words[1:]))
+    kinds = [kind for word in words[0].split(",") if word for kind in _kinds(word, bool(names))]
     if slashed := next((name for name in names if "/" in name), None):
         raise usage(f'"{slashed}": a name has no slash', hint="either `pod a b` or `pod/a pod/b`")
     if not kinds:
         raise usage(f'"{words[0]}" names no resource', hint="name one, such as `pods` or `node/a`")
     return [Target(kind, names) for kind in dict.fromkeys(kinds)]
+
+
+def _kinds(word: str, named: bool) -> Sequence[Resource[Any]]:
+    return IN_CATEGORY if word == CATEGORY and not named else (parse_resource(word),)
 
 
 def _references(words: Sequence[str]) -> list[Target]:

@@ -34,7 +34,8 @@ from pinnace.cli.outcomes import ExitCode, Failure
         (["clusterrole/system:node"], [Target(CLUSTER_ROLES, ("system:node",))]),
         (["quota,limits"], [Target(RESOURCE_QUOTAS), Target(LIMIT_RANGES)]),
         (["all"], [Target(kind) for kind in (PODS, SERVICES, DEPLOYMENTS, REPLICA_SETS, JOBS)]),
-        (("all",), [Target(kind) for kind in (PODS, SERVICES, DEPLOYMENTS, REPLICA_SETS, JOBS)]),
+        (["all,no"], [Target(kind) for kind in (PODS, SERVICES, DEPLOYMENTS, REPLICA_SETS, JOBS, NODES)]),
+        (["no,jobs,all"], [Target(kind) for kind in (NODES, JOBS, PODS, SERVICES, DEPLOYMENTS, REPLICA_SETS)]),
     ],
 )
 def test_parse(words: Sequence[str], targets: list[Target]) -> None:
@@ -52,6 +53,7 @@ def test_parse(words: Sequence[str], targets: list[Target]) -> None:
         (["pod/a", "b"], '"b": expected KIND/NAME'),
         (["pod/"], '"pod/": expected KIND/NAME'),
         (["all", "web"], '"all" stands for several kinds'),
+        (["pods,all", "web"], '"all" stands for several kinds'),
         (["all/web"], '"all" stands for several kinds'),
     ],
 )

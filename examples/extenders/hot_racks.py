@@ -1,7 +1,7 @@
 """An extender: a service that has a say in where pods go. It knows what the cluster does not: how hot the racks are.
 
 python examples/extenders/hot_racks.py
-pinnace-scheduler --server HOST:PORT --config examples/extenders/hot_racks.yaml
+pinnace-scheduler --server HOST:PORT --config examples/extenders/hot_racks.yaml --http 127.0.0.1:7484
 """
 
 import json

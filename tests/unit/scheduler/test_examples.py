@@ -1,6 +1,7 @@
 """The examples do what the documentation says of them."""
 
 import random
+import re
 import threading
 from dataclasses import replace
 from http.server import ThreadingHTTPServer
@@ -19,6 +20,7 @@ from scheduler.cycle import Placed, schedule_one
 from scheduler.extenders.asking import ask_about_nodes
 from scheduler.extenders.extenders import Extenders
 from scheduler.framework.handle import Offline
+from scheduler.main import main
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 
@@ -41,6 +43,13 @@ def test_placements(
     frameworks = build(parse((EXAMPLES / file).read_text()), Offline())
     decided = schedule_one(info(make_pod("a").req(cpu=1)), cache_of(*nodes, placed=placed), frameworks[profile], 0)
     assert isinstance(decided, Placed) and decided.node == "liked"
+
+
+def test_schedulers_of_ones_own_do_not_get_in_each_others_way() -> None:
+    commands = re.findall(r"`(pinnace-scheduler [^`]+)`", (ROOT / "examples" / "README.md").read_text())
+    assert len(commands) > 1
+    parsed = [main.make_context("pinnace-scheduler", command.split()[1:]).params for command in commands]
+    assert len({each["http"] for each in parsed}) == len(commands)
 
 
 def test_policies_do_what_they_are_named_for() -> None:

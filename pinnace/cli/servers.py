@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
-from pinnace.client.config import ClientConfig, load
+from pinnace.client.config import ClientConfig, load, unusable
 from pinnace.client.diagnosis import probe
 from pinnace.client.kubeconfig import HINT, ConfigError
 from pinnace.runtime.tls import TlsFiles
@@ -40,7 +40,8 @@ async def reach(config: ClientConfig) -> None:
     try:
         secure = config.tls.context() if config.tls is not None else None
     except OSError as error:
-        raise Failure(f"the certificates cannot be used: {error}", hint=CERTIFICATES, code=ExitCode.USAGE) from None
+        why = unusable(config.tls) if config.tls is not None else ""
+        raise Failure(f"the certificates cannot be used: {why or error}", hint=CERTIFICATES, code=ExitCode.USAGE) from None
     attempts = [asyncio.ensure_future(probe(endpoint, secure)) for endpoint in endpoints]
     try:
         for attempt in asyncio.as_completed(attempts):

@@ -21,6 +21,7 @@ Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
 import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,28 @@ def _path(where: Mapping[str, Any], key: str, path: Path) -> Path:
         instead = f" (`{key}-data` is not supported: name a file)" if f"{key}-data" in where else ""
         raise ConfigError(f"{path}: {key} is missing{instead}", f"repair {path}")
     return path.parent / named
+
+
+def unusable(tls: TlsFiles) -> str:
+    """Which file is the reason why `tls` cannot be used, by its key in the configuration, and what is wrong with it; "" when
+    nothing is, by now."""
+    certificates = {"certificate-authority": tls.ca, "client-certificate": tls.cert}
+    for key, path in {**certificates, "client-key": tls.key}.items():
+        try:
+            if path is not None:
+                path.read_bytes()
+            if path is not None and key in certificates:
+                ssl.create_default_context(cafile=path)
+        except ssl.SSLError:
+            return f"{key} {path}: not a certificate in PEM"
+        except OSError as error:
+            return f"{key} {path}: {(error.strerror or str(error)).lower()}"
+    try:
+        tls.context()
+    except ssl.SSLError as error:
+        other = error.reason == "KEY_VALUES_MISMATCH"
+        return f"client-key {tls.key}: not {f'the key of {tls.cert}' if other else 'a private key in PEM'}"
+    return ""
 
 
 def parse_endpoints(text: str) -> tuple[str, ...]:

@@ -78,11 +78,31 @@ async def test_no_certificate(server: FakeServer) -> None:
     assert "TLS" in str(await refused(server, None))
 
 
-async def test_a_certificate_that_is_not_there(pki: Folder) -> None:
-    client = pki.files("client")
-    client.key.unlink()
-    with pytest.raises(Failure, match="the certificates cannot be used") as caught:
-        await reach(ClientConfig(("127.0.0.1:1",), tls=client))
+NO_CERTIFICATE, NO_KEY = "not a certificate in PEM", "not a private key in PEM"
+
+
+@pytest.mark.parametrize(
+    ("key", "file", "holds", "said"),
+    [
+        ("certificate-authority", "ca.crt", None, "no such file or directory"),
+        ("client-certificate", "client.crt", None, "no such file or directory"),
+        ("client-key", "client.key", None, "no such file or directory"),
+        ("certificate-authority", "ca.crt", "", NO_CERTIFICATE),
+        ("certificate-authority", "ca.crt", "garbage", NO_CERTIFICATE),
+        ("client-certificate", "client.crt", "garbage", NO_CERTIFICATE),
+        ("client-key", "client.key", "garbage", NO_KEY),
+        ("client-key", "client.key", "server.key", "not the key of {}/client.crt"),
+    ],
+)
+async def test_which_file_cannot_be_used(pki: Folder, key: str, file: str, holds: str | None, said: str) -> None:
+    changed, other = pki.path / file, pki.path / (holds or "none")
+    if holds is None:
+        changed.unlink()
+    else:
+        changed.write_bytes(other.read_bytes() if other.exists() else holds.encode())
+    with pytest.raises(Failure) as caught:
+        await reach(ClientConfig(("127.0.0.1:1",), tls=pki.files("client")))
+    assert str(caught.value) == f"the certificates cannot be used: {key} {changed}: {said.format(pki.path)}"
     assert caught.value.report.code is ExitCode.USAGE
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from controllers.controller import Controller, Keys, Shared
 from controllers.informers import Informers
 from controllers.working import Working
+from pinnace.api.wellknown import CONTROLLERS_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.events import Recorder
 from pinnace.client.informer import Delta
@@ -24,7 +25,6 @@ from pinnace.runtime.http import Check
 
 log = logging.getLogger(__name__)
 
-ELECTION = "controllers"
 COMPONENT = "controllers"
 """Who reports the events of those without a name of their own."""
 
@@ -39,7 +39,7 @@ class Manager:
         self._informers = Informers(client, clock=clock)
         self._events = Recorder(client.events, COMPONENT, name, clock=clock)
         self._standby = Standby(
-            client.connection, ELECTION, name, self._informers, lead=self._lead, on_lost=self._on_lost, clock=clock
+            client.connection, CONTROLLERS_ELECTION, name, self._informers, lead=self._lead, on_lost=self._on_lost, clock=clock
         )
         guarded = client.guarded(lambda: self._standby.fence)
         self._controllers = build(Shared(guarded, self._informers, self._events, clock, COMPONENT))

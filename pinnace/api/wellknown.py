@@ -2,6 +2,7 @@
 
 SCHEDULER_ELECTION = "scheduler"
 """What schedulers stand in that are not told otherwise."""
+CONTROLLERS_ELECTION = "controllers"
 FENCE_ANNOTATION = "pinnace.io/fence"
 """On a bound pod: "<election>/<token>" of the leader that bound it."""
 BIRTH_ANNOTATION = "pinnace.io/birth"

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pinnace.api.wellknown import SCHEDULER_ELECTION
+from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.cluster import certificates
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command
@@ -17,7 +17,7 @@ from pinnace.cluster.fittings import PLAIN, Fittings
 ETCD, APISERVER, SCHEDULER, CONTROLLERS, KUBELET = "etcd", "apiserver", "scheduler", "controllers", "kubelet"
 ELECTION = SCHEDULER_ELECTION
 """The election that the schedulers hold."""
-ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: "controllers"}
+ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: CONTROLLERS_ELECTION}
 """The elections of a cluster, by the component that holds them."""
 NODE_PREFIX = "node-"
 FAKE, PROCESS = "fake", "process"

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from controllers.controller import Controller, Shared, Watch, itself
-from controllers.manager import ELECTION, Manager
+from controllers.manager import Manager
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES
+from pinnace.api.wellknown import CONTROLLERS_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.errors import Fenced
 
@@ -69,7 +70,7 @@ async def test_the_work_moves_with_the_lead_and_nothing_of_it_stays(client: Clie
         assert not replicas[second].at
 
         await client.namespaces.create(Namespace(metadata=ObjectMeta(name="late")))
-        moved = await client.elections.transfer(ELECTION, second)
+        moved = await client.elections.transfer(CONTROLLERS_ELECTION, second)
         assert moved.after.holder == second
         await until_at(replicas[second], "default")
         assert {"default", "late"} <= replicas[second].at  # all that was written before the election, from the beginning
@@ -88,7 +89,7 @@ async def test_who_comes_to_itself_after_its_term_writes_nothing_more(client: Cl
     running = asyncio.ensure_future(manager.run())
     write = seen[0].client.namespaces.create
     async with asyncio.timeout(PATIENCE):
-        while [each.holder for each in await client.elections.list() if each.name == ELECTION] != ["a"]:  # noqa: ASYNC110
+        while [each.holder for each in await client.elections.list() if each.name == CONTROLLERS_ELECTION] != ["a"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         while True:
             with suppress(Fenced):

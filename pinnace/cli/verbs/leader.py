@@ -9,7 +9,7 @@ import click
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.times import format_rfc3339
-from pinnace.api.wellknown import SCHEDULER_ELECTION
+from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.cli.command import DefaultGroup, did_you_mean, verb
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.output import documents
@@ -25,6 +25,8 @@ from pinnace.printers.ages import since
 HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE")
 USUAL = SCHEDULER_ELECTION
 """The election that is meant when none is named."""
+REAL = (SCHEDULER_ELECTION, CONTROLLERS_ELECTION)
+"""Those that every cluster has, whether or not anybody has led them yet."""
 POLL = 0.2
 """Seconds between two looks of a watch."""
 
@@ -33,6 +35,7 @@ POLL = 0.2
 def leader() -> None:
     """Show who leads an election and who led before, or make another lead.
 
+    There are the elections "scheduler" and "controllers", and those of schedulers of your own; `list` shows all that are led.
     `pinnace leader [ELECTION]` is short for `pinnace leader show`.
     """
 
@@ -58,6 +61,16 @@ def show(settings: Settings, election: str, output: str | None, watch: bool) -> 
         run(settings, lambda session: session.watch(follow(session, election, output)))
     else:
         run(settings, lambda session: present(session, election, output))
+
+
+@verb("list", examples="pinnace leader list")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document instead of a table.")
+def list_(settings: Settings, output: str | None) -> None:
+    """Show all elections that somebody leads: the schedulers', the controllers', those of schedulers of your own.
+
+    When nobody leads any, the exit code is 3.
+    """
+    run(settings, lambda session: present_all(session, output))
 
 
 @verb(
@@ -97,6 +110,7 @@ def transfer(settings: Settings, election: str, to: str) -> None:
 
 
 leader.add_command(show)
+leader.add_command(list_)
 leader.add_command(transfer)
 leader.add_command(history)
 
@@ -107,7 +121,7 @@ async def move(session: Session, election: str, to: str) -> None:
     except NotFound as error:
         if error.reason == "NoCandidate":
             raise
-        raise _vacant(election, "--to names who is to lead") from error
+        raise await _vacant(session, election, "--to names who is to lead") from error
     before, after = answer.before, answer.after
     if after == before:
         out(f"{after.holder} leads already, with token {after.token}\n")
@@ -131,8 +145,16 @@ async def past(session: Session, election: str, form: str | None) -> None:
 async def present(session: Session, election: str, form: str | None) -> None:
     found = await _present(session, election)
     if not found.holder:
-        raise _vacant(election)
+        raise await _vacant(session, election)
     out(documents.dump(form, document(found)) if form else Table(HEADERS).render([row(found, time.time())]))
+
+
+async def present_all(session: Session, form: str | None) -> None:
+    led, now = await session.client.elections.list(), time.time()
+    if not led:
+        raise Failure("nobody leads any election", hint="`pinnace status` shows which processes run", code=ExitCode.NOT_FOUND)
+    shown = documents.dump(form, {"items": [document(each) for each in led]}) if form else ""
+    out(shown or Table(HEADERS).render([row(each, now) for each in led]))
 
 
 async def follow(session: Session, election: str, form: str | None) -> None:
@@ -155,19 +177,23 @@ async def follow(session: Session, election: str, form: str | None) -> None:
         await asyncio.sleep(POLL)
 
 
-def _vacant(election: str, hint: str = "") -> Failure:
-    way = "`pinnace status` shows which processes run; `pinnace leader -w` waits for a leader"
-    taken = _taken_for(election)
-    hint = "; ".join(filter(None, (taken, hint))) if taken else way
-    return Failure(f'nobody leads election "{election}"', hint=hint, code=ExitCode.NOT_FOUND)
+async def _vacant(session: Session, election: str, hint: str = "") -> Failure:
+    watch = f"pinnace leader{'' if election == USUAL else f' {election}'} -w"
+    way = f"`pinnace status` shows which processes run; `{watch}` waits for a leader"
+    known = election in REAL or bool(await session.client.elections.history(election))
+    return Failure(
+        f'nobody leads election "{election}"',
+        hint=way if known else "; ".join(filter(None, (_taken_for(election), hint))),
+        code=ExitCode.NOT_FOUND,
+    )
 
 
 def _taken_for(election: str) -> str:
     """For those who meant something else by the word."""
-    if election == USUAL:
+    if election in REAL:
         return ""
     meant = did_you_mean(election, list(leader.commands))
-    return f'"{election}" was taken for an election; that of the schedulers is "{USUAL}"{meant}'
+    return f'"{election}" was taken for an election{meant}; `pinnace leader list` shows those that are led'
 
 
 async def _present(session: Session, election: str) -> Election:

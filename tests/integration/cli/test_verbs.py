@@ -1,6 +1,9 @@
 """The verbs that look at objects and change them, end to end."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +12,11 @@ import yaml
 
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.client.client import Client
+from pinnace.client.election import Candidate
 from pinnace.runtime import build
 from tests.builders import make_node, make_pod
 from tests.conftest import free_port
-from tests.integration.cli.commands import Commands
+from tests.integration.cli.commands import PATIENCE, Commands
 
 
 async def test_get_as_tables(pinnace: Commands, client: Client) -> None:
@@ -272,9 +276,37 @@ async def test_leader(pinnace: Commands) -> None:
     done = await pinnace("leader", "transfer", "--to", "b")
     assert done.code == 3 and done.errors[0] == 'error: nobody leads election "scheduler"'
     done = await pinnace("leader", "trasnfer")
-    assert done.code == 3 and done.errors[1].endswith('did you mean "transfer"?')
+    assert done.code == 3 and 'did you mean "transfer"?' in done.errors[1]
     done = await pinnace("leader", "transfer", "scheduler-1")
     assert done.code == 3 and done.errors[1].endswith("--to names who is to lead")
+
+
+@asynccontextmanager
+async def led(client: Client, election: str, holder: str) -> AsyncIterator[None]:
+    """While somebody leads it, who then resigns."""
+    elected: asyncio.Queue[int] = asyncio.Queue()
+    candidate = Candidate(client.connection, election, holder, on_elected=elected.put_nowait, on_lost=lambda reason: None)
+    campaigning = asyncio.ensure_future(candidate.run())
+    await asyncio.wait_for(elected.get(), PATIENCE)
+    yield
+    await candidate.resign()
+    await campaigning
+
+
+async def test_elections(pinnace: Commands, client: Client) -> None:
+    done = await pinnace("leader", "controllers")
+    assert done.code == 3 and "`pinnace leader controllers -w` waits for a leader" in done.errors[1], "it is no mistake"
+    assert (await pinnace("leader", "list")).code == 3
+    async with led(client, "cheap", "mine-0"), led(client, "controllers", "controllers-0"):
+        done = await pinnace("leader", "list")
+        assert [line.split()[:2] for line in done.lines[1:]] == [["cheap", "mine-0"], ["controllers", "controllers-0"]]
+        listed = json.loads((await pinnace("leader", "list", "-o", "json")).out)["items"]
+        assert [each["holder"] for each in listed] == ["mine-0", "controllers-0"]
+    async with asyncio.timeout(PATIENCE):
+        while not await client.elections.history("cheap"):  # noqa: ASYNC110 (it is written down a moment later)
+            await asyncio.sleep(0.01)
+    done = await pinnace("leader", "cheap")
+    assert done.code == 3 and "waits for a leader" in done.errors[1], "somebody has led it"
 
 
 async def test_version(pinnace: Commands) -> None:

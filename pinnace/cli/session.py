@@ -35,6 +35,8 @@ class Session:
         self.named_namespace = settings.namespace
         """What `-n` said; None: nothing."""
         self.namespace = settings.namespace or config.namespace
+        self.looks_once = settings.timeout == 0
+        """What is waited for must be there at once."""
         self.waiting_for = ""
         """What to name when time runs out, such as "pod/a to go"."""
         self._timeout = settings.timeout

@@ -51,7 +51,21 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
         return seconds
 
 
+class Patience(Duration):
+    """As kubectl's `wait` has it, also 0, for a look without waiting, and less than that, for a week."""
+
+    WEEK = 7 * 86_400.0
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        if re.fullmatch(r"0+(ms|s|m|h)?", text):
+            return 0.0
+        seconds = super().convert(text.removeprefix("-"), param, ctx)
+        return self.WEEK if text.startswith("-") else seconds
+
+
 DURATION = Duration()
+PATIENCE = Patience()
 
 
 class Text(click.types.StringParamType):

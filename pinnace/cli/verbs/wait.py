@@ -8,7 +8,7 @@ from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
-from pinnace.cli.settings import Settings
+from pinnace.cli.settings import PATIENCE, Settings
 from pinnace.cli.waiting import conditions
 from pinnace.cli.waiting.until import wait_for
 
@@ -36,6 +36,12 @@ from pinnace.cli.waiting.until import wait_for
     metavar="CONDITION",
     help="condition=TYPE[=STATUS], jsonpath=PATH[=VALUE], create or delete. Several are waited for one after the other.",
 )
+@click.option(
+    "--timeout",
+    type=PATIENCE,
+    metavar="DURATION",
+    help="Give up after this long, such as 10s or 2m; 0: look once; less than 0: wait for a week.",
+)
 def wait(
     settings: Settings,
     what: tuple[str, ...],
@@ -44,12 +50,15 @@ def wait(
     field_selector: str,
     every: bool,
     wanted: tuple[str, ...],
+    timeout: float | None,
 ) -> None:
     """Wait until objects are as wanted.
 
     At most 30 s, or --timeout: then the exit code is 6. What is selected is what is there at the beginning; an object that is
     not there, or that is deleted meanwhile, is an error, unless that is what is waited for.
     """
+    if timeout is not None:
+        settings.timeout = timeout
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector, every=every)
     if not (every or selector or field_selector or all(target.names for target in query.targets)):
         raise usage("which objects?", hint="name them, select them with -l or --field-selector, or say --all")

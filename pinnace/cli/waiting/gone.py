@@ -10,6 +10,7 @@ from pinnace.cli.objects.follower import Follower
 from pinnace.cli.objects.targets import Selection, reference, some_of
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import note
+from pinnace.cli.waiting.patience import until
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ async def wait_until_gone(session: Session, deleted: Sequence[Doomed]) -> None:
             session.waiting_for = f"{some_of([reference(one.resource, one.name) for one in left])} to go"
             return not left
 
-        await follower.until(gone)
+        await until(session, follower, gone)
 
 
 def is_there(one: Doomed, store: Mapping[str, Object]) -> bool:

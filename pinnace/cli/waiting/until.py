@@ -14,6 +14,7 @@ from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import note, out
 from pinnace.cli.waiting.conditions import CREATE, DELETE, Wanted
 from pinnace.cli.waiting.gone import Doomed, wait_until_gone
+from pinnace.cli.waiting.patience import until
 
 
 async def wait_for(session: Session, query: Query, target: Target, wanted: Sequence[Wanted | str]) -> None:
@@ -54,7 +55,7 @@ async def _created(session: Session, query: Query, target: Target) -> None:
         session.waiting_for = f"{_shown(target, left) if left else target.resource.plural} to be created"
         return not left and bool(names)
 
-    await follower.until(there)
+    await until(session, follower, there)
     for obj in follower.store.values():
         _tell(target, obj)
 
@@ -85,7 +86,7 @@ async def _met(session: Session, target: Target, namespace: str, left: dict[str,
         return not left
 
     if left:
-        await follower.until(done)
+        await until(session, follower, done)
 
 
 def _has_all(target: Target, obj: Object, to_come: deque[Wanted]) -> bool:

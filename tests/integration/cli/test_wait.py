@@ -66,3 +66,16 @@ async def test_ends_that_are_not_good(pinnace: Commands, client: Client) -> None
         await client.nodes.delete("n")
         done = await waiting.end()
     assert done.code == 3 and "node" in done.errors[0]
+
+
+async def test_a_look_without_waiting(pinnace: Commands, client: Client) -> None:
+    """As in Kubernetes: 0 is a look, and less a week."""
+    await client.nodes.create(make_node("n").new())
+    done = await pinnace("wait", "--for=condition=Never", "node/n", "--timeout=0")
+    assert (done.code, done.errors[0]) == (6, "error: timed out waiting for the condition on node/n")
+    assert (await pinnace("wait", "--for=create", "node/n", "--timeout=0s")).lines == ["node/n condition met"]
+    done = await pinnace("wait", "--for=delete", "node/n", "--timeout", "0")
+    assert (done.code, done.errors[0]) == (6, "error: timed out waiting for node/n to go")
+    done = await pinnace("wait", "--for=create", "node/m", "--timeout=0")
+    assert (done.code, done.errors[0]) == (6, "error: timed out waiting for node/m to be created")
+    assert (await pinnace("wait", "--for=create", "node/n", "--timeout=-1s")).code == 0

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from pinnace.cli.command import Verb, verb
-from pinnace.cli.settings import DURATION, Settings, global_options
+from pinnace.cli.settings import DURATION, PATIENCE, Settings, global_options
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,19 @@ def test_durations(text: str, seconds: float) -> None:
 def test_no_durations(text: str) -> None:
     with pytest.raises(click.BadParameter):
         DURATION.convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0.0), ("0s", 0.0), ("-1s", 604800.0), ("-1", 604800.0), ("90", 90.0), ("1m30s", 90.0)]
+)
+def test_patience(text: str, seconds: float) -> None:
+    assert PATIENCE.convert(text, None, None) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-", "--1s", "-0s", "5d"])
+def test_no_patience(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        PATIENCE.convert(text, None, None)
 
 
 @pytest.fixture

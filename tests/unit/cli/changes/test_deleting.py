@@ -25,6 +25,7 @@ class FakeSession:
     def __init__(self, api: FakeApi) -> None:
         self.client = SimpleNamespace(of=api.of)
         self.waiting_for = ""
+        self.looks_once = False
         self.errors: list[Exception] = []
 
     def wait_for_each(self, things: int) -> None:

@@ -82,7 +82,7 @@ def _hint(error: errors.ApiError) -> str:
             oldest = dict(error.metadata).get("compactRevision")
             return f"list again; --at-revision reaches back to {oldest}" if oldest else "list again"
         case errors.Timeout():
-            return "try again, or give it more time with --timeout"
+            return "try again, or give it more time with --timeout; `pinnace doctor` finds what is wrong with the servers"
         case errors.Internal() if error.request_id:
             return f"the server's log says more about request {error.request_id}; please report it"
         case errors.Unavailable():

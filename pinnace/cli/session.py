@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
 from pinnace.cli.errors import explain, tell_hint, tell_lines
-from pinnace.cli.outcomes import Report, Reported, first, worst
+from pinnace.cli.outcomes import ExitCode, Failure, Report, Reported, first, worst
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note, progress, warning_once
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
+from pinnace.client.errors import Unavailable
 from pinnace.runtime import tracing
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,14 @@ def run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
         raise first(group) from group
 
 
+def _timed_out(message: str, trouble: Unavailable | None) -> Exception:
+    """With what is known of the call that was under way."""
+    known = explain(trouble) if trouble is not None else None
+    if trouble is None or known is None:
+        return TimeoutError(message)
+    return Failure(f"{message}: {trouble.message}", hint=known.hint, code=ExitCode.UNAVAILABLE)
+
+
 async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
     config = configuration(settings)
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
@@ -124,6 +133,6 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
         if not limit.expired() or deadline is None:
             raise
         what = f" waiting for {session.waiting_for}" if session.waiting_for else ""
-        raise TimeoutError(f"timed out after {deadline - began:.3g} s{what}") from None
+        raise _timed_out(f"timed out after {deadline - began:.3g} s{what}", connection.trouble) from None
     finally:
         await connection.close()

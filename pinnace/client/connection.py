@@ -39,6 +39,7 @@ from pinnace.client.errors import (
     from_rpc,
     outcome_unknown,
     timed_out,
+    unanswered,
     unavailable,
     unimplemented,
     unknown_method,
@@ -55,6 +56,10 @@ log = logging.getLogger(__name__)
 
 PresentFence: TypeAlias = Callable[[], Fence | None]
 """The fence of a term for as long as it lasts; then None."""
+
+
+CHANGES = ("Create", "Update", "Patch", "Delete", "Bind", "Evict", "Record", "Transfer")
+"""How the methods begin that change something."""
 
 
 class Connection:
@@ -84,6 +89,8 @@ class Connection:
         self._peers: list[Peer] = []  # none before the first call
         self._current = 0
         self._closed = False
+        self.trouble: Unavailable | None = None
+        """What the last attempt of a call met, unless it was answered: for who gives a call up before its own deadline."""
 
     @property
     def endpoint(self) -> str:
@@ -210,6 +217,9 @@ class Connection:
         try:
             async with asyncio.timeout_at(deadline):
                 peer = await self.connected(method, ignorant)
+        except Unavailable as error:
+            self.trouble = error
+            raise
         except TimeoutError:
             if ignorant:
                 raise unimplemented(method, ignorant) from None
@@ -227,16 +237,24 @@ class Connection:
         try:
             with HeedsCancellation():
                 answer: R | None = await sent
+        except asyncio.CancelledError:
+            cause = self.trouble or unanswered(peer.endpoint)
+            self.trouble = outcome_unknown(cause) if _changes(method) else cause
+            raise
         except CallCancelled:
             if self._closed:
                 raise asyncio.CancelledError("the connection was closed") from None
             raise _lost(unavailable(f"the connection to API server {peer.endpoint} was given up"), retry) from None
         except grpc.aio.AioRpcError as error:
             failure = self.failed(peer, error)
+            if isinstance(failure, Timeout) and not failure.reason:
+                failure = unanswered(peer.endpoint)
+            self.trouble = failure if isinstance(failure, Unavailable) else None
             log.debug("%s at %s: %s, request %s", method, peer.endpoint, failure.code.name, failure.request_id or "unknown")
             if unknown_method(failure):
                 return await self._attempt(method, request, response, deadline, retry, fence, (*ignorant, peer.endpoint))
             raise _lost(failure, retry) from None
+        self.trouble = None
         if answer is None:
             raise unreadable(method, peer.endpoint)
         if self._on_warning or log.isEnabledFor(logging.DEBUG):
@@ -258,6 +276,11 @@ async def _introduced(send: Callable[[], Awaitable[R]]) -> R:
         return await send()
     except Unauthenticated:
         return await send()
+
+
+def _changes(method: str) -> bool:
+    """ "/pinnace.v1.Pods/CreateBatch" does."""
+    return method.rpartition("/")[2].startswith(CHANGES)
 
 
 def _lost(failure: ApiError, retry: bool) -> ApiError:

@@ -240,6 +240,10 @@ def timed_out(message: str) -> Timeout:
     return Timeout(Refusal(Code.DEADLINE_EXCEEDED, "", message))
 
 
+def unanswered(server: str) -> Timeout:
+    return Timeout(Refusal(Code.DEADLINE_EXCEEDED, "", f"no answer from the API server at {server} in time"))
+
+
 def outcome_unknown(cause: ApiError) -> OutcomeUnknown:
     if isinstance(cause, OutcomeUnknown):  # the server said so itself
         return cause

@@ -16,6 +16,7 @@ quota/        what a namespace uses, charged in the transaction of what uses it
 cacher/       the state of the cluster in memory: lists and watches are answered from it
 storage/      what is needed of etcd: transactions that are known to have happened or not
 
+errors.py     how a call is refused, in Kubernetes' words
 sessions.py   etcd leases that live for as long as their peer beats: of candidates and fleets
 kubelets.py   calls of kubelets, for logs, exec and what is used
 uids.py       uids from randomness that is passed in

@@ -10,12 +10,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from apiserver import errors
 from apiserver.admission.namespace_lifecycle import PERMANENT
 from apiserver.auth import defaults
 from apiserver.auth.user import SERVER
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind
-from apiserver.registry import errors
 from apiserver.registry.admission import Request
 from apiserver.registry.store import Store
 from apiserver.storage.interface import StorageError

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.kubelets import Endpoint
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecRequest, LogsRequest

@@ -12,11 +12,11 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
+from apiserver import errors
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
-from apiserver.registry import errors
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec
 from pinnace.api.quantity import QuantityError, amount, amounts, format_amount, parse
 from pinnace.api.resource_v1_pb2 import Quantity

@@ -9,8 +9,8 @@ the namespace makes a guard fail, too: the create is admitted anew.
 
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Request
-from apiserver.registry.errors import Rejected
 from apiserver.storage.interface import Guard
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, EVENTS, NAMESPACES, NODE_LEASE_NAMESPACE, Object

@@ -9,11 +9,11 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-contro
 
 from collections.abc import Callable, Iterable, Mapping
 
+from apiserver import errors
 from apiserver.auth.nodes import is_fleet
 from apiserver.auth.user import User
-from apiserver.registry import errors
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT, OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL

@@ -5,10 +5,10 @@ What a claim asks for is what it was promised: where nobody makes its volume lar
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#persistentvolumeclaimresize
 """
 
+from apiserver import errors
 from apiserver.cacher.resource import ResourceCache
-from apiserver.registry import errors
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from apiserver.registry.validation.persistentvolumeclaims import size_of
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES

@@ -6,11 +6,11 @@ in Kubernetes: of several the one with the lowest value counts.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 
+from apiserver import errors
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
-from apiserver.registry import errors
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from apiserver.registry.strategies.priorityclasses import SYSTEM_CLASSES
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, PRIORITY_CLASSES

@@ -7,12 +7,12 @@ so this is for those who only want to know (dry run), and so that those who come
 Source: https://kubernetes.io/docs/concepts/policy/resource-quotas/
 """
 
+from apiserver import errors
+from apiserver.errors import Rejected
 from apiserver.quota.states import States
 from apiserver.quota.tally import Tally
 from apiserver.quota.usage import COUNTED, kind_of, use_of
-from apiserver.registry import errors
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import Object
 from pinnace.runtime.clock import Clock

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
 
+from apiserver import errors
 from apiserver.auth.attributes import Target
 from apiserver.auth.held import Held
 from apiserver.auth.permissions import action_on
 from apiserver.auth.rbac import EVERYTHING, Rbac
 from apiserver.auth.user import MASTERS, User
-from apiserver.registry import errors
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 

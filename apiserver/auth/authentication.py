@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from cryptography import x509
 
 from apiserver.auth.user import AUTHENTICATED, UNSECURED, User
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from pinnace.api.nodenames import NodeNames
 from pinnace.api.status import Code, Refusal
 from pinnace.pki import Subject

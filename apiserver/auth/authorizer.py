@@ -13,7 +13,7 @@ from apiserver.auth.audit import Audit, Deed, NoAudit
 from apiserver.auth.nodes import NodeAuthorizer
 from apiserver.auth.rbac import EVERYTHING, Rbac
 from apiserver.auth.user import MASTERS, User
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.status import Code, Refusal
 

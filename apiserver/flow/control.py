@@ -43,11 +43,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from apiserver.errors import Rejected
 from apiserver.flow.account import MAX_UNTAKEN, Account, Room, Selection
 from apiserver.flow.levels import SHARES
 from apiserver.flow.queue import Flow, Level
 from apiserver.flow.seat import EXEMPT, Exempt, Seat
-from apiserver.registry.errors import Rejected
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 

@@ -14,7 +14,6 @@ warnings.py     what is said of a write that is accepted
 
 mutation.py     read, step, compare-and-swap, and again: a write commits only against the version that its step saw
 fencing.py      what is written in a leader's name commits only while it leads
-errors.py       how a write is refused, in Kubernetes' words
 
 binding.py      a pod is bound at most once, and only by who leads
 eviction.py     a delete that asks disruption budgets first: no disruption is taken twice

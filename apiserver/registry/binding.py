@@ -10,10 +10,10 @@ from __future__ import annotations  # those of the steps below would be evaluate
 
 from collections.abc import Iterable
 
-from apiserver.registry import errors
+from apiserver import errors
+from apiserver.errors import Rejected
 from apiserver.registry.deletion import copy
-from apiserver.registry.errors import Rejected
-from apiserver.registry.extent import parts_exceeded
+from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.fencing import guards
 from apiserver.registry.mutation import Mutation, Put, Version
 from apiserver.registry.validation.labels import validate_annotations, validate_labels
@@ -92,7 +92,7 @@ def _hand_on(said: ObjectMeta, pod: Pod, old: Pod) -> None:
     if out:
         raise Rejected(errors.invalid(PODS, metadata.name, out))
     if parts_exceeded(pod, old):
-        raise Rejected(errors.too_much(PODS, metadata.name))
+        raise Rejected(errors.too_much(PODS, metadata.name, MAX_PARTS))
 
 
 def _conflict(reason: str, message: str) -> Refusal:

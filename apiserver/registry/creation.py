@@ -10,10 +10,10 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from apiserver.registry import errors
+from apiserver import errors
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
-from apiserver.registry.errors import Rejected
-from apiserver.registry.extent import parts_exceeded
+from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.uids import new_uid
@@ -132,7 +132,7 @@ class Creation(Generic[T]):
         """Raises Rejected."""
         metadata = obj.metadata
         if parts_exceeded(obj):
-            raise Rejected(errors.too_much(self._resource, metadata.name))
+            raise Rejected(errors.too_much(self._resource, metadata.name, MAX_PARTS))
         if metadata.resourceVersion not in UNSAID:
             raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
         metadata.resourceVersion = ""

@@ -17,8 +17,8 @@ https://kubernetes.io/docs/concepts/architecture/garbage-collection/#cascading-d
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from apiserver.registry import errors
-from apiserver.registry.errors import Rejected
+from apiserver import errors
+from apiserver.errors import Rejected
 from apiserver.registry.mutation import Final, Put, Sign, Version
 from apiserver.registry.strategy import Strategy
 from pinnace.api.meta_v1_pb2 import DeleteOptions

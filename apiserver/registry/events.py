@@ -11,9 +11,9 @@ from __future__ import annotations  # those of the steps below would be evaluate
 from collections import Counter
 from collections.abc import Sequence
 
-from apiserver.registry import errors
+from apiserver import errors
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Request
-from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Commits, Mutation, Outcome, Put, Version
 from apiserver.registry.store import Store
 from apiserver.storage.committer import Outcome as Committal

@@ -14,9 +14,9 @@ Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36, for the me
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from apiserver.registry import errors
+from apiserver import errors
+from apiserver.errors import Rejected
 from apiserver.registry.deletion import copy, delete_step
-from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Next, Put, Version
 from apiserver.registry.strategy import Strategy
 from pinnace.api import conditions

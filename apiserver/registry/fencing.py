@@ -8,8 +8,8 @@ leader or server believes. A bind carries its fence in the request; any other un
 from collections.abc import Iterable
 from contextvars import ContextVar
 
-from apiserver.registry import errors
-from apiserver.registry.errors import Rejected
+from apiserver import errors
+from apiserver.errors import Rejected
 from apiserver.storage.interface import Guard
 from pinnace.api import fences
 from pinnace.api.names import dns_subdomain

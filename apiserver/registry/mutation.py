@@ -21,10 +21,11 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from apiserver import errors
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
-from apiserver.registry import errors, fencing
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
+from apiserver.registry import fencing
 from apiserver.storage.committer import Conflict, Denied, GuardFailed
 from apiserver.storage.committer import Outcome as Committal
 from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write

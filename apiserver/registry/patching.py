@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from apiserver.registry import errors
-from apiserver.registry.errors import Rejected
+from apiserver import errors
+from apiserver.errors import Rejected
 from apiserver.registry.validation.violations import IMMUTABLE, invalid
 from pinnace.api.codec import CodecError, to_dict
 from pinnace.api.patch import PatchError, parse, patched

@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
+from apiserver import errors
 from apiserver.auth.user import User
 from apiserver.cacher.errors import CacheError
-from apiserver.registry import errors
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
 from apiserver.registry.creation import Creation, keep_identity
 from apiserver.registry.deletion import copy, delete_step
-from apiserver.registry.errors import Rejected
-from apiserver.registry.extent import parts_exceeded
+from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
 from apiserver.registry.patching import STATUS, patching
 from apiserver.registry.quantities import keep_spelling
@@ -206,7 +206,7 @@ class Store(Generic[T]):
         if expected not in UNSAID and expected != str(present.revision):
             raise Rejected(errors.stale(self.resource, name, expected, present.revision))
         if parts_exceeded(wanted, old):
-            raise Rejected(errors.too_much(self.resource, name))
+            raise Rejected(errors.too_much(self.resource, name, MAX_PARTS))
         new = copy(self.resource, wanted)
         self._prepare(new, old, operation)
         if not self._webhooks.concerned(by, operation, self.resource):

@@ -2,6 +2,7 @@
 
 methods.py          the way of every call: parsed, given a seat, allowed, served, counted; gRPC and the simulation go it alike
 context.py          what a service may ask about a call, and for how long it may wait
+levels.py           how important a call is: its priority level
 handlers.py         methods as gRPC handlers: the certificate becomes a user, a refusal a status
 errors.py           what each exception says to the one who called; nobody else translates it
 requests.py         ids of calls, by which the audit log and the log are found

@@ -3,7 +3,7 @@
 Source: pkg/kubelet/kubelet_pods.go (validateContainerLogStatus) and pkg/registry/core/pod/strategy.go of Kubernetes
 """
 
-from apiserver.registry.errors import Rejected, bad_request
+from apiserver.errors import Rejected, bad_request
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
 from pinnace.api.podstatus import ended
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION

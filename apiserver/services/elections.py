@@ -7,13 +7,13 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
+from apiserver import errors
 from apiserver.auth.attributes import Target
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import CAMPAIGN
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
-from apiserver.registry import errors
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.campaign import Campaign
 from apiserver.services.contest import Contest, election_of
 from apiserver.services.context import Context, patience

@@ -10,15 +10,15 @@ CacheError
 +-- FutureRevision           INVALID_ARGUMENT    try again, if it is a revision that will come
 +-- HistoryChanged           FAILED_PRECONDITION begin anew
 SelectorError                INVALID_ARGUMENT
-StorageError                 see apiserver.registry.errors.from_storage
+StorageError                 see apiserver.errors.from_storage
 anything else                INTERNAL, logged with its traceback: it is a bug
 """
 
 import logging
 
+from apiserver import errors
 from apiserver.cacher.errors import BadToken, CacheBehind, Expired, FutureRevision, HistoryChanged, ShuttingDown, SlowWatcher
-from apiserver.registry import errors
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.storage.interface import Compacted, StorageError
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from apiserver import errors
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.entry import Entry
 from apiserver.cacher.selection import Selection
-from apiserver.registry import errors
+from apiserver.errors import Rejected
 from apiserver.registry.deletion import delete_step
-from apiserver.registry.errors import Rejected
 from apiserver.registry.eviction import Protection, budget_of, deleting, is_guarded, must_ask, protection, refused, taking
 from apiserver.registry.mutation import Mutation, Outcome, Version
 from apiserver.registry.store import Store

@@ -20,10 +20,10 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 
+from apiserver import errors
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheError, ShuttingDown
-from apiserver.registry import errors
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.nodelease import Sight, Signature, lease_object, see, signed, unusable
 from apiserver.services.records import read

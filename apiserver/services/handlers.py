@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 
 from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential
+from apiserver.errors import Rejected
 from apiserver.registry import fencing
-from apiserver.registry.errors import Rejected
 from apiserver.registry.warnings import gathering
 from apiserver.services.methods import Method
 from apiserver.services.requests import RequestIds
@@ -23,7 +23,7 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_MESSAGE = 1000
 """Bytes of a message, as it is sent: all but plain ASCII takes three for each byte of UTF-8. In the trailers are, besides, the
-details of a refusal (apiserver.registry.errors.MAX_VIOLATIONS), in which it is once more."""
+details of a refusal (apiserver.errors.MAX_VIOLATIONS), in which it is once more."""
 
 
 Who = Callable[["grpc.aio.ServicerContext"], Credential]

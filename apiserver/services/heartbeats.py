@@ -3,14 +3,14 @@
 import random
 from collections.abc import AsyncIterator, Iterable
 
+from apiserver import errors
 from apiserver.auth.attributes import Target
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.nodes import is_fleet
 from apiserver.auth.permissions import HEARTBEAT
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
-from apiserver.registry import errors
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.context import Context
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.fleet import FleetSession

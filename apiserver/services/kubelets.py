@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple, Protocol
 
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecRequest, LogsRequest

@@ -24,15 +24,15 @@ from google.protobuf.message import DecodeError, Message
 
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import permission_of
+from apiserver.errors import Rejected, bad_request
 from apiserver.flow.account import LARGE
 from apiserver.flow.control import FlowControl
-from apiserver.flow.levels import level_of
 from apiserver.flow.seat import Exempt, Seat, sit
 from apiserver.flow.width import width_of
-from apiserver.registry.errors import Rejected, bad_request
 from apiserver.services import metrics
 from apiserver.services.context import Context
 from apiserver.services.errors import to_refusal
+from apiserver.services.levels import level_of
 from apiserver.services.tenure import Tenure, Tenures
 from pinnace.api import nesting
 from pinnace.api.nesting import Envelope

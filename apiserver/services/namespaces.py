@@ -10,7 +10,7 @@ from apiserver.admission.namespace_lifecycle import PERMANENT
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.selection import Selection
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.registry.store import Store, single
 from apiserver.services.context import Context, patience
 from apiserver.services.resource import ResourceService

@@ -3,13 +3,14 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
+from apiserver import errors
 from apiserver.auth.attributes import Target
 from apiserver.auth.audit import Audit, Deed
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import EXEC
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
-from apiserver.registry import binding, errors
+from apiserver.registry import binding
 from apiserver.registry.admission import Request
 from apiserver.registry.mutation import Outcome
 from apiserver.registry.store import Store, all_or_none, single

@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 
 from apiserver.cacher.resource import ResourceCache
+from apiserver.errors import Rejected
 from apiserver.flow.seat import stand_up
-from apiserver.registry.errors import Rejected
 from apiserver.services.context import Context, patience
 from apiserver.services.kubelets import Endpoint, Kubelets, endpoint_of
 from apiserver.services.resource import ResourceService

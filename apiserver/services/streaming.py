@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
+from apiserver import errors
 from apiserver.cacher.resource import ResourceCache
-from apiserver.registry import errors
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services import containers
 from apiserver.services.kubelets import Endpoint, Kubelets, endpoint_of
 from pinnace.api.core_v1_pb2 import Node, Pod

@@ -7,8 +7,8 @@ done in portions, with turns for others in between.
 from collections.abc import Mapping
 from typing import Any
 
-from apiserver.registry import errors
-from apiserver.registry.errors import Rejected
+from apiserver import errors
+from apiserver.errors import Rejected
 from apiserver.services.context import Context
 from apiserver.services.resource import ResourceService
 from pinnace.api.resources import Resource

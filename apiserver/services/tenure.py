@@ -26,7 +26,7 @@ from apiserver.auth.authentication import Credential
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.user import User
 from apiserver.cacher.errors import CacheError
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.storage.interface import StorageError
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import Clock

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.contest import election_of
 from apiserver.services.records import read
 from apiserver.services.terms import TermLog

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Change, Operation
-from apiserver.registry.errors import Rejected
 from apiserver.registry.patching import patching
 from apiserver.webhooks.configuration import STATUS, WebhookConfiguration
 from pinnace.api import admission_pb2 as pb

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.contest import NOMINEE_FIRST
 from apiserver.services.elections import TIMING
 from apiserver.services.terms import TermLog

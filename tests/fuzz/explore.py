@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from apiserver.assembly import Assembly
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.methods import Method
 from tests.fuzz.inputs import CORPUS, Input, read, write
 from tests.fuzz.offspring import Offspring

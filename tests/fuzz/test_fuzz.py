@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from grpc import StatusCode
 
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from pinnace.api.status import Code, Refusal, Violation, encode
 from pinnace.api.verbs_pb2 import BatchResponse
 from tests.conftest import EtcdServer, wipe

@@ -12,8 +12,8 @@ from typing import Any
 
 from apiserver.assembly import Assembly
 from apiserver.auth.user import User
+from apiserver.errors import Rejected
 from apiserver.registry import fencing
-from apiserver.registry.errors import Rejected
 from apiserver.services.methods import Method
 from pinnace.api.status import encode
 from tests.credentials import Shown

@@ -10,7 +10,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.auth import defaults
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import NamespaceList
 from pinnace.api.rbac_v1_pb2 import ClusterRole, PolicyRule

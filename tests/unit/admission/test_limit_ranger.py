@@ -7,8 +7,8 @@ import pytest
 from apiserver.admission.limit_ranger import ANNOTATION, LimitRanger
 from apiserver.auth.user import UNSECURED
 from apiserver.cacher.cacher import Cacher
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.storage.interface import Change, Changes, KeyValue
 from apiserver.storage.memory import MemoryStorage

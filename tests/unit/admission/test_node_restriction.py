@@ -6,8 +6,8 @@ import pytest
 
 from apiserver.admission.node_restriction import NodeRestriction
 from apiserver.auth.user import MASTERS, NODES_GROUP, User
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.nodenames import NodeNames
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT

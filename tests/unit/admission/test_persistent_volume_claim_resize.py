@@ -5,8 +5,8 @@ import pytest
 from apiserver.admission.persistent_volume_claim_resize import PersistentVolumeClaimResize
 from apiserver.auth.user import UNSECURED
 from apiserver.cacher.cacher import Cacher
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from apiserver.storage.interface import KeyValue
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim

@@ -7,8 +7,8 @@ import pytest
 from apiserver.admission.priority import Priority
 from apiserver.auth.user import UNSECURED
 from apiserver.cacher.cacher import Cacher
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from apiserver.storage.interface import Change, Changes, KeyValue
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod

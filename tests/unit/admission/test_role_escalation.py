@@ -6,8 +6,8 @@ import pytest
 
 from apiserver.admission.role_escalation import RoleEscalation
 from apiserver.auth.user import MASTERS, User
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.errors import Rejected
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 from tests.unit.auth.test_rbac import EVE, World, rule

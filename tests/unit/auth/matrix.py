@@ -15,7 +15,7 @@ from typing import Any
 from apiserver.assembly import Assembly
 from apiserver.auth.authentication import Credential
 from apiserver.auth.user import AUTHENTICATED, MASTERS, NODES_GROUP, User
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.methods import Method
 from apiserver.storage.interface import Storage
 from apiserver.storage.memory import MemoryStorage

@@ -13,7 +13,7 @@ from apiserver.assembly import Assembly, Settings
 from apiserver.auth.attributes import Action
 from apiserver.auth.audit import INTERVAL, MAX_NAME, AuditLog, Deed
 from apiserver.auth.user import AUTHENTICATED, User
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.methods import Method
 from apiserver.storage.interface import Committed, Refused, Write
 from apiserver.storage.memory import MemoryStorage

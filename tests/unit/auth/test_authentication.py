@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.user import AUTHENTICATED, User
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from pinnace.api.status import Code
 from pinnace.pki import Authority, Subject
 

@@ -10,7 +10,7 @@ import pytest
 from apiserver.assembly import Assembly
 from apiserver.auth.permissions import HEARTBEAT
 from apiserver.auth.user import AUTHENTICATED, NODES_GROUP, User
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.storage.interface import Committed, KeyValue, Refused, Write
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.nodenames import NodeNames

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.authorization import MAX_QUESTION
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.authorization_pb2 import SelfSubjectAccessReviewRequest, SubjectAccessReviewRequest

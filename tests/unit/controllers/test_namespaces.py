@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from apiserver.registry.errors import contended, from_storage, not_found
+from apiserver.errors import contended, from_storage, not_found
 from apiserver.storage.interface import OutcomeUnknown, OutOfSpace
 from controllers.namespaces import OTHERS, NamespaceController
 from pinnace.api.core_v1_pb2 import Namespace

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from apiserver.errors import Rejected
 from apiserver.flow import control
 from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD
 from apiserver.flow.queue import KEPT
-from apiserver.registry.errors import Rejected
 from pinnace.api.status import Code
 from tests.unit.flow.world import World
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiserver.errors import Rejected
 from apiserver.flow import control
 from apiserver.flow.control import FlowControl
 from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SHARES, SYSTEM, WORKLOAD
 from apiserver.flow.seat import Seat
-from apiserver.registry.errors import Rejected
 
 SEATS, GAP = 40, 2
 SHORT, LONG = 1, 20

@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
+from apiserver.errors import Rejected
 from apiserver.flow.control import FlowControl
 from apiserver.flow.levels import WORKLOAD
 from apiserver.flow.seat import Exempt, Seat
-from apiserver.registry.errors import Rejected
 from tests.clock import FakeClock
 
 TURNS = 3000

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from apiserver import kubelets
+from apiserver.errors import Rejected
 from apiserver.kubelets import GrpcKubelets
-from apiserver.registry.errors import Rejected
 from apiserver.services.kubelets import Endpoint
 from kubelet.server import KubeletServer
 from kubelet.streams import NoStreams, Streams, Unstreamable

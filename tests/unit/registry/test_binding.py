@@ -1,7 +1,7 @@
 import pytest
 
+from apiserver.errors import Rejected
 from apiserver.registry.binding import bind
-from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Mutation, Put, Version
 from apiserver.storage.interface import Guard
 from pinnace.api.core_v1_pb2 import Binding, ObjectReference, Pod

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod

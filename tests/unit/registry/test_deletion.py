@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from apiserver.errors import Rejected
 from apiserver.registry.deletion import delete_step
-from apiserver.registry.errors import Rejected
 from apiserver.registry.mutation import Put, Sign, Version
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategies.pods import MAX_GRACE

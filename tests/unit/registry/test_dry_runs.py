@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.storage.interface import Changes, Committed, Write
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod

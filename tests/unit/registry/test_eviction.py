@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.registry.eviction import deleting
 from apiserver.registry.mutation import Put, Version
 from apiserver.registry.strategies import STRATEGIES

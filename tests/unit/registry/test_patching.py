@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.registry.patching import patching
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS

@@ -9,7 +9,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.cacher.selection import Selection
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.registry.extent import MAX_PARTS
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategy import StatusStrategy, added

@@ -10,7 +10,7 @@ from weakref import ref
 import pytest
 
 from apiserver.auth.user import UNSECURED
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.handlers import MethodHandlers
 from apiserver.services.requests import RequestIds
 from pinnace.api.status import Code, Refusal

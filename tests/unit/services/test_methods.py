@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from apiserver.errors import Rejected
 from apiserver.flow.control import FlowControl
 from apiserver.flow.width import PATCHED
-from apiserver.registry.errors import Rejected
 from apiserver.services.methods import MAX_BATCH, Method
 from pinnace.api import wire
 from pinnace.api.meta_v1_pb2 import ListOptions

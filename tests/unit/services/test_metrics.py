@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import REGISTRY, generate_latest
 
 from apiserver.assembly import Assembly
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.resources import PODS

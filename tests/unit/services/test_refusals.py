@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import pytest
 
-from apiserver.registry import errors
-from apiserver.registry.errors import MAX_VIOLATIONS
+from apiserver import errors
+from apiserver.errors import MAX_VIOLATIONS
 from apiserver.services.handlers import MAX_MESSAGE, cut
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.resources import PODS

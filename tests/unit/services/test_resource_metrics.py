@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly, Settings
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services import context, resource, resource_metrics
 from apiserver.services.kubelets import Endpoint, NoKubelets
 from apiserver.services.resource_metrics import Survey, Surveyor

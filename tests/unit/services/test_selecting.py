@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 import pytest
 
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services.selecting import MAX_LENGTH, MAX_WATCHED, selected
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import PODS

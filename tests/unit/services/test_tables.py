@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services import resource
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.meta_v1_pb2 import ListOptions

@@ -11,7 +11,7 @@ import pytest
 from apiserver.assembly import Assembly
 from apiserver.auth.attributes import Action, Target
 from apiserver.auth.user import AUTHENTICATED, User
-from apiserver.registry.errors import Rejected
+from apiserver.errors import Rejected
 from apiserver.services import tenure
 from apiserver.services.tenure import CHECK_INTERVAL, MIN_TIMEOUT, Tenure, Tenures
 from apiserver.storage.interface import Unavailable

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
+from apiserver.errors import Rejected
 from apiserver.flow import account, control
 from apiserver.flow.levels import WORKLOAD
-from apiserver.registry.errors import Rejected
 from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ListOptions

@@ -7,8 +7,8 @@ from collections.abc import Awaitable
 import pytest
 
 from apiserver.auth.user import User
+from apiserver.errors import Rejected
 from apiserver.registry.admission import Change, Operation, Request
-from apiserver.registry.errors import Rejected
 from apiserver.webhooks.webhook import MAX_ITEMS
 from pinnace.api import admission_pb2 as pb
 from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse

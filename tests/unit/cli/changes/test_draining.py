@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry.errors import contended
+from apiserver.errors import contended
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import NODES, PODS

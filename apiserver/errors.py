@@ -1,4 +1,4 @@
-"""How the registry refuses: one exception that carries a `Refusal`, and the usual refusals by name.
+"""How the API server refuses: one exception that carries a `Refusal`, and the usual refusals by name.
 
 The wording is Kubernetes', so that what people have learnt to read stays readable.
 """
@@ -6,7 +6,6 @@ The wording is Kubernetes', so that what people have learnt to read stays readab
 from collections.abc import Sequence
 from typing import Any
 
-from apiserver.registry.extent import MAX_PARTS
 from apiserver.storage.interface import OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.api.resources import Resource
 from pinnace.api.status import Code, Refusal, Violation, summarize
@@ -74,8 +73,8 @@ def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation])
     return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(told))
 
 
-def too_much(resource: Resource[Any], name: str) -> Refusal:
-    message = f'{resource.plural} "{name}": more than {MAX_PARTS:,} items in its lists and maps'
+def too_much(resource: Resource[Any], name: str, most: int) -> Refusal:
+    message = f'{resource.plural} "{name}": more than {most:,} items in its lists and maps'
     return Refusal(Code.INVALID_ARGUMENT, "TooLarge", message)
 
 

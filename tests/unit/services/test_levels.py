@@ -7,8 +7,8 @@ from google.protobuf import message_factory
 
 from apiserver.auth.permissions import permission_of
 from apiserver.auth.user import MASTERS, NODES_GROUP, UNSECURED, User
-from apiserver.flow.levels import level_of
 from apiserver.flow.width import WIDEST_PATCH, KnowsCounts, width_of
+from apiserver.services.levels import level_of
 from apiserver.services.resource import ResourceService
 from apiserver.services.tables import TablesService
 from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2

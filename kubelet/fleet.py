@@ -68,7 +68,7 @@ class Fleet:
         """`meter`: of what its containers use; what is declared of them, unless given."""
         self._clock = clock
         self._recorder = Recorder(client.events, "kubelet", name, clock=clock)
-        self._session = NodeSession(client.connection, name, own, on_evicted=self._evict, clock=clock)
+        self._session = NodeSession(client.connection, name, own, on_taken_over=self._taken_over_by, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)
         self._nodes = VirtualNodes(local=machine.local)
@@ -141,7 +141,7 @@ class Fleet:
                 self._learn(node)  # now: a pass may wait long for the API server, and pods are bound to what the node is like
         self._look_at([delta.obj.metadata.name for delta in deltas])
 
-    def _evict(self, names: Sequence[str], holder: str) -> None:
+    def _taken_over_by(self, names: Sequence[str], holder: str) -> None:
         log.warning("%d nodes are left to %s", len(names), holder)
         self._taken.add(names)
         self._look_at(names)

@@ -217,7 +217,7 @@ class FleetSession:
                         log.warning("cannot write the lease of node %s yet: %s", node, outcome)
                         await self._clock.sleep(RETRY)
                         return True
-            self._evict(
+            self._tell_taken_over(
                 (node, Signature.of_record(kv).holder) for node in conflicts if (kv := found[node]) and not self._may_take(kv)
             )
             nodes = [node for node in conflicts if node in self._wanted]
@@ -241,7 +241,7 @@ class FleetSession:
         """Looks whether others have written the Lease objects: a newer session, or a person."""
         self._checked = self._clock.monotonic()
         reached, cache = self._cacher.revision, self._cacher.of(LEASES)
-        evicted = []
+        taken_over = []
         for node, revision in list(self._held.items()):
             found = cache.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
             if reached < revision or (found is not None and found.mod_revision <= revision):
@@ -253,10 +253,10 @@ class FleetSession:
                 self._held[node] = found.mod_revision
             elif sight is Sight.TAKEN:
                 del self._held[node]
-                evicted.append((node, found.peek().spec.holderIdentity))
-        self._evict(evicted)
+                taken_over.append((node, found.peek().spec.holderIdentity))
+        self._tell_taken_over(taken_over)
 
-    def _evict(self, nodes: Iterable[tuple[str, str]]) -> None:
+    def _tell_taken_over(self, nodes: Iterable[tuple[str, str]]) -> None:
         """Forgets nodes that a newer session holds, each given with its holder, and tells the fleet."""
         by_holder: dict[str, list[str]] = {}
         for node, holder in nodes:
@@ -264,7 +264,7 @@ class FleetSession:
             by_holder.setdefault(holder, []).append(node)
         for holder, names in by_holder.items():
             log.warning("%s has lost %d nodes to %s", self._opening.holder, len(names), holder)
-            self._conversation.say(HeartbeatResponse(evicted=HeartbeatResponse.Evicted(nodes=names, holder=holder)))
+            self._conversation.say(HeartbeatResponse(taken_over=HeartbeatResponse.TakenOver(nodes=names, holder=holder)))
 
     async def _abandon(self, why: str) -> None:
         """The fleet has gone, or seems to have. If the store has left its beats without an answer it had good reason, and is on

@@ -103,7 +103,7 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[HeartbeatRequest.Open, _Mapping]] = ..., add: _Optional[_Union[HeartbeatRequest.Add, _Mapping]] = ..., beat: _Optional[_Union[HeartbeatRequest.Beat, _Mapping]] = ..., close: _Optional[_Union[HeartbeatRequest.Close, _Mapping]] = ..., release: _Optional[_Union[HeartbeatRequest.Release, _Mapping]] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
-    __slots__ = ("opened", "ack", "evicted", "lost")
+    __slots__ = ("opened", "ack", "taken_over", "lost")
     class Opened(_message.Message):
         __slots__ = ("session", "interval_ms", "ttl_ms", "birth")
         SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -122,7 +122,7 @@ class HeartbeatResponse(_message.Message):
         sequence: int
         released: int
         def __init__(self, sequence: _Optional[int] = ..., released: _Optional[int] = ...) -> None: ...
-    class Evicted(_message.Message):
+    class TakenOver(_message.Message):
         __slots__ = ("nodes", "holder")
         NODES_FIELD_NUMBER: _ClassVar[int]
         HOLDER_FIELD_NUMBER: _ClassVar[int]
@@ -136,10 +136,10 @@ class HeartbeatResponse(_message.Message):
         def __init__(self, reason: _Optional[str] = ...) -> None: ...
     OPENED_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
-    EVICTED_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_OVER_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     opened: HeartbeatResponse.Opened
     ack: HeartbeatResponse.Ack
-    evicted: HeartbeatResponse.Evicted
+    taken_over: HeartbeatResponse.TakenOver
     lost: HeartbeatResponse.Lost
-    def __init__(self, opened: _Optional[_Union[HeartbeatResponse.Opened, _Mapping]] = ..., ack: _Optional[_Union[HeartbeatResponse.Ack, _Mapping]] = ..., evicted: _Optional[_Union[HeartbeatResponse.Evicted, _Mapping]] = ..., lost: _Optional[_Union[HeartbeatResponse.Lost, _Mapping]] = ...) -> None: ...
+    def __init__(self, opened: _Optional[_Union[HeartbeatResponse.Opened, _Mapping]] = ..., ack: _Optional[_Union[HeartbeatResponse.Ack, _Mapping]] = ..., taken_over: _Optional[_Union[HeartbeatResponse.TakenOver, _Mapping]] = ..., lost: _Optional[_Union[HeartbeatResponse.Lost, _Mapping]] = ...) -> None: ...

@@ -3,7 +3,7 @@
 A broken stream is resumed on another API server with the same session, so that the leases never vanish while one server is
 left. A session that is lost (its lease ran out while no server could be reached) is replaced by a new one, which makes the
 leases anew; it still says when it was born, and does not take back what a fleet that was born later has taken meanwhile. Nodes
-that were taken are given up: `on_evicted` is told. Whoever wants them again adds them again, and gets them when they are free.
+that were taken are given up: `on_taken_over` is told. Who wants them again adds them again, and gets them when they are free.
 
 Nodes that are released lose their leases while the others keep theirs. Until a server says that they have, it is said again to
 every server that the session moves to: the one before may have died before it removed the leases, and the session would keep
@@ -43,7 +43,7 @@ Stream = Duplex[HeartbeatRequest, HeartbeatResponse]
 
 
 class NodeSession:
-    """`on_evicted(nodes, holder)` is called on the event loop: `holder` has these nodes now; stop acting for them."""
+    """`on_taken_over(nodes, holder)` is called on the event loop: `holder` has these nodes now; stop acting for them."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class NodeSession:
         holder: str,
         nodes: Sequence[str],
         *,
-        on_evicted: Callable[[Sequence[str], str], None],
+        on_taken_over: Callable[[Sequence[str], str], None],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._connection = connection
@@ -61,7 +61,7 @@ class NodeSession:
         self._released: dict[str, int] = {}  # in which message to this server; 0: it is not told yet
         self._releases = 0  # messages to this server
         self._releasing: list[str] = []  # released, and the server is not told yet
-        self._on_evicted = on_evicted
+        self._on_taken_over = on_taken_over
         self._clock = clock
         self._session = 0
         self._birth = 0
@@ -73,7 +73,7 @@ class NodeSession:
 
     @property
     def nodes(self) -> Iterable[str]:
-        """The nodes that the session keeps alive; evicted ones are gone from it."""
+        """The nodes that the session keeps alive; those that were taken over are gone from it."""
         return self._nodes.keys()
 
     def holds(self, lease: Lease) -> bool:
@@ -191,11 +191,11 @@ class NodeSession:
             case "ack":
                 self._pulse.answered(response.ack.sequence, self._clock.monotonic())
                 self._forget_released(response.ack.released)
-            case "evicted":
-                evicted = response.evicted
-                log.warning("%s took over %d nodes, such as %s", evicted.holder, len(evicted.nodes), evicted.nodes[0])
-                for node in evicted.nodes:
+            case "taken_over":
+                taken_over = response.taken_over
+                log.warning("%s took over %d nodes, such as %s", taken_over.holder, len(taken_over.nodes), taken_over.nodes[0])
+                for node in taken_over.nodes:
                     self._nodes.pop(node, None)
-                self._on_evicted(list(evicted.nodes), evicted.holder)
+                self._on_taken_over(list(taken_over.nodes), taken_over.holder)
             case "lost":
                 raise unavailable(f"the session is over: {response.lost.reason}")

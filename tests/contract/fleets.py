@@ -60,18 +60,18 @@ class Cluster:
 
 
 class Fleet:
-    """A NodeSession that runs. `evicted` has the nodes that it lost, and to whom."""
+    """A NodeSession that runs. `taken_over` has the nodes that it lost, and to whom."""
 
     def __init__(self, holder: str, nodes: Sequence[str], *servers: Server) -> None:
         self.connection = connect(*(server.address for server in servers))
-        self.session = NodeSession(self.connection, holder, nodes, on_evicted=self._evicted)
-        self.evicted: dict[str, str] = {}
-        self.was_evicted = asyncio.Event()
+        self.session = NodeSession(self.connection, holder, nodes, on_taken_over=self._taken_over)
+        self.taken_over: dict[str, str] = {}
+        self.was_taken_over = asyncio.Event()
         self.running = asyncio.ensure_future(self.session.run())
 
-    def _evicted(self, nodes: Sequence[str], holder: str) -> None:
-        self.evicted.update(dict.fromkeys(nodes, holder))
-        self.was_evicted.set()
+    def _taken_over(self, nodes: Sequence[str], holder: str) -> None:
+        self.taken_over.update(dict.fromkeys(nodes, holder))
+        self.was_taken_over.set()
 
     async def kill(self) -> None:
         """Breaks its stream off."""

@@ -61,7 +61,7 @@ async def test_a_lease_that_a_person_edits_stays_the_fleets(cluster: Cluster) ->
     await cluster.holding("n1", "n2")
     edited = await edit(cluster, "n1", note)
     await asyncio.sleep(0.5)
-    assert not one.evicted
+    assert not one.taken_over
     assert list(one.session.nodes) == ["n1", "n2"]
     assert (await cluster.leases())["n1"] == edited
 
@@ -102,7 +102,7 @@ async def test_who_writes_another_holder_by_hand_is_overruled(cluster: Cluster, 
     await edit(cluster, "n1", change)
     found = await cluster.until(lambda found: Lease.FromString(found["n1"].value) == before)
     assert found["n1"].lease
-    assert not one.evicted
+    assert not one.taken_over
 
 
 async def test_a_lease_that_a_person_makes_anew_is_on_the_sessions_lease_again(cluster: Cluster) -> None:
@@ -112,7 +112,7 @@ async def test_a_lease_that_a_person_makes_anew_is_on_the_sessions_lease_again(c
     lease = (await cluster.holding("n1"))["n1"].lease
     assert not (await edit(cluster, "n1", note, keep=False)).lease
     await cluster.until(lambda found: found["n1"].lease == lease)
-    assert not one.evicted
+    assert not one.taken_over
 
 
 async def test_a_fleet_that_goes_on_elsewhere_does_not_lose_its_nodes_to_itself(cluster: Cluster) -> None:

@@ -134,13 +134,13 @@ async def test_a_silent_fleet_loses_its_leases_and_is_told(cluster: Cluster) -> 
     assert await cluster.leases() == {}
 
 
-async def test_a_newer_session_evicts_the_older_one(cluster: Cluster) -> None:
+async def test_a_newer_session_takes_over_from_the_older_one(cluster: Cluster) -> None:
     one, two = await cluster.serve(), await cluster.serve()
     older = cluster.fleet("fleet-a", ["n1", "n2"], one)
     await cluster.holding("n1", "n2")
     cluster.fleet("fleet-b", ["n2", "n3"], two)
-    await asyncio.wait_for(older.was_evicted.wait(), PATIENCE)
-    assert older.evicted == {"n2": "fleet-b"}
+    await asyncio.wait_for(older.was_taken_over.wait(), PATIENCE)
+    assert older.taken_over == {"n2": "fleet-b"}
     assert list(older.session.nodes) == ["n1"]
     taken = (await cluster.holding("n1", "n2", "n3"))["n2"]
     lease = Lease.FromString(taken.value)
@@ -148,7 +148,7 @@ async def test_a_newer_session_evicts_the_older_one(cluster: Cluster) -> None:
 
 
 async def test_a_session_that_is_resumed_does_not_take_back_what_a_newer_one_has(cluster: Cluster) -> None:
-    """Or two fleets of one name would evict each other for ever."""
+    """Or two fleets of one name would take over from each other for ever."""
     server = await cluster.serve(TIMING)
     older = await Speaker.open(server, "fleet-a", ["n1", "n2"])
     session = (await older.hear("opened")).opened.session
@@ -158,13 +158,13 @@ async def test_a_session_that_is_resumed_does_not_take_back_what_a_newer_one_has
     await cluster.until(lambda found: Lease.FromString(found["n1"].value).spec.holderIdentity == "fleet-b")
     again = await Speaker.open(server, "fleet-a", ["n1", "n2"], session)
     await again.hear("opened")
-    evicted = (await again.hear("evicted")).evicted
-    assert (list(evicted.nodes), evicted.holder) == (["n1"], "fleet-b")
+    taken_over = (await again.hear("taken_over")).taken_over
+    assert (list(taken_over.nodes), taken_over.holder) == (["n1"], "fleet-b")
     assert Lease.FromString((await cluster.leases())["n1"].value).spec.holderIdentity == "fleet-b"
 
 
 async def test_an_older_fleet_takes_nothing_from_a_newer_one(cluster: Cluster) -> None:
-    """Not with a new session, and not by adding nodes: else two processes of one name would evict each other for ever."""
+    """Not with a new session, and not by adding nodes: or two processes of one name would take them from each other."""
     server = await cluster.serve(TIMING)
     older = await Speaker.open(server, "f", ["n1"])
     birth = (await older.hear("opened")).opened.birth
@@ -174,9 +174,9 @@ async def test_an_older_fleet_takes_nothing_from_a_newer_one(cluster: Cluster) -
     found = await cluster.until(lambda found: "n2" in found and found["n1"].lease != before["n1"].lease)
     again = await Speaker.open(server, "f", ["n1"], birth=birth)
     assert (await again.hear("opened")).opened.birth == birth
-    assert list((await again.hear("evicted")).evicted.nodes) == ["n1"]
+    assert list((await again.hear("taken_over")).taken_over.nodes) == ["n1"]
     await again.say(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["n2"])))
-    assert list((await again.hear("evicted")).evicted.nodes) == ["n2"]
+    assert list((await again.hear("taken_over")).taken_over.nodes) == ["n2"]
     assert await cluster.leases() == found
 
 
@@ -185,12 +185,12 @@ async def test_an_older_fleet_has_its_nodes_again_when_nobody_holds_them(cluster
     older = cluster.fleet("f", ["n1", "n2"])
     await cluster.holding("n1", "n2")
     newer = cluster.fleet("f", ["n1"])
-    await asyncio.wait_for(older.was_evicted.wait(), PATIENCE)
+    await asyncio.wait_for(older.was_taken_over.wait(), PATIENCE)
     await newer.session.close()
     await cluster.holding("n2")
     older.session.add(["n1"])
     await cluster.holding("n1", "n2")
-    assert older.evicted == {"n1": "f"}
+    assert older.taken_over == {"n1": "f"}
 
 
 async def test_a_fleet_that_is_started_again_takes_its_nodes_over(cluster: Cluster) -> None:

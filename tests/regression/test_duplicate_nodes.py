@@ -28,16 +28,16 @@ NODE = LEASES.key(NODE_LEASE_NAMESPACE, "n")
 
 
 class Machine:
-    """A session for node n. `evicted_by` is set once another has it."""
+    """A session for node n. `taken_over_by` is set once another has it."""
 
     def __init__(self, address: str) -> None:
         self.connection = connect(address)
-        self.evicted_by = ""
-        self.session = NodeSession(self.connection, "fleet", ["n"], on_evicted=self._evicted)
+        self.taken_over_by = ""
+        self.session = NodeSession(self.connection, "fleet", ["n"], on_taken_over=self._taken_over)
         self.running = asyncio.ensure_future(self.session.run())
 
-    def _evicted(self, nodes: Sequence[str], holder: str) -> None:
-        self.evicted_by = holder
+    def _taken_over(self, nodes: Sequence[str], holder: str) -> None:
+        self.taken_over_by = holder
 
     async def stop(self) -> None:
         self.running.cancel()
@@ -64,12 +64,12 @@ async def test_kubernetes_79779_two_kubelets_with_one_name_do_not_fight(serve: S
     first, _ = await held(storage, lambda lease: lease != 0)
     new = Machine(server.address)
     second, transitions = await held(storage, lambda lease: lease not in (0, first))
-    await eventually(lambda: old.evicted_by == "fleet")
+    await eventually(lambda: old.taken_over_by == "fleet")
     assert transitions == 1 and list(old.session.nodes) == []
     stream = await old.connection.duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
     await stream.write(HeartbeatRequest(open=HeartbeatRequest.Open(holder="fleet", nodes=["n"], session=first)))
     async with asyncio.timeout(PATIENCE):
-        while (response := await stream.read()) is not None and not response.HasField("evicted"):
+        while (response := await stream.read()) is not None and not response.HasField("taken_over"):
             pass
     assert response is not None, "it comes back with its session, as one that has not heard yet, and is told"
     stream.cancel()

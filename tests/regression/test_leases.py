@@ -91,7 +91,7 @@ async def test_etcd_20615_the_lease_of_a_node_comes_back(serve: ServeOn) -> None
     storage = Lying(3)
     server = await serve(storage)
     connection = connect(server.address)
-    session = NodeSession(connection, "fleet", ["n"], on_evicted=lambda nodes, holder: None)
+    session = NodeSession(connection, "fleet", ["n"], on_taken_over=lambda nodes, holder: None)
     running = asyncio.ensure_future(session.run())
     lease = await holder_of(storage, NODE)
     revision = await storage.current_revision()

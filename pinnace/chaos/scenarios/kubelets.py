@@ -9,9 +9,9 @@ from pinnace.check.index import History
 from pinnace.cluster.spec import KUBELET, ClusterSpec
 
 TOGETHER = 2.0
-"""Seconds for which both are there once the newer one has evicted the older."""
+"""Seconds for which both are there once the newer one has taken over from the older."""
 LINGER = 2.0
-"""Seconds at most until the older one knows that it has been evicted."""
+"""Seconds at most until the older one knows that it has lost them."""
 FLEET, TWIN = f"{KUBELET}-0", f"{KUBELET}-0.twin"
 
 

@@ -2,7 +2,6 @@
 
 interface.py   a revisioned key-value store with transactions, leases and a watch; what it may raise
 etcd/          the real one
-mvcc.py        etcd's semantics as a value; memory.py: a storage of that, for tests
 
 committer.py   group commit: what waits at the same moment shares a transaction; a write happens at most once
 grouping.py    which writes go into the next one: those of a key in their order (pure)

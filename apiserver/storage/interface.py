@@ -1,7 +1,7 @@
 """The storage that the API server needs: a revisioned key-value store with transactions, leases and a watch.
 
 It is etcd's model, in the words of this project. Implementations: `apiserver.storage.etcd` (the real one) and
-`apiserver.storage.memory` (for tests); one contract suite holds for both (tests/contract/test_storage.py).
+`tests.storage.memory`; one contract suite holds for both (tests/contract/test_storage.py).
 
     StorageError
     +-- Unavailable         no answer in time, no quorum, no connection. For a *read* nothing happened;

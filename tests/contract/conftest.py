@@ -8,12 +8,12 @@ import pytest
 
 from apiserver.storage.interface import Storage
 from apiserver.storage.measured import Measured
-from apiserver.storage.memory import MemoryStorage
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.contract.electing import Serve, Vote, serving, voting
 from tests.contract.fleets import Cluster
 from tests.simulation.etcd import SimEtcd
 from tests.simulation.etcd_port import Port
+from tests.storage.memory import MemoryStorage
 
 
 @pytest.fixture(params=["memory", "simulated", "etcd"])

@@ -25,8 +25,8 @@ from apiserver.storage.interface import (
     StorageError,
     Write,
 )
-from apiserver.storage.mvcc import Mvcc
 from tests.contract.steps import take
+from tests.storage.mvcc import Mvcc
 
 KEYS = ("/r/a", "/r/b", "/r/b/1", "/r/c", "/q", "/r0")
 PREFIXES = ("/r/", "/r", "/r/b", "/", "/z")

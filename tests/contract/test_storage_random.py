@@ -13,10 +13,10 @@ import pytest
 
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import Changes, Storage, Write
-from apiserver.storage.memory import MemoryStorage
-from apiserver.storage.mvcc import Mvcc
 from tests.contract.random_operations import KEYS, Shifted, choose, outcome
 from tests.contract.steps import done, put, take
+from tests.storage.memory import MemoryStorage
+from tests.storage.mvcc import Mvcc
 
 SEQUENCES = int(os.environ.get("PINNACE_SEQUENCES", "120"))
 FIRST = int(os.environ.get("PINNACE_FIRST_SEQUENCE", "0"))

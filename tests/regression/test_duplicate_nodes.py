@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from apiserver.storage.memory import MemoryStorage
 from kubelet import nodes
 from kubelet.behaviour import Behaviour
 from kubelet.fake import FakeRuntime
@@ -20,6 +19,7 @@ from tests.builders import make_pod
 from tests.contract.electing import ServeOn
 from tests.contract.servers import PATIENCE
 from tests.regression.servers import serving
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import eventually
 from tests.unit.client.fakeserver import connect
 

@@ -9,7 +9,6 @@ import pytest
 
 from apiserver.sessions import Timing
 from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Unavailable, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.pods_pb2 import Fence
@@ -25,6 +24,7 @@ from tests.contract.electing import ServeOn, Vote
 from tests.contract.servers import PATIENCE
 from tests.contract.voters import ELECTION, Speaker
 from tests.regression.servers import serving
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import eventually
 from tests.unit.client.fakeserver import connect
 

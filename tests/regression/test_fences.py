@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import pytest
 
 from apiserver.storage.interface import Committed, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api import fences
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -19,6 +18,7 @@ from pinnace.client.errors import Fenced, Invalid, from_status
 from pinnace.client.resource import delete_request
 from tests.builders import make_pod
 from tests.regression.servers import serving
+from tests.storage.memory import MemoryStorage
 from tests.unit.client.fakeserver import connect
 
 ELECTION = "controllers"

@@ -5,13 +5,13 @@ import asyncio
 from apiserver.sessions import Timing
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import LeaseNotFound
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, election_key
 from pinnace.client.heartbeat import NodeSession
 from tests.conftest import EtcdFactory
 from tests.contract.electing import ServeOn, Vote
 from tests.contract.servers import PATIENCE
 from tests.contract.voters import ELECTION, Speaker
+from tests.storage.memory import MemoryStorage
 from tests.unit.client.fakeserver import connect
 
 KEY = election_key(ELECTION)

@@ -10,7 +10,6 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
 from apiserver.services import resource
 from apiserver.storage.interface import Changes
-from apiserver.storage.memory import MemoryStorage
 from kubelet.behaviour import Behaviour
 from kubelet.fake import FakeRuntime
 from kubelet.pods import Pods
@@ -23,6 +22,7 @@ from pinnace.client.events import Recorder
 from tests.builders import make_node
 from tests.contract.servers import Severable
 from tests.regression.servers import serving
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.flaky import FlakyStorage
 from tests.unit.cacher.world import CASES, Reader, World, eventually, pod, running
 from tests.unit.client.fakeserver import connect

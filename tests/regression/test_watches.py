@@ -14,10 +14,10 @@ from apiserver.storage.etcd import watch as etcd_watch
 from apiserver.storage.etcd.members import Member
 from apiserver.storage.etcd.watch import watch
 from apiserver.storage.interface import Changes, Compacted, Page, Unavailable, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.resources import PODS
 from tests.contract.steps import done, put
 from tests.regression.fakewatch import Script, canceled, member, progress, revisions, told
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import CASES, Reader, World, pod, running
 
 ALL_PODS = CASES[0].selection

@@ -3,7 +3,7 @@
     port --request--> SimEtcd: leader? --yes--> store --> answer
                                  '-----no---> refused, or held until there is one: then done or forgotten
 
-The store is apiserver.storage.mvcc, which is proven equal to etcd. Clients have a port each (tests.simulation.etcd_port), where
+The store is tests.storage.mvcc, which is proven equal to etcd. Clients have a port each (tests.simulation.etcd_port), where
 the network between them and etcd goes wrong.
 
 As in etcd: leases run out late by up to LEASE_LAG, only a leader ends them, and a new leader gives each all of its time again
@@ -21,8 +21,8 @@ from contextvars import Context, copy_context
 from typing import Any
 
 from apiserver.storage.interface import Changes, Committed, OutOfSpace, Refused, StorageError, Write
-from apiserver.storage.mvcc import Mvcc
 from pinnace.runtime.clock import Clock
+from tests.storage.mvcc import Mvcc
 
 ELECTION_TIMEOUT = 1.0
 """Seconds; etcd's default."""

@@ -11,12 +11,12 @@ import pytest
 from apiserver.assembly import Assembly
 from apiserver.auth import defaults
 from apiserver.errors import Rejected
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import NamespaceList
 from pinnace.api.rbac_v1_pb2 import ClusterRole, PolicyRule
 from pinnace.api.resources import CLUSTER_ROLES
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import ListRequest
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 from tests.unit.cacher.flaky import FlakyStorage
 from tests.unit.cacher.world import eventually

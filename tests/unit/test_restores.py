@@ -11,10 +11,10 @@ import pytest
 from apiserver.assembly import Assembly
 from apiserver.storage.interface import Committed, OutOfSpace, Refused, Storage, Write
 from apiserver.storage.lane import Lane, marker_keys
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import COMMITS_PREFIX, RESTORES_KEY, election_key
 from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.flaky import FlakyStorage
 from tests.unit.cacher.world import eventually
 

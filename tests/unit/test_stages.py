@@ -6,11 +6,11 @@ import inspect
 import pytest
 
 from apiserver.stages import ADMIT, COMMIT, DECODE, ENCODE, HANDLE, SECTIONS, Stages
-from apiserver.storage.memory import MemoryStorage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod
 from tests.regression.servers import serving
+from tests.storage.memory import MemoryStorage
 
 
 class Processor:

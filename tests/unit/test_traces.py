@@ -10,7 +10,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 
 from apiserver.assembly import Settings
 from apiserver.server import ApiServer
-from apiserver.storage.memory import MemoryStorage
 from kubelet.fake import Behaviour, FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.nodes import Machine
@@ -24,6 +23,7 @@ from pinnace.runtime.otel import OtelTracer, provider
 from scheduler.config import Configuration
 from scheduler.scheduler import Scheduler
 from tests.builders import make_pod
+from tests.storage.memory import MemoryStorage
 
 PATIENCE = 20.0
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from apiserver.storage.memory import MemoryStorage
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.integration.cli.commands import Commands, Server
 from tests.integration.cli.forkserver import ForkServer
+from tests.storage.memory import MemoryStorage
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Self
 
 import pytest
 
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import PATIENCE, Commands, Server, command
 from tests.integration.cli.forkserver import ForkServer
+from tests.storage.memory import MemoryStorage
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import pytest
 from apiserver.admission.default_storage_class import DefaultStorageClass
 from apiserver.cacher.cacher import Cacher
 from apiserver.storage.interface import KeyValue
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.wellknown import DEFAULT_CLASS_ANNOTATION
+from tests.storage.memory import MemoryStorage
 
 
 def stored(name: str, seconds: int, default: str = "true") -> KeyValue:

@@ -11,11 +11,11 @@ from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.storage.interface import Change, Changes, KeyValue
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS, Object
 from tests.builders import make_pod
+from tests.storage.memory import MemoryStorage
 
 BY = Request(UNSECURED)
 Item = dict[str, Any]

@@ -8,13 +8,13 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from apiserver.storage.interface import KeyValue
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import STORAGE_CLASSES
 from pinnace.api.status import Code
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.wellknown import CLASS_ANNOTATION
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OWN, serving
 from tests.unit.registry.test_creating import asked, call
 

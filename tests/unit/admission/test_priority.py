@@ -10,13 +10,13 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from apiserver.storage.interface import Change, Changes, KeyValue
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import PODS, PRIORITY_CLASSES
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.status import Code, Violation
 from tests.builders import make_pod
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import serving
 from tests.unit.registry.test_creating import asked, call
 

@@ -18,7 +18,6 @@ from apiserver.auth.user import AUTHENTICATED, MASTERS, NODES_GROUP, User
 from apiserver.errors import Rejected
 from apiserver.services.methods import Method
 from apiserver.storage.interface import Storage
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api import resources
 from pinnace.api.core_v1_pb2 import Namespace, Node
 from pinnace.api.nodenames import NodeNames
@@ -29,6 +28,7 @@ from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
 from pinnace.api.wellknown import FLEET_LABEL
 from tests.builders import make_node, make_pod
 from tests.credentials import Shown
+from tests.storage.memory import MemoryStorage
 
 DOCUMENT = Path(__file__).parents[3] / "docs/permissions.md"
 BEGIN, END = "<!-- permissions: made by `make security-table` -->", "<!-- end of permissions -->"

@@ -16,12 +16,12 @@ from apiserver.auth.user import AUTHENTICATED, User
 from apiserver.errors import Rejected
 from apiserver.services.methods import Method
 from apiserver.storage.interface import Committed, Refused, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime import logs
 from tests.builders import make_pod
 from tests.clock import FakeClock
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 from tests.unit.cacher.world import eventually
 

@@ -12,11 +12,11 @@ from apiserver.auth.permissions import HEARTBEAT
 from apiserver.auth.user import AUTHENTICATED, NODES_GROUP, User
 from apiserver.errors import Rejected
 from apiserver.storage.interface import Committed, KeyValue, Refused, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.nodenames import NodeNames
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.rbac_v1_pb2 import PolicyRule, Role, RoleBinding, RoleRef, Subject
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 
 PATIENCE = 10.0

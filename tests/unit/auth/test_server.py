@@ -12,7 +12,6 @@ from apiserver.auth.authentication import Authenticator
 from apiserver.auth.tokens import TokenFile
 from apiserver.server import ApiServer
 from apiserver.services.handlers import by_certificate
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Binding, PodList, Service
 from pinnace.api.meta_v1_pb2 import ListOptions
@@ -34,6 +33,7 @@ from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles
 from scheduler.plugins.volume_writes import bind
 from tests.builders import make_node, make_pod
+from tests.storage.memory import MemoryStorage
 
 EDGE = "edge"
 PATIENCE = 15.0

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from apiserver.storage.interface import Changes, Page, Unavailable
-from apiserver.storage.memory import MemoryStorage
+from tests.storage.memory import MemoryStorage
 
 
 class FlakyStorage(MemoryStorage):

@@ -11,11 +11,11 @@ from apiserver.cacher.dispatch import BURST, PACE
 from apiserver.cacher.errors import CacheBehind, Expired, ShuttingDown, SlowWatcher
 from apiserver.cacher.selection import Selection
 from apiserver.storage.interface import Change, Changes, Committed, Unavailable, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, election_key
 from tests.builders import make_node
 from tests.clock import FakeClock
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.flaky import FlakyStorage
 from tests.unit.cacher.world import CASES, Reader, TimeMachine, World, eventually, pod, pod_change, running
 

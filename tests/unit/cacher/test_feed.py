@@ -10,8 +10,8 @@ import pytest
 from apiserver.cacher import feed as module
 from apiserver.cacher.feed import Feed
 from apiserver.storage.interface import Changes, KeyValue, Unavailable, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.flaky import FlakyStorage
 from tests.unit.cacher.world import DEADLINE, TimeMachine, eventually
 

@@ -5,7 +5,7 @@ import pytest
 
 from apiserver.cacher.freshness import Freshness
 from apiserver.storage.interface import Unavailable
-from apiserver.storage.memory import MemoryStorage
+from tests.storage.memory import MemoryStorage
 
 
 class Store(MemoryStorage):

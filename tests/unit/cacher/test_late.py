@@ -10,10 +10,10 @@ from apiserver.cacher.feed import skip
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.store import END
 from apiserver.storage.interface import Committed, KeyValue, Page, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import EVENTS, NODES, PODS
 from tests.builders import make_node
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import eventually, running
 
 ALL_EVENTS = Selection.parse(EVENTS, "", "", "")

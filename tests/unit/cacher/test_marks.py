@@ -8,9 +8,9 @@ from apiserver.cacher.marks import Marks, Proof
 from apiserver.cacher.progress import Progress
 from apiserver.storage.interface import Write
 from apiserver.storage.lane import Lane, marker_keys
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.storage.memory import MemoryStorage
 
 PATIENCE = 5.0
 

@@ -12,10 +12,10 @@ from apiserver.cacher.errors import Expired
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.snapshots import MAX_AGE, Snapshots
 from apiserver.storage.interface import KeyValue
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from tests.clock import FakeClock
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import Reader, changes, pod, pod_change
 
 ALL = Selection.parse(PODS, "", "", "")

@@ -23,8 +23,8 @@ from apiserver.cacher.outbox import Told
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.ring import Ring
 from apiserver.storage.interface import Change
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher import world as world_module
 from tests.unit.cacher.plan import PLANS, Plan, run
 

@@ -15,12 +15,12 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.selection import Selection
 from apiserver.cacher.watcher import Watcher
 from apiserver.storage.interface import Change, Changes, Committed, Storage, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
 from tests.builders import make_pod
+from tests.storage.memory import MemoryStorage
 
 DEADLINE = 10.0
 

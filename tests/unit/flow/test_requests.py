@@ -11,13 +11,13 @@ from google.protobuf.message import Message
 
 from apiserver.flow import account, control
 from apiserver.server import MAX_REQUEST, ApiServer
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.tables_pb2 import ListTableRequest
 from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod
+from tests.storage.memory import MemoryStorage
 
 BEGIN, END = b"\xa3\x06", b"\xa4\x06"
 """Of a group, as field 100: no message of the API has itself as a part, so only what is unknown can nest deeply."""

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from apiserver.storage.memory import MemoryStorage
 from kubelet import refused
 from kubelet.behaviour import Behaviour
 from kubelet.fake import FakeRuntime
@@ -19,6 +18,7 @@ from pinnace.client.client import Client
 from tests.builders import make_node, make_pod
 from tests.refusals import denied
 from tests.regression.servers import serving
+from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import eventually
 from tests.unit.client.fakeserver import connect
 

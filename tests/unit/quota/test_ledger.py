@@ -6,12 +6,12 @@ from random import Random
 from apiserver.storage.committer import Conflict, Denied
 from apiserver.storage.grouping import MAX_GROUP_BYTES
 from apiserver.storage.interface import MAX_OPERATIONS, StorageError, Unavailable, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.resources import COMMITS_PREFIX, NODES, PODS, RESOURCE_QUOTAS
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.clock import FakeClock
 from tests.contract.steps import DEADLINE, put
+from tests.storage.memory import MemoryStorage
 from tests.unit.quota.world import QUOTA, chargers, pod, pods, quota, used
 from tests.unit.storage.faults import FaultyStorage
 

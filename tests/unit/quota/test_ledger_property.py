@@ -18,9 +18,9 @@ from apiserver.quota.states import State
 from apiserver.storage.committer import Denied, Outcome, Settled
 from apiserver.storage.interface import Committed, Refused, Write
 from apiserver.storage.lane import Answer, Lane
-from apiserver.storage.memory import MemoryStorage
 from apiserver.storage.outcomes import failure_of
 from tests.contract.steps import put
+from tests.storage.memory import MemoryStorage
 from tests.unit.quota.world import QUOTA, Charger, chargers, pods, quota, used, violations
 from tests.unit.storage.faults import Fault, FaultyStorage, JumpingClock
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod, ResourceQuota
 from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, SERVICES, STORAGE_CLASSES, Resource
@@ -15,6 +14,7 @@ from pinnace.client.connection import Connection
 from pinnace.client.errors import Forbidden
 from tests.builders import make_pod
 from tests.regression.servers import serving
+from tests.storage.memory import MemoryStorage
 
 DEADLINE = 10.0
 

@@ -10,11 +10,11 @@ import pytest
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
 from apiserver.storage.interface import Changes, Committed, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest
 from tests.builders import make_pod
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from apiserver.assembly import Assembly
 from apiserver.registry.events import LEASE_REUSE, MAX_COUNT, TTL, Expiring, merge
 from apiserver.storage.interface import OutOfSpace, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Event, EventList
 from pinnace.api.events_pb2 import CreateEventBatchRequest, CreateEventRequest, UpdateEventRequest
 from pinnace.api.resources import EVENTS
 from pinnace.api.status import decode
 from pinnace.api.verbs_pb2 import BatchResponse, ListRequest, PatchRequest
 from tests.clock import FakeClock
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller, serving
 from tests.unit.registry.test_creating import call
 

@@ -9,13 +9,13 @@ import pytest
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
 from apiserver.storage.interface import Committed, Refused, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.namespaces_pb2 import CreateNamespaceRequest, UpdateNamespaceRequest
 from pinnace.api.pods_pb2 import CreatePodBatchRequest, CreatePodRequest
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest
 from tests.builders import make_pod
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 
 TEAM = "team"

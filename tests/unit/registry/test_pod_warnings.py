@@ -8,12 +8,12 @@ from google.protobuf.json_format import ParseDict
 from apiserver.registry.validation.pod_warnings import spec_warnings
 from apiserver.registry.warnings import MAX_WARNINGS, gathering, warn
 from apiserver.server import ApiServer
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import PodSpec
 from pinnace.api.resources import DEPLOYMENTS, PODS
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod
+from tests.storage.memory import MemoryStorage
 from tests.workloads import make_deployment
 
 ABSENT = "with fake containers the pod runs all the same, with processes it is refused"

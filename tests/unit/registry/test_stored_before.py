@@ -14,7 +14,6 @@ from apiserver.registry.extent import MAX_PARTS
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategy import StatusStrategy, added
 from apiserver.storage.interface import Committed, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod, ResourceQuota, Service
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.pods_pb2 import BindRequest
@@ -25,6 +24,7 @@ from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, Patc
 from tests.builders import make_pod
 from tests.fuzz.sound import objects
 from tests.nesting import nested
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 from tests.workloads import make_deployment
 

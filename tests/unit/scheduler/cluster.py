@@ -7,7 +7,6 @@ from typing import Any
 
 from apiserver.server import ApiServer
 from apiserver.storage.interface import Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import election_key
@@ -18,6 +17,7 @@ from pinnace.client.errors import NotFound
 from scheduler.config import Configuration
 from scheduler.scheduler import Scheduler
 from tests.builders import NodeBuilder, PodBuilder, make_node
+from tests.storage.memory import MemoryStorage
 
 PATIENCE = 10.0
 TICK = 0.05

@@ -8,7 +8,6 @@ import pytest
 
 from apiserver.registry import eviction as eviction_rules
 from apiserver.services import evictions
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, LabelSelector, ObjectMeta, Preconditions
@@ -23,6 +22,7 @@ from pinnace.client.errors import ApiError, Conflict, Exhausted, Invalid, NotFou
 from pinnace.runtime import turns
 from tests.builders import make_pod
 from tests.regression.servers import serving
+from tests.storage.memory import MemoryStorage
 
 WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
 

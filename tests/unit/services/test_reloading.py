@@ -8,11 +8,11 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.events_pb2 import CreateEventRequest
 from pinnace.api.resources import EVENTS
 from pinnace.api.status import Code
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 
 PATIENCE = 10.0

@@ -16,7 +16,6 @@ from apiserver.auth.audit import AuditLog
 from apiserver.cacher.resource import ResourceCache
 from apiserver.server import ApiServer
 from apiserver.services.requests import RequestIds
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.cli.errors import explain
@@ -25,6 +24,7 @@ from pinnace.client.connection import Connection
 from pinnace.client.errors import Internal, NotFound
 from pinnace.runtime import logs
 from tests.builders import make_pod
+from tests.storage.memory import MemoryStorage
 
 
 @asynccontextmanager

@@ -12,7 +12,6 @@ from apiserver.errors import Rejected
 from apiserver.services import context, resource, resource_metrics
 from apiserver.services.kubelets import Endpoint, NoKubelets
 from apiserver.services.resource_metrics import Survey, Surveyor
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.meta_v1_pb2 import ListOptions
@@ -22,6 +21,7 @@ from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import ListRequest
 from tests.builders import make_node, make_pod
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PATIENCE, PEOPLE, Caller
 
 

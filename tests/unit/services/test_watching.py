@@ -11,7 +11,6 @@ from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
 from apiserver.flow import account, control
 from apiserver.flow.levels import WORKLOAD
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodRequest, PodWatchResponse
@@ -19,6 +18,7 @@ from pinnace.api.resources import PODS
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import ADDED, Known, ListRequest, WatchRequest
 from tests.builders import make_pod
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OTHER, OWN, PEOPLE, Caller, serving
 
 PATIENCE = 10.0

@@ -14,10 +14,10 @@ from apiserver.services.nodelease import Signature, lease_object
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Committed, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.storage.memory import MemoryStorage
 
 TIMING = Timing(interval=0.05, silence=60.0, ttl=60)
 KEY = LEASES.key(NODE_LEASE_NAMESPACE, "n")

@@ -12,9 +12,9 @@ import pytest
 from apiserver.services.elections import TIMING
 from apiserver.sessions import Session
 from apiserver.storage.interface import Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.client.election import Term
 from tests.clock import FakeClock
+from tests.storage.memory import MemoryStorage
 
 KEY = "/registry/elections/scheduler"
 SECONDS = 10.0

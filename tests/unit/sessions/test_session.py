@@ -8,8 +8,8 @@ import pytest
 
 from apiserver.sessions import LATE, Session, Timing
 from apiserver.storage.interface import LeaseNotFound, Unavailable
-from apiserver.storage.memory import MemoryStorage
 from tests.clock import FakeClock
+from tests.storage.memory import MemoryStorage
 
 TIMING = Timing(interval=0.2, silence=0.9, ttl=2)
 

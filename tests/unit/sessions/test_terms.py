@@ -6,12 +6,12 @@ from apiserver.services import terms
 from apiserver.services.terms import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume, terms_in
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Write
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.resources import term_key, terms_prefix
 from pinnace.api.times import to_micro_time
 from pinnace.runtime.race import race
 from tests.clock import FakeClock
+from tests.storage.memory import MemoryStorage
 from tests.unit.storage.faults import JumpingClock
 
 

@@ -18,7 +18,7 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
-from apiserver.storage.memory import MemoryStorage
+from tests.storage.memory import MemoryStorage
 
 
 class Fault(Enum):

@@ -21,12 +21,12 @@ from apiserver.storage.interface import (
     Write,
 )
 from apiserver.storage.lane import Answer, Lane
-from apiserver.storage.memory import MemoryStorage
 from apiserver.storage.sweeper import INTERVAL, Sweeper
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from tests.clock import FakeClock
 from tests.contract.steps import DEADLINE, done, put
+from tests.storage.memory import MemoryStorage
 from tests.unit.storage.faults import Fault, FaultyStorage, FullStorage, JumpingClock
 
 FIRST = 3

@@ -20,9 +20,9 @@ from apiserver.storage.interface import (
     Write,
 )
 from apiserver.storage.lane import NOT_DONE, Lane, marker_keys
-from apiserver.storage.memory import MemoryStorage
 from pinnace.api.resources import COMMITS_PREFIX
 from tests.contract.steps import done, put
+from tests.storage.memory import MemoryStorage
 from tests.unit.storage.faults import Fault, FaultyStorage, FullStorage, JumpingClock
 
 OPENED = Fault.NONE

@@ -4,7 +4,7 @@ import pytest
 
 from apiserver.storage.interface import Unavailable, Write
 from apiserver.storage.measured import Measured
-from apiserver.storage.memory import MemoryStorage
+from tests.storage.memory import MemoryStorage
 
 
 class Away(MemoryStorage):

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from apiserver.storage.interface import Change, LeaseNotFound
-from apiserver.storage.memory import SIGN_OF_LIFE, MemoryStorage
 from tests.clock import FakeClock
 from tests.contract.steps import put
+from tests.storage.memory import SIGN_OF_LIFE, MemoryStorage
 
 
 async def test_a_lease_runs_out_by_the_clock() -> None:

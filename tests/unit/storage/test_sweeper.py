@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from apiserver.storage.interface import Page, Storage, Unavailable
-from apiserver.storage.memory import MemoryStorage
 from apiserver.storage.sweeper import INTERVAL, Sweeper
 from pinnace.api.resources import commit_key
 from tests.clock import FakeClock
 from tests.contract.steps import put, take
+from tests.storage.memory import MemoryStorage
 
 IDLE, BUSY, OTHER = commit_key("x", 1), commit_key("y", 1), "/registry/pods/default/a"
 

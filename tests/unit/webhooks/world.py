@@ -8,7 +8,6 @@ from typing import Any
 from apiserver.assembly import Assembly, Settings
 from apiserver.auth.user import UNSECURED
 from apiserver.registry.admission import Operation
-from apiserver.storage.memory import MemoryStorage
 from apiserver.webhooks.configuration import WebhookConfiguration
 from apiserver.webhooks.webhook import Webhook, WebhookError
 from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse, ReviewRequest, ReviewResponse
@@ -16,6 +15,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import BatchResponse
 from pinnace.runtime.clock import SYSTEM_CLOCK
+from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PATIENCE, Caller
 
 Judge = Callable[[AdmissionRequest], AdmissionResponse]

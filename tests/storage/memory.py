@@ -1,4 +1,4 @@
-"""MemoryStorage: apiserver.storage.mvcc as a Storage, for tests. Nothing survives the process.
+"""MemoryStorage: tests.storage.mvcc as a Storage, for tests. Nothing survives the process.
 
 Leases expire by the clock that is passed in. It runs no task of its own: what has expired is deleted when somebody calls, or by
 a watch that waits.
@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 
 from apiserver.storage.interface import Changes, Committed, Compacted, KeyValue, Page, Refused, Write
-from apiserver.storage.mvcc import Mvcc
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from tests.storage.mvcc import Mvcc
 
 SIGN_OF_LIFE = 1.0
 """Seconds after which a watch that has nothing to tell says so."""

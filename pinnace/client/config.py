@@ -86,7 +86,7 @@ def _in_context(document: Mapping[str, Any], context: str | None, path: Path, na
             tls = TlsFiles(ca, token=token)
         else:
             tls = TlsFiles(ca, _path(user, "client-certificate", path), _path(user, "client-key", path))
-    return ClientConfig(parse_endpoints(servers), chosen.get("namespace") or "default", data_dir_of(cluster), tls)
+    return ClientConfig(parse_endpoints(servers), chosen.get("namespace") or "default", data_dir_of(cluster, path), tls)
 
 
 def _token(user: Mapping[str, Any], path: Path) -> str:
@@ -149,9 +149,11 @@ def _endpoint(text: str) -> str:
     return f"{host}:{port}"
 
 
-def data_dir_of(cluster: Mapping[str, Any]) -> Path | None:
+def data_dir_of(cluster: Mapping[str, Any], path: Path) -> Path | None:
+    """Of a cluster of the file `path`; None: it is no local one."""
     for each in entries(cluster, "extension"):
         extension = each.get("extension")
         if each.get("name") == EXTENSION and isinstance(extension, dict) and extension.get("dataDir"):
-            return Path(extension["dataDir"])
+            named = Path(extension["dataDir"])
+            return named if named.is_absolute() else (path.parent / named).resolve()
     return None

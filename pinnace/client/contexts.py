@@ -67,7 +67,7 @@ def data_dirs(*, environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
     for context in names(document, "context"):
         with suppress(ConfigError):  # of a context that is none
             cluster = entry(document, "cluster", _cluster_of(document, context, path), path)
-            if (data_dir := data_dir_of(cluster)) is not None:
+            if (data_dir := data_dir_of(cluster, path)) is not None:
                 known[context] = data_dir
     return known
 

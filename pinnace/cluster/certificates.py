@@ -51,15 +51,17 @@ def provide(
     fleets: Mapping[str, Sequence[str]],
     hosts: Sequence[str] = LOOPBACK,
     etcd_hosts: Sequence[str] = LOOPBACK,
+    *,
+    local: bool = False,
 ) -> list[str]:
     """Makes all that is missing or ends soon; the names of the certificates that were made. `endpoints`: the API servers as
     clients reach them, `hosts`: what these are called, `etcd_hosts`: what etcd's members are called, by the API servers and by
-    each other; `fleets`: each with the names of its nodes (pinnace.api.nodenames). Raises OSError, and ValueError when what is
-    there is none of ours."""
+    each other; `fleets`: each with the names of its nodes (pinnace.api.nodenames); `local`: the folder lies in that of a local
+    cluster, and the configurations say so. Raises OSError, and ValueError when what is there is none of ours."""
     clients = _clients(fleets)
     made = _certify(folder, clients, fleets, hosts, etcd_hosts)
     for name in clients:
-        _configure(folder, name, endpoints)
+        _configure(folder, name, endpoints, local)
     return made
 
 
@@ -98,9 +100,9 @@ def _certify(
 def provide_user(folder: Path, user: str, groups: Sequence[str], endpoints: Sequence[str] = ()) -> list[str]:
     """The same for a person, by the authority that is there; by default with the API servers of the administrator. `user` is
     to be a name for files, too. Raises OSError, ValueError and ConfigError."""
-    endpoints = endpoints or load(file=configuration(folder, ADMIN)).endpoints
+    cluster = load(file=configuration(folder, ADMIN)) if not endpoints else ClientConfig(tuple(endpoints))
     made = Folder(folder).provide([Wanted(user_name(user), Subject(user, tuple(groups)))], datetime.now(UTC))
-    _configure(folder, user_name(user), endpoints)
+    _configure(folder, user_name(user), cluster.endpoints, cluster.data_dir is not None)
     return made
 
 
@@ -114,11 +116,12 @@ def authority(folder: Path) -> Path | None:
     return next((each for each in (folder, folder / "pki") if (each / f"{CLUSTER_CA.name}.key").is_file()), None)
 
 
-def _configure(folder: Path, name: str, endpoints: Sequence[str]) -> None:
+def _configure(folder: Path, name: str, endpoints: Sequence[str], local: bool) -> None:
     """Writes a client's configuration. Its paths are relative, so that the folder may move."""
     upwards, own = Path(*[".."] * name.count("/")), name.rpartition("/")[2]
     shown = TlsFiles(upwards / "ca.crt", Path(f"{own}.crt"), Path(f"{own}.key"))
-    write_context(_CONTEXT, ClientConfig(tuple(endpoints), tls=shown), file=configuration(folder, name))
+    config = ClientConfig(tuple(endpoints), data_dir=upwards / ".." if local else None, tls=shown)
+    write_context(_CONTEXT, config, file=configuration(folder, name))
 
 
 def files(folder: Path, name: str) -> TlsFiles:

@@ -119,7 +119,7 @@ class Cluster:
                 await self._claim(binary, made, progress)
                 try:
                     with self.folder.usable():
-                        certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets(self.spec))
+                        certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets(self.spec), local=True)
                     async with self._waiting.deadline(timeout):
                         await self._start_all(progress, with_etcd)
                 except BaseException as error:

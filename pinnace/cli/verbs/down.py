@@ -31,17 +31,17 @@ def down(settings: Settings, data_dir: Path | None) -> None:
     another one runs. Where somebody has removed the folder of a cluster that ran, its processes are found all the same.
     """
     folder = contexts.present_data_dir(settings, data_dir)
-    left: Failure | None = None
+    named, left = data_dir or settings.context, None
     with running.translated(), Steps(settings) as steps:
         try:
             cluster = Cluster.load(folder)
         except NoCluster as nothing:
             if ran_on := running.run(strays.end(folder)):
                 steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
-            elif not (data_dir or settings.context) and (others := elsewhere.hint(folder, "down")):
+            elif not named and (others := elsewhere.hint(settings, folder, "down")):
                 left = Failure(nothing.message, hint=others, code=ExitCode.NOT_FOUND)
             else:
-                click.echo(f"{nothing.message}: nothing to do")
+                click.echo(f"{nothing.message}: nothing to do{'' if named else ' (--data-dir DIR names another)'}")
         else:
             running.run(_down(cluster, steps))
     contexts.remove_context(folder)

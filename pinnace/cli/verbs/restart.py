@@ -37,7 +37,7 @@ def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -
     """
     folder = contexts.present_data_dir(settings, data_dir)
     with running.translated(), Steps(settings) as steps:
-        cluster = elsewhere.load(folder, "restart")
+        cluster = elsewhere.load(settings, folder, "restart")
         wanted, others = chosen(cluster, names)
         renewed, damaged = _renew(cluster)
         if renewed:

@@ -31,7 +31,7 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
     Exit code 0 when all are ready, 1 when not. For a cluster elsewhere, ask its API: `pinnace leader`, `pinnace get nodes`.
     """
     with running.translated():
-        found = running.run(elsewhere.load(contexts.present_data_dir(settings, data_dir), "status").status())
+        found = running.run(elsewhere.load(settings, contexts.present_data_dir(settings, data_dir), "status").status())
     if output == "json":
         click.echo(json.dumps([asdict(process) for process in found], indent=2))
     else:

@@ -11,6 +11,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.verbs.pki import pki
 from pinnace.client import config
 from pinnace.cluster import certificates
+from pinnace.cluster.spec import pki_folder
 from pinnace.pki import Subject
 
 OF_ETCD = {"etcd/server": "kube-etcd", "etcd/peer": "kube-etcd-peer", "apiserver-etcd-client": "kube-apiserver-etcd-client"}
@@ -85,6 +86,18 @@ def test_a_person_gets_one_from_the_authority_that_is_there(tmp_path: Path, belo
     assert found.tls is not None and found.tls.context()
     assert run(words) == ExitCode.OK and load(folder / "users/ada.crt") == certificate, "it is good"
     assert (folder / "admin.crt").read_bytes() == before
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_every_configuration_of_a_local_cluster_says_where_that_is(tmp_path: Path, local: bool) -> None:
+    """Its folder may move."""
+    certificates.provide(pki_folder(tmp_path / "made"), ["127.0.0.1:1"], {}, local=local)
+    certificates.provide_user(pki_folder(tmp_path / "made"), "ada", [])
+    moved = (tmp_path / "made").rename(tmp_path / "moved")
+    for name in ("admin", "scheduler", "users/ada"):
+        found = config.load(file=pki_folder(moved) / f"{name}.conf")
+        assert found.data_dir == (moved if local else None), name
+        assert found.tls is not None and found.tls.context()
 
 
 @pytest.mark.parametrize(

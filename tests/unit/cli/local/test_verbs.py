@@ -1,6 +1,8 @@
 """What the verbs of local clusters show, and how their errors end."""
 
 import os
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,33 @@ def test_who_means_no_cluster_is_told_of_those_that_run(verb: str, tmp_path: Pat
         assert run([verb]) == ExitCode.NOT_FOUND
         said = capsys.readouterr().err
         assert all(f"`pinnace {verb} --data-dir {folder}`" in said for folder in folders)
+
+
+@pytest.mark.parametrize("verb", ["down", "status"])
+def test_who_talks_to_a_cluster_of_which_the_folder_is_not_known_is_told_to_name_it(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`down` said that there was nothing to do, while it ran."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        kept.write_context("mine", ClientConfig((address,)))
+        threading.Thread(target=greet, args=(listening,), daemon=True).start()
+        assert run([verb]) == ExitCode.NOT_FOUND
+    said = capsys.readouterr().err
+    assert address in said and f"`pinnace {verb} --data-dir DIR`" in said and str(default_data_dir()) in said
+
+
+def greet(listening: socket.socket) -> None:
+    """An API server speaks first."""
+    with listening.accept()[0] as connection:
+        connection.sendall(b".")
+
+
+def test_who_finds_nothing_is_told_where_it_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    kept.write_context("dead", ClientConfig(("127.0.0.1:1",)))
+    assert run(["down"]) == ExitCode.OK
+    said = capsys.readouterr().out
+    assert said == f"there is no cluster in {default_data_dir()}: nothing to do (--data-dir DIR names another)\n"
 
 
 def test_a_folder_that_was_named_may_be_empty_whatever_runs_elsewhere(tmp_path: Path) -> None:

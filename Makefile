@@ -9,7 +9,9 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup demo test agreement churn fuzz fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories compose-test compose-bench clean
 
 help: ## Show this help
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-13s\033[0m %s\n", $$1, $$2}'
+	@if [ -t 1 ] && [ -z "$$NO_COLOR" ]; then bold=$$'\033[1m' plain=$$'\033[0m'; fi; \
+		grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
+		awk -F ':.*## ' -v bold="$$bold" -v plain="$$plain" '{printf "  %s%-15s%s%s\n", bold, $$1, plain, $$2}'
 
 setup: .venv/.installed ## Make .venv with everything in it (again only when pyproject.toml has changed)
 

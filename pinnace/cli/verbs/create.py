@@ -167,7 +167,12 @@ def deployment(
 @click.option("--image", required=True, metavar="IMAGE", help="What its container runs.")
 @_how
 def job(settings: Settings, name: str, command: tuple[str, ...], image: str, dry_run: str, output: str | None) -> None:
-    """Create a job of one pod."""
+    """Create a job of one pod.
+
+    Where containers are simulated they run for ever, whatever the command: the annotation pinnace.io/run-seconds of the pod
+    ends them, or `pinnace up --stages fast` or `realistic` those of all jobs (docs/stages.md). With --runtime process they run
+    the command.
+    """
     _create_one(settings, lambda space: generators.job(name, space, image, command), How(dry_run, output))
 
 

@@ -1,0 +1,28 @@
+"""What `make help` prints, into a pipe and on a terminal."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HELP = ["make", "--no-print-directory", "help"]
+PATHS = {"PATH": os.environ["PATH"]}
+
+
+def test_a_pipe_gets_plain_columns() -> None:
+    text = subprocess.run(HELP, cwd=ROOT, env=PATHS, capture_output=True, text=True, check=True).stdout
+    assert "\x1b" not in text
+    assert {line.index(line.split(maxsplit=1)[1]) for line in text.splitlines()} == {17}
+
+
+@pytest.mark.parametrize(("environment", "bold"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_a_terminal_gets_colours_unless_nobody_wants_them(environment: dict[str, str], bold: bool) -> None:
+    ours, theirs = os.openpty()
+    try:
+        subprocess.run(HELP, cwd=ROOT, env=PATHS | environment, stdout=theirs, check=True)
+        assert (b"\x1b[1m" in os.read(ours, 1 << 10)) == bold
+    finally:
+        os.close(ours)
+        os.close(theirs)

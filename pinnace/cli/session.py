@@ -44,6 +44,7 @@ class Session:
         self._no_color = settings.no_color
         self._limit = limit
         self._failures: list[Report] = []
+        self._untold: list[tuple[Report, str]] | None = None
 
     def wait_up_to(self, seconds: float) -> None:
         """Gives the command this long from now, unless `--timeout` said otherwise."""
@@ -83,16 +84,30 @@ class Session:
     def has_failed(self) -> bool:
         return bool(self._failures)
 
+    def tell_failures_last(self) -> None:
+        """Has the errors of single items told when the command ends, so that they are not apart from the ways out."""
+        self._untold = []
+
     def failed(self, error: Exception, where: str = "") -> None:
         """Tells the expected error of one item, so that the command can go on with the next. Raises any other."""
         report = explain(error)
         if report is None:
             raise error
-        tell_lines(report, where)
+        if self._untold is None:
+            tell_lines(report, where)
+        else:
+            self._untold.append((report, where))
         self._failures.append(report)
+
+    def tell_failures(self) -> None:
+        """Those that have not been told yet."""
+        for report, where in self._untold or ():
+            tell_lines(report, where)
+        self._untold = None
 
     def finish(self) -> None:
         """Tells the ways out of what has failed, each once, and raises Reported with the worst of it; if anything has."""
+        self.tell_failures()
         if self._failures:
             for hint in dict.fromkeys(report.hint for report in self._failures):
                 tell_hint(hint)
@@ -135,4 +150,5 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
         what = f" waiting for {session.waiting_for}" if session.waiting_for else ""
         raise _timed_out(f"timed out after {deadline - began:.3g} s{what}", connection.trouble) from None
     finally:
+        session.tell_failures()
         await connection.close()

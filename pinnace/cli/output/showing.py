@@ -34,7 +34,8 @@ class Style:
 
 
 async def show(session: Session, query: Query, style: Style) -> None:
-    """The present state, once."""
+    """The present state, once; what could not be had is told after it."""
+    session.tell_failures_last()
     if style.format is None:
         await _show_tables(session, query, style)
         return

@@ -21,7 +21,8 @@ class PluginError(Exception):
     """A plugin raised, or answered nonsense. The message names the plugin, the point, and the line of its file."""
 
     def __init__(self, plugin: str, point: str, problem: Exception) -> None:
-        super().__init__(f'plugin "{plugin}" failed in {point}: {type(problem).__name__}: {problem}{_place(problem)}')
+        what = ": ".join(filter(None, (type(problem).__name__, str(problem))))
+        super().__init__(f'plugin "{plugin}" failed in {point}: {what}{_place(problem)}')
         self.problem = problem
 
 

@@ -43,7 +43,7 @@ def _headline(found: Explanation, leaderless: str) -> Iterator[str]:
     if found.message:
         yield found.message
     if found.feasible:
-        yield f"{found.feasible} of {_nodes(found.nodes)} can take it. {_best(found)}"
+        yield f"{found.feasible} of {_nodes(found.nodes)} can take it. {_best(found)}".rstrip()
     if found.extenders:
         yield f"Extenders have a say as well, and only the scheduler asks them: {', '.join(found.extenders)}."
 

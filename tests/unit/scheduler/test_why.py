@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from typing import NoReturn
 
 import grpc.aio
 import pytest
@@ -21,6 +22,7 @@ from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.cli.why.process import understood
 from pinnace.cli.why.text import lines
 from pinnace.client.errors import Forbidden
+from pinnace.fit.table import BoolArray
 from scheduler.config import with_plugin
 from scheduler.extenders.configuration import ExtenderConfiguration
 from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
@@ -136,6 +138,21 @@ def test_a_plugin_that_fails_is_named() -> None:
     assert why(make_pod("a"), THREE, configuration=configuration) == (
         'pod default/a is pending: plugin "Boom" failed in Filter: RuntimeError: boom '
         f"(test_why.py:{inspect.getsourcelines(Boom.filter)[1] + 1}).\n"
+    )
+
+
+class Sulk:
+    name = "Sulk"
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> NoReturn:
+        raise RuntimeError
+
+
+def test_a_plugin_that_fails_without_a_word_leaves_no_gap() -> None:
+    configuration = with_plugin(NO_PREEMPTION, "tests.unit.scheduler.test_why:Sulk")
+    assert why(make_pod("a"), THREE, configuration=configuration) == (
+        'pod default/a is pending: plugin "Sulk" failed in Score: RuntimeError '
+        f"(test_why.py:{inspect.getsourcelines(Sulk.score)[1] + 1}).\n3 of 3 nodes can take it.\n"
     )
 
 

@@ -3,13 +3,13 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from pinnace.cli.command import LazyGroup
 from pinnace.cli.errors import guarded
-from pinnace.cli.settings import Settings
+from pinnace.cli.settings import Settings, completing
 from pinnace.cli.terminal import streams
 from pinnace.cli.unsupported import UNSUPPORTED
 
@@ -91,6 +91,16 @@ cli.params.append(
         help="The same as `version --client`.",
     )
 )
+
+
+def _namespaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    from pinnace.api.resources import NAMESPACES
+    from pinnace.cli.objects.arguments import names_of
+
+    return names_of(NAMESPACES)(ctx, param, incomplete)
+
+
+completing["namespace"] = _namespaces
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -100,6 +100,29 @@ def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         setattr(ctx.ensure_object(Settings), param.name, value)
 
 
+Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[Any]]
+completing: dict[str, Complete] = {}
+"""How a shell completes global options, by their names, where servers are asked for it: those who know how put it here."""
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    complete = completing.get(param.name or "")
+    return complete(ctx, param, incomplete) if complete is not None else []
+
+
+def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Of those of the configuration file."""
+    from click.shell_completion import CompletionItem  # only once a shell asks
+
+    from pinnace.client.kubeconfig import ConfigError, config_path, found, names
+
+    try:
+        known = names(found(config_path()) or {}, "context")
+    except ConfigError:
+        known = []
+    return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+
+
 def global_options() -> list[click.Parameter]:
     """New option objects for one command; they store into the context's Settings and are not passed to its callback."""
 
@@ -108,8 +131,10 @@ def global_options() -> list[click.Parameter]:
 
     return [
         option("--server", metavar="HOST:PORT[,...]", help="API servers to talk to, instead of the configured ones."),
-        option("--context", metavar="NAME", help="The context of the configuration file to use."),
-        option("-n", "--namespace", metavar="NAME", help="The namespace to work in."),
+        option(
+            "--context", metavar="NAME", shell_complete=complete_context, help="The context of the configuration file to use."
+        ),
+        option("-n", "--namespace", metavar="NAME", shell_complete=_complete, help="The namespace to work in."),
         option("--timeout", type=DURATION, metavar="DURATION", help="Give up after this long, such as 10s or 2m."),
         option("-v", "--verbose", count=True, help="Log what is done; tracebacks for errors."),
         option("--no-color", is_flag=True, help="No colours (also: the environment variable NO_COLOR)."),

@@ -22,16 +22,20 @@ PATIENCE = 2.0
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Of `KIND [NAME...] | KIND/NAME...`."""
-    words = _before(ctx, param)
-    if "/" in incomplete:
-        return complete_reference(ctx, param, incomplete)
-    if words:
-        found = [] if "/" in words[0] else [resources.by_name(word) for word in words[0].split(",")]
-        return _items([name for kind in found if kind for name in _names(ctx, kind)], words, incomplete)
-    before, comma, _ = incomplete.rpartition(",")
-    return _items([f"{before}{comma}{each.plural}" for each in resources.ALL], words, incomplete)
+def targets_of(*kinds: Resource[Any]) -> Complete:
+    """Of `KIND [NAME...] | KIND/NAME...`, where these kinds may be meant."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        words = _before(ctx, param)
+        if "/" in incomplete:
+            return complete_reference(ctx, param, incomplete)
+        if words:
+            found = [] if "/" in words[0] else [resources.by_name(word) for word in words[0].split(",")]
+            return items([name for kind in found if kind for name in _names(ctx, kind)], words, incomplete)
+        before, comma, _ = incomplete.rpartition(",")
+        return items([f"{before}{comma}{each.plural}" for each in kinds], words, incomplete)
+
+    return complete
 
 
 def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -39,7 +43,14 @@ def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: s
     word = incomplete.partition("/")[0]
     kind = resources.by_name(word)
     names = _names(ctx, kind) if kind is not None else []
-    return _items([f"{word}/{name}" for name in names], _before(ctx, param), incomplete)
+    return items([f"{word}/{name}" for name in names], _before(ctx, param), incomplete)
+
+
+def one_of(*values: str) -> Complete:
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return items(values, _before(ctx, param), incomplete)
+
+    return complete
 
 
 def names_of(resource: Resource[Any]) -> Complete:
@@ -48,11 +59,12 @@ def names_of(resource: Resource[Any]) -> Complete:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         if "/" in incomplete:
             return complete_reference(ctx, param, incomplete)
-        return _items(_names(ctx, resource), _before(ctx, param), incomplete)
+        return items(_names(ctx, resource), _before(ctx, param), incomplete)
 
     return complete
 
 
+complete_target = targets_of(*resources.ALL)
 what = click.argument("what", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=complete_target)
 nodes = click.argument("nodes", nargs=-1, shell_complete=names_of(NODES))
 pods = click.argument("pods", nargs=-1, shell_complete=names_of(PODS))
@@ -64,7 +76,7 @@ def _before(ctx: click.Context, param: click.Parameter) -> Sequence[str]:
     return said if isinstance(said, tuple) else ()
 
 
-def _items(values: Sequence[str], said: Sequence[str], incomplete: str) -> list[CompletionItem]:
+def items(values: Sequence[str], said: Sequence[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(value) for value in values if value.startswith(incomplete) and value not in said]
 
 

@@ -5,6 +5,7 @@ import click
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.resources import NAMESPACES
 from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.objects.arguments import complete_target, one_of
 from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Reported, usage
 from pinnace.cli.session import Session, run
@@ -36,8 +37,8 @@ def auth() -> None:
         pinnace auth can-i --list -n default
     """,
 )
-@click.argument("action", metavar="VERB", required=False)
-@click.argument("resource", metavar="KIND[/NAME]", required=False)
+@click.argument("action", metavar="VERB", required=False, shell_complete=one_of(*VERBS))
+@click.argument("resource", metavar="KIND[/NAME]", required=False, shell_complete=complete_target)
 @click.option("--subresource", default="", help="Such as status or binding.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 @click.option("--as", "user", metavar="USER", default="", help="Ask about somebody else.")

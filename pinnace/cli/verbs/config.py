@@ -3,29 +3,19 @@
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
 
 from pinnace.api.names import dns_label
 from pinnace.cli.command import CONTEXT, verb
 from pinnace.cli.local.contexts import editing
 from pinnace.cli.outcomes import ExitCode, usage
 from pinnace.cli.output import contexts as shown
-from pinnace.cli.settings import Settings
+from pinnace.cli.settings import Settings, complete_context
 from pinnace.cli.terminal.console import note, out
 from pinnace.cli.terminal.table import Table
 from pinnace.client import contexts
-from pinnace.client.kubeconfig import ConfigError, Document, config_path, entry, found, names, read
+from pinnace.client.kubeconfig import Document, config_path, entry, read
 
-
-def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    try:
-        document = found(config_path()) or {}
-    except ConfigError:
-        return []
-    return [CompletionItem(name) for name in names(document, "context") if name.startswith(incomplete)]
-
-
-_context = click.argument("name", metavar="CONTEXT", shell_complete=_complete)
+_context = click.argument("name", metavar="CONTEXT", shell_complete=complete_context)
 
 
 @click.group("config", no_args_is_help=False, context_settings=CONTEXT)
@@ -44,7 +34,7 @@ def config() -> None:
         pinnace config get-contexts -o name
     """,
 )
-@click.argument("name", metavar="[CONTEXT]", default="", shell_complete=_complete)
+@click.argument("name", metavar="[CONTEXT]", default="", shell_complete=complete_context)
 @click.option("-o", "--output", type=click.Choice(["name"]), help="Only the names.")
 @click.option("--no-headers", is_flag=True, help="No line of column names.")
 def get_contexts(settings: Settings, name: str, output: str | None, no_headers: bool) -> None:
@@ -110,7 +100,7 @@ def view(settings: Settings, minify: bool, output: str) -> None:
         pinnace config set-context mine --cluster local --user local -n team-a
     """,
 )
-@click.argument("name", metavar="[CONTEXT]", default="", shell_complete=_complete)
+@click.argument("name", metavar="[CONTEXT]", default="", shell_complete=complete_context)
 @click.option("--current", is_flag=True, help="The current one.")
 @click.option("--cluster", metavar="NAME", help="A cluster of the configuration.")
 @click.option("--user", metavar="NAME", help="A user of the configuration.")

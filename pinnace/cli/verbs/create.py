@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from pinnace.cli import options
 from pinnace.cli.changes import generators
@@ -33,6 +34,9 @@ class Kinds(DefaultGroup):
         if args and args[0] != self.default and not args[0].startswith("-") and not ctx.resilient_parsing:
             args = [_simple(args[0]), *args[1:]]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return [each for each in super().shell_complete(ctx, incomplete) if each.value != self.default]
 
 
 def _simple(word: str) -> str:

@@ -9,7 +9,7 @@ from pinnace.cli.command import verb
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
-from pinnace.cli.output.formats import OUTPUTS, chosen
+from pinnace.cli.output.formats import COLUMNS, DOCUMENTS, OUTPUTS, TEMPLATE, chosen
 from pinnace.cli.output.showing import Order, Style, show
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
@@ -37,7 +37,13 @@ from pinnace.printers.columns import View
 @options.selector
 @options.field_selector
 @options.at_revision
-@click.option("-o", "--output", metavar=OUTPUTS, help="How to show the objects.")
+@click.option(
+    "-o",
+    "--output",
+    metavar=OUTPUTS,
+    shell_complete=arguments.one_of("wide", *DOCUMENTS, f"{TEMPLATE}=", f"{COLUMNS}="),
+    help="How to show the objects.",
+)
 @click.option("--sort-by", default="", metavar="PATH", help="Sort by the field at this path, such as .status.startTime.")
 @click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted or --timeout.")
 @click.option(

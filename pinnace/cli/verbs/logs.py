@@ -2,9 +2,11 @@
 
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from pinnace.api.pods_pb2 import LogOptions
 from pinnace.api.resources import PODS
@@ -13,7 +15,7 @@ from pinnace.cli import options
 from pinnace.cli.command import did_you_mean, verb
 from pinnace.cli.logs import files
 from pinnace.cli.logs.pods import show, sources
-from pinnace.cli.objects.arguments import names_of
+from pinnace.cli.objects.arguments import items, names_of
 from pinnace.cli.objects.containers import pods_of
 from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Failure, usage
@@ -30,6 +32,15 @@ TAIL_OF_MANY = 10
 """Lines of each that a selector finds, if nothing else is asked for; kubectl's."""
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    names = list[str]()
+    with suppress(Failure):  # it is no local cluster, or none at all
+        data_dir = configuration(ctx.ensure_object(Settings)).data_dir
+        names = components(data_dir) if data_dir is not None else []
+    found = items([f"{COMPONENT}/{name}" for name in names], (), incomplete)
+    return found if incomplete.startswith(f"{COMPONENT}/") else [*names_of(PODS)(ctx, param, incomplete), *found]
+
+
 @verb(
     "logs",
     examples="""
@@ -41,7 +52,7 @@ TAIL_OF_MANY = 10
         pinnace logs component/scheduler-0 -f           # of a process of a local cluster
     """,
 )
-@click.argument("what", default="", metavar="POD | KIND/NAME | component/NAME", shell_complete=names_of(PODS))
+@click.argument("what", default="", metavar="POD | KIND/NAME | component/NAME", shell_complete=_complete)
 @click.option("-f", "--follow", is_flag=True, help="Then show what is added, until it ends, interrupted or --timeout.")
 @click.option("--tail", type=click.IntRange(-1, options.MOST), metavar="N", help="Only the last N lines; -1: all.")
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only what was written in this time, such as 5s or 2m.")

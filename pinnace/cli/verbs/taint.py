@@ -8,6 +8,7 @@ from pinnace.cli import options
 from pinnace.cli.changes.compare_and_swap import change_each
 from pinnace.cli.changes.edits import TaintEdits
 from pinnace.cli.command import verb
+from pinnace.cli.objects.arguments import targets_of
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import run
@@ -23,7 +24,9 @@ from pinnace.cli.settings import Settings
         pinnace taint nodes -l zone=a gpu-                 # remove it with any effect
     """,
 )
-@click.argument("words", nargs=-1, metavar="[node] NODE... KEY[=VALUE]:EFFECT... KEY[:EFFECT]-...")
+@click.argument(
+    "words", nargs=-1, metavar="[node] NODE... KEY[=VALUE]:EFFECT... KEY[:EFFECT]-...", shell_complete=targets_of(NODES)
+)
 @options.selector
 @click.option("--all", "every", is_flag=True, help="All nodes.")
 @click.option("--overwrite", is_flag=True, help="Replace the values of taints that are there.")

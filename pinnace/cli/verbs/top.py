@@ -9,7 +9,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, PODS
 from pinnace.cli import options
 from pinnace.cli.command import verb
-from pinnace.cli.objects import arguments
+from pinnace.cli.objects.arguments import targets_of
 from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import Failure, usage
@@ -28,7 +28,7 @@ from pinnace.cli.terminal.console import err, out
         pinnace top pods -l app=web --sum
     """,
 )
-@arguments.what
+@click.argument("what", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=targets_of(NODES, PODS))
 @options.all_namespaces
 @options.selector
 @options.field_selector

@@ -34,6 +34,9 @@ from pinnace.cli.waiting.until import wait_for
     required=True,
     multiple=True,
     metavar="CONDITION",
+    shell_complete=arguments.one_of(
+        "condition=Ready", "condition=Available", "condition=Complete", conditions.CREATE, conditions.DELETE, "jsonpath="
+    ),
     help="condition=TYPE[=STATUS], jsonpath=PATH[=VALUE], create or delete. Several are waited for one after the other.",
 )
 @click.option(

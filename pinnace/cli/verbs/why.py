@@ -9,11 +9,11 @@ from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import Event, Pod
 from pinnace.api.jsonrecords import to_json
 from pinnace.api.podstatus import ended
-from pinnace.api.resources import PODS
+from pinnace.api.resources import NODES, PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli.command import verb
 from pinnace.cli.describe.pods import waits_for_scheduler
-from pinnace.cli.objects.arguments import complete_target
+from pinnace.cli.objects.arguments import names_of, targets_of
 from pinnace.cli.objects.query import Query
 from pinnace.cli.objects.related import events_about, is_led
 from pinnace.cli.outcomes import ExitCode, Failure, usage
@@ -40,8 +40,8 @@ EVENTS = 5
         pinnace why pod/a -o json | jq '.refusals[] | select(.alone > 0)'
     """,
 )
-@click.argument("what", nargs=-1, metavar="pod/NAME", shell_complete=complete_target)
-@click.option("--node", default="", metavar="NAME", help="Say why the pod is not on this node.")
+@click.argument("what", nargs=-1, metavar="pod/NAME", shell_complete=targets_of(PODS))
+@click.option("--node", default="", metavar="NAME", shell_complete=names_of(NODES), help="Say why the pod is not on this node.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document, with all nodes by name.")
 @click.option(
     "--config",

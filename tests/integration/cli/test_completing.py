@@ -1,6 +1,10 @@
 """What a shell is offered where objects are named."""
 
+from pathlib import Path
+
 from pinnace.client.client import Client
+from pinnace.client.config import ClientConfig
+from pinnace.client.contexts import write_context
 from tests.builders import make_node, make_pod
 from tests.integration.cli.commands import Commands
 from tests.integration.cli.forkserver import ForkServer
@@ -9,6 +13,7 @@ from tests.integration.cli.forkserver import ForkServer
 async def offered(pinnace: Commands, words: str) -> list[str]:
     """`words`: after "pinnace"; the last one is being typed."""
     pinnace.environment = {
+        **pinnace.environment,
         "_PINNACE_COMPLETE": "bash_complete",
         "COMP_WORDS": f"pinnace {words}",
         "COMP_CWORD": str(words.count(" ") + 1),
@@ -37,8 +42,37 @@ async def test_names_are_completed(pinnace: Commands, client: Client) -> None:
         "label nodes ": ["n"],
         "why pod/d": ["pod/db"],
         "get podz ": [],
+        "get pods -n kube-s": ["kube-system"],
+        "get pods --namespace def": ["default"],
+        "get pods -o js": ["json", "jsonpath="],
+        "wait --for c": ["condition=Ready", "condition=Available", "condition=Complete", "create"],
+        "taint no": ["nodes"],
+        "taint node ": ["n"],
+        "auth can-i del": ["delete", "deletecollection"],
+        "auth can-i delete dep": ["deployments"],
+        "top ": ["nodes", "pods"],
+        "top pod web": ["web-1", "web-2"],
+        "why ": ["pods"],
+        "why pod/db --node ": ["n"],
+        "create ": ["deployment", "job", "namespace"],
     }
     assert {words: await offered(pinnace, words) for words in expected} == expected
+
+
+async def test_what_a_configuration_says_is_completed(pinnace: Commands, tmp_path: Path) -> None:
+    file, data_dir = tmp_path / "config", tmp_path / "cluster"
+    write_context("remote", ClientConfig(("far.example:1",)), file=file)
+    write_context("local", ClientConfig(tuple(pinnace.servers), data_dir=data_dir), file=file)
+    (data_dir / "logs").mkdir(parents=True)
+    (data_dir / "logs" / "scheduler-0.log").touch()
+    pinnace.environment = {"PINNACE_CONFIG": str(file)}
+    expected = {
+        "get pods --context ": ["local", "remote"],
+        "config use-context r": ["remote"],
+        "logs comp": ["component/scheduler-0"],
+        "logs component/": ["component/scheduler-0"],
+    }
+    assert {words: sorted(await offered(pinnace, words)) for words in expected} == expected
 
 
 async def test_without_a_server_there_is_silence(forkserver: ForkServer) -> None:

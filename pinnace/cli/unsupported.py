@@ -85,9 +85,7 @@ FLAGS: Mapping[str, Mapping[str, str]] = {
         "--skip-wait-for-delete-timeout": _NOTHING,
     },
     "get": {
-        "--ignore-not-found": "what is not there ends with exit code 3",
         "--output-watch-events": "`pinnace get KIND -w -o json` has the deletionTimestamp of what goes",
-        "--server-print": _NOTHING,
         "--show-kind": "kinds are shown where there are several, as in pods,nodes",
         "--watch-only": "-w shows what there is first",
     },

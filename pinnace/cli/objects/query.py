@@ -13,7 +13,7 @@ from pinnace.cli.objects.targets import Selection, Target, parse
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import err
-from pinnace.client.errors import ApiError, Forbidden
+from pinnace.client.errors import ApiError, Forbidden, NotFound
 
 T = TypeVar("T")
 AT_ONCE = 16
@@ -28,6 +28,8 @@ class Query:
     all_namespaces: bool = False
     labels: str = ""
     fields: str = ""
+    optional: bool = False
+    """What is named and not there is no error."""
 
     @classmethod
     def of(
@@ -116,7 +118,8 @@ async def fetch(session: Session, query: Query, target: Target) -> list[Object]:
     objs: list[Object] = []
     for outcome in await asyncio.gather(*(one(name) for name in target.names)):
         if isinstance(outcome, ApiError):
-            session.failed(outcome)
+            if not (query.optional and isinstance(outcome, NotFound)):
+                session.failed(outcome)
         else:
             objs.append(outcome)
     return objs

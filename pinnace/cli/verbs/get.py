@@ -1,5 +1,6 @@
 """`pinnace get`: objects in tables, or as machines read them; once, or for as long as they change."""
 
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -51,6 +52,9 @@ from pinnace.printers.columns import View
 )
 @click.option("--show-labels", is_flag=True, help="A column with the labels.")
 @click.option("--no-headers", is_flag=True, help="No line of column names.")
+@click.option("--ignore-not-found", is_flag=True, help="What is named and not there is no error.")
+@click.option("--chunk-size", type=int, hidden=True, expose_value=False)  # kubectl's; lists come in pages anyway
+@click.option("--server-print", is_flag=True, hidden=True, expose_value=False)  # kubectl's
 def get(
     settings: Settings,
     what: tuple[str, ...],
@@ -64,6 +68,7 @@ def get(
     label_columns: tuple[str, ...],
     show_labels: bool,
     no_headers: bool,
+    ignore_not_found: bool,
 ) -> None:
     """Show objects in a table, or as YAML or JSON.
 
@@ -75,6 +80,7 @@ def get(
     sc, svc, pdb, quota, limits, rs, deploy) work too.
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
+    query = replace(query, optional=ignore_not_found)
     keys = tuple(key for each in label_columns for key in each.split(",") if key)
     view = View(wide=output == "wide", labels=show_labels, label_columns=keys)
     order = _order(sort_by)

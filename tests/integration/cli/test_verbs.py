@@ -46,6 +46,18 @@ async def test_get_as_tables(pinnace: Commands, client: Client) -> None:
     assert (await pinnace("get", "pod/a", "node/n", "-o", "name")).lines == ["pod/a", "node/n"]
 
 
+async def test_what_is_not_there_may_be_no_error(pinnace: Commands, client: Client) -> None:
+    await client.nodes.create(make_node("n").new())
+    done = await pinnace("get", "node/nope", "node/n", "--ignore-not-found", "-o", "name")
+    assert (done.code, done.lines, done.err) == (0, ["node/n"], "")
+    for form in ([], ["-o", "json"]):
+        done = await pinnace("get", "node", "nope", "--ignore-not-found", *form)
+        assert (done.code, done.out, done.err) == (0, "", "")
+    assert (await pinnace("get", "node", "nope", "--ignore-not-found=false")).code == 3
+    done = await pinnace("get", "nodes", "--chunk-size=500", "--server-print=false", "-o", "name")
+    assert (done.code, done.lines) == (0, ["node/n"]), "kubectl's flags that change nothing here"
+
+
 async def test_get_as_documents(pinnace: Commands, client: Client) -> None:
     created = await client.pods.create(make_pod("a").req(cpu="1").new())
     one = yaml.safe_load((await pinnace("get", "pod", "a", "-o", "yaml")).out)

@@ -76,7 +76,6 @@ FLAGS: Mapping[str, Mapping[str, str]] = {
         "-o": "`pinnace get -o yaml` shows it afterwards",
     },
     "create deployment": {"--port": "write a manifest: --dry-run=client -o yaml prints one to begin with"},
-    "delete": {"--dry-run": "`pinnace get` with the same names or selectors shows what there is to delete"},
     "describe": {"--show-events": "`pinnace get -o yaml` shows an object without its events"},
     "diff": {"--force-conflicts": _MERGED, "--server-side": _MERGED},
     "drain": {

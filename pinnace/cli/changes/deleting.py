@@ -21,6 +21,11 @@ WAIT = 120.0
 """Seconds for objects to go, unless --timeout says otherwise: pods have a grace period of 30 s by default."""
 
 
+CLIENT, SERVER = "client", "server"
+SAID = {CLIENT: " (dry run)", SERVER: " (server dry run)"}
+"""Behind what is told of an object; kubectl's words."""
+
+
 @dataclass(frozen=True, slots=True)
 class How:
     grace: int | None
@@ -29,34 +34,39 @@ class How:
     wait: bool
     propagation: str = ""
     """Of DeleteOptions: what becomes of dependents."""
+    dry_run: str = "none"
+    """CLIENT looks whether it is there, SERVER asks the server; nothing is deleted."""
 
 
 async def delete_all(session: Session, doomed: Sequence[Doomed], how: How) -> None:
     """Deletes, tells each outcome, and waits."""
     session.wait_for_each(len(doomed))
-    deleted: list[Doomed] = []
+    deleted, said = list[Doomed](), SAID.get(how.dry_run, "")
     with session.progress("deleting", len(doomed)) as advance:
         for start in range(0, len(doomed), BATCH):
             batch = doomed[start : start + BATCH]
             for one, outcome in zip(batch, await _delete(session, batch, how), strict=True):
                 if isinstance(outcome, str):
-                    out(f'{reference(one.resource, "").rstrip("/")} "{one_line(one.name)}" deleted\n')
+                    out(
+                        f'{reference(one.resource, "").rstrip("/")} "{one_line(one.name)}" deleted{SAID.get(how.dry_run, "")}\n'
+                    )
                     deleted.append(replace(one, uid=outcome))
                 elif not (isinstance(outcome, NotFound) and how.ignore_not_found):
                     session.failed(outcome)
             advance(len(batch))
-    if how.wait and deleted:
+    if how.wait and deleted and not said:
         session.wait_up_to(WAIT)
         await wait_until_gone(session, deleted)
 
 
 async def _delete(session: Session, batch: Sequence[Doomed], how: How) -> list[str | ApiError]:
     """The uid of what was deleted (empty: it had gone already), or the error, of each."""
-    limit = asyncio.Semaphore(AT_ONCE)
+    limit, dry_run = asyncio.Semaphore(AT_ONCE), how.dry_run == SERVER
     resource = batch[0].resource
-    if len(batch) > 1 and resource in BATCHED and all(one.resource is resource for one in batch):
+    if how.dry_run != CLIENT and len(batch) > 1 and resource in BATCHED and all(one.resource is resource for one in batch):
         requests = [
-            delete_request(one.name, one.namespace, grace=how.grace, uid=one.uid, propagation=how.propagation) for one in batch
+            delete_request(one.name, one.namespace, grace=how.grace, uid=one.uid, propagation=how.propagation, dry_run=dry_run)
+            for one in batch
         ]
         items = await session.client.of(resource).delete_batch(requests)
         return [
@@ -68,8 +78,10 @@ async def _delete(session: Session, batch: Sequence[Doomed], how: How) -> list[s
         async with limit:
             try:
                 client = session.client.of(one.resource)
+                if how.dry_run == CLIENT:
+                    return str((await client.get(one.name, one.namespace)).metadata.uid)
                 obj: Object = await client.delete(
-                    one.name, one.namespace, grace=how.grace, uid=one.uid, propagation=how.propagation
+                    one.name, one.namespace, grace=how.grace, uid=one.uid, propagation=how.propagation, dry_run=dry_run
                 )
             except ApiError as error:
                 return _outcome(one, error)

@@ -3,7 +3,7 @@
 import click
 
 from pinnace.cli import options
-from pinnace.cli.changes.deleting import How, delete_all
+from pinnace.cli.changes.deleting import CLIENT, SERVER, How, delete_all
 from pinnace.cli.command import verb
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.manifests import place_all, read
@@ -49,6 +49,12 @@ HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or
     show_default=True,
     help="Dependents go afterwards, stay without an owner, or go first.",
 )
+@click.option(
+    "--dry-run",
+    type=click.Choice(["none", CLIENT, SERVER]),
+    default="none",
+    help="Delete nothing. client: only look what there is. server: let the server check it.",
+)
 @click.option("--ignore-not-found", is_flag=True, help="It is no error if an object is not there.")
 def delete(
     settings: Settings,
@@ -64,13 +70,14 @@ def delete(
     now: bool,
     wait: bool,
     cascade: str,
+    dry_run: str,
     ignore_not_found: bool,
 ) -> None:
     """Delete objects.
 
     A pod that runs is given its grace period to stop. The command waits until all are gone, at most two minutes or --timeout.
     """
-    how = How(grace_of(grace_period, force=force, now=now), ignore_not_found, wait, cascade.capitalize())
+    how = How(grace_of(grace_period, force=force, now=now), ignore_not_found, wait, cascade.capitalize(), dry_run)
     if force:
         err("Warning: nobody waits until what runs in pods has ended: it may go on for as long as their kubelet is silent")
     selected = bool(selector or field_selector or every)

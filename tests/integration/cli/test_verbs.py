@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.core_v1_pb2 import Event, Namespace
+from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.client.client import Client
 from pinnace.client.election import Candidate
 from pinnace.runtime import build
@@ -44,6 +45,21 @@ async def test_get_as_tables(pinnace: Commands, client: Client) -> None:
     assert (await pinnace("get", "pods", "--field-selector", "metadata.name!=a", "-o", "name", "-A")).lines == ["pod/b"]
     assert (await pinnace("-n", "kube-system", "get", "pods", "-o", "name")).lines == ["pod/b"]
     assert (await pinnace("get", "pod/a", "node/n", "-o", "name")).lines == ["pod/a", "node/n"]
+
+
+@pytest.mark.parametrize(("how", "said"), [("server", " (server dry run)"), ("client", " (dry run)")])
+async def test_a_dry_run_deletes_nothing(pinnace: Commands, client: Client, how: str, said: str) -> None:
+    for name in "ab":
+        await client.pods.create(make_pod(name).req(cpu="1").new())
+    await client.namespaces.create(Namespace(metadata=ObjectMeta(name="team")))
+    before = {each.metadata.name: each.metadata.resourceVersion for each in (await client.pods.list("default")).items}
+    done = await pinnace("delete", "pods", "--all", f"--dry-run={how}")
+    assert (done.code, done.lines) == (0, [f'pod "{name}" deleted{said}' for name in "ab"])
+    assert (await pinnace("delete", "ns/team", f"--dry-run={how}")).lines == [f'namespace "team" deleted{said}']
+    done = await pinnace("delete", "pod", "a", "nope", f"--dry-run={how}")
+    assert done.code == 3 and done.lines == [f'pod "a" deleted{said}'] and "nope" in done.err
+    after = {each.metadata.name: each.metadata.resourceVersion for each in (await client.pods.list("default")).items}
+    assert after == before and not (await client.namespaces.get("team")).metadata.HasField("deletionTimestamp")
 
 
 async def test_what_is_not_there_may_be_no_error(pinnace: Commands, client: Client) -> None:

@@ -174,7 +174,14 @@ class FakeResource:
         return updated
 
     async def delete(
-        self, name: str, namespace: str = "", *, grace: int | None = None, uid: str = "", propagation: str = ""
+        self,
+        name: str,
+        namespace: str = "",
+        *,
+        grace: int | None = None,
+        uid: str = "",
+        propagation: str = "",
+        dry_run: bool = False,
     ) -> Any:
         self._begin("delete")
         self.propagations.append(propagation)
@@ -183,6 +190,8 @@ class FakeResource:
             raise refusal(Code.NOT_FOUND, "NotFound", f'{self.resource.plural} "{name}" not found')
         if uid and found.metadata.uid != uid:
             raise refusal(Code.ABORTED, "UIDMismatch")
+        if dry_run:
+            return found
         if grace != 0 and found.metadata.finalizers:  # stands for any object that takes its time to go
             return found
         return await self.remove(name, namespace)

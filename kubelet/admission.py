@@ -21,7 +21,7 @@ UNEXPECTED = "UnexpectedAdmissionError"
 
 class Admission:
     """`nodes_known`: see SecondLook. `staying`: the pods of a node that are not about to end; `preempt`: ends one of them for a
-    critical pod, by its uid."""
+    critical pod, by its uid, if it `can_end`."""
 
     def __init__(
         self,
@@ -31,12 +31,14 @@ class Admission:
         nodes_known: Callable[[], int],
         staying: Callable[[str], Sequence[Pod]],
         preempt: Callable[[str], None],
+        can_end: Callable[[str], bool],
     ) -> None:
         self._nodes = nodes
         self._runtime = runtime
         self._volumes = volumes
         self._staying = staying
         self._preempt = preempt
+        self._can_end = can_end
         self._second_look = SecondLook(nodes_known)
 
     def admit(self, record: Record, now: Instant) -> PodState | float:
@@ -70,7 +72,7 @@ class Admission:
         lacking = node.lacking(record.template, set(node.tenants) - {each.metadata.uid for each in staying})
         if lacking is None:
             return None
-        victims = preempted(pod, staying, lacking)
+        victims = preempted(pod, [each for each in staying if self._can_end(each.metadata.uid)], lacking)
         if victims is None:
             return self._refuse(pod.metadata.uid, UNEXPECTED, not_enough(lacking), now)
         for each in victims:

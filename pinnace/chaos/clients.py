@@ -19,6 +19,7 @@ from pinnace.chaos.calls import answered, asked, outcome_of, parse
 from pinnace.chaos.journal import Journal
 from pinnace.check.history import Call, Item, Outcome, Verb
 from pinnace.client.connection import Connection, PresentFence
+from pinnace.client.course import Course
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.streams import Stream
 from pinnace.runtime.tls import TlsFiles
@@ -45,7 +46,7 @@ class _Once(Connection):
         retry: bool = True,
         fence: PresentFence | None = None,
     ) -> R:
-        return await self._attempt(method, request, response, asyncio.get_running_loop().time() + timeout, False, fence)
+        return await self._attempt(Course(method), request, response, asyncio.get_running_loop().time() + timeout, False, fence)
 
 
 class RecordingConnection(Connection):

@@ -89,7 +89,7 @@ def _plain(ctx: click.Context, args: Sequence[str], ends: Container[str] = ("--"
             yield from words
         elif option is None or not option.is_flag:
             yield _attached(options, arg)
-            yield from islice(words, 1 if _takes_value(options, arg) else 0)
+            yield from islice(words, 1 if _needs_value(options, arg) else 0)
         elif value.lower() not in BOOLEANS:
             raise click.BadParameter(f'"{value}" is neither true nor false', ctx, option)
         elif BOOLEANS[value.lower()]:
@@ -107,6 +107,11 @@ def _attached(options: Mapping[str, click.Option], arg: str) -> str:
     *flags, last = (f"-{letter}" for letter in letters)
     takes = _takes_value(options, last) and all(flag in options and not _takes_value(options, flag) for flag in flags)
     return f"{word}{value}" if takes else arg
+
+
+def _needs_value(options: Mapping[str, click.Option], name: str) -> bool:
+    """Not where the value may be left out."""
+    return _takes_value(options, name) and not isinstance(options[name].flag_value, str)
 
 
 def _takes_value(options: Mapping[str, click.Option], name: str) -> bool:
@@ -167,7 +172,7 @@ class LazyGroup(click.Group):
         self._unsupported = unsupported
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ends = {"--", *self.list_commands(ctx)}
+        ends = {"--", *self.list_commands(ctx), *self._unsupported}
         try:
             return super().parse_args(ctx, args if ctx.resilient_parsing else list(_plain(ctx, args, ends)))
         except click.NoSuchOption as error:

@@ -122,12 +122,12 @@ def run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
         raise first(group) from group
 
 
-def _timed_out(message: str, trouble: Unavailable | None) -> Exception:
-    """With what is known of the call that was under way."""
-    known = explain(trouble) if trouble is not None else None
-    if trouble is None or known is None:
+def _timed_out(message: str, met: Unavailable | None) -> Exception:
+    """`met`: by the call that was under way."""
+    known = explain(met) if met is not None else None
+    if met is None or known is None:
         return TimeoutError(message)
-    return Failure(f"{message}: {trouble.message}", hint=known.hint, code=ExitCode.UNAVAILABLE)
+    return Failure(f"{message}: {met.message}", hint=known.hint, code=ExitCode.UNAVAILABLE)
 
 
 async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
@@ -148,7 +148,8 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
         if not limit.expired() or deadline is None:
             raise
         what = f" waiting for {session.waiting_for}" if session.waiting_for else ""
-        raise _timed_out(f"timed out after {deadline - began:.3g} s{what}", connection.trouble) from None
+        at, met = connection.given_up or (0.0, None)
+        raise _timed_out(f"timed out after {deadline - began:.3g} s{what}", met if at >= deadline else None) from None
     finally:
         session.tell_failures()
         await connection.close()

@@ -5,6 +5,7 @@ errors.py       what a call can raise: did nothing happen, or may it have happen
 usage.py        what nodes and pods use
 
 connection.py   one of several equal servers at a time; a call is sent again only when nothing can have happened
+course.py       what is to be said of a call that is given up
 peer.py         one server, and whether there is a connection to it; diagnosis.py: why there is none
 streams.py      streams from one server until they end; nothing there resumes one
 

@@ -126,7 +126,10 @@ def unusable(tls: TlsFiles) -> str:
         tls.context()
     except ssl.SSLError as error:
         other = error.reason == "KEY_VALUES_MISMATCH"
-        return f"client-key {tls.key}: not {f'the key of {tls.cert}' if other else 'a private key in PEM'}"
+        key = f"the key of {tls.cert}" if other else "a private key in PEM without a passphrase"
+        return f"client-key {tls.key}: not {key}"
+    except OSError as error:
+        return str(error)
     return ""
 
 

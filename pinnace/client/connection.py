@@ -27,6 +27,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 from pinnace.api import fences
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
+from pinnace.client.course import Course
 from pinnace.client.diagnosis import Diagnosis
 from pinnace.client.errors import (
     ApiError,
@@ -58,10 +59,6 @@ PresentFence: TypeAlias = Callable[[], Fence | None]
 """The fence of a term for as long as it lasts; then None."""
 
 
-CHANGES = ("Create", "Update", "Patch", "Delete", "Bind", "Evict", "Record", "Transfer")
-"""How the methods begin that change something."""
-
-
 class Connection:
     """Needs a running event loop from its first call on. Safe to share by everything in one process."""
 
@@ -89,8 +86,8 @@ class Connection:
         self._peers: list[Peer] = []  # none before the first call
         self._current = 0
         self._closed = False
-        self.trouble: Unavailable | None = None
-        """What the last attempt of a call met, unless it was answered: for who gives a call up before its own deadline."""
+        self.given_up: tuple[float, Unavailable] | None = None
+        """Of the call that was cancelled last, when (by the loop's clock), and what it had met: for who was waiting for it."""
 
     @property
     def endpoint(self) -> str:
@@ -115,13 +112,23 @@ class Connection:
         """
         now = asyncio.get_running_loop().time
         deadline = now() + timeout
-        send = partial(self._attempt, method, request, response, deadline, retry, fence)
+        course = Course(method)
+        send = partial(self._attempt, course, request, response, deadline, retry, fence)
         try:
-            return await _introduced(send)  # most succeed: no machinery
-        except ApiError as error:
-            if not _repeatable(error, retry):
-                raise
-            first = error
+            try:
+                return await _introduced(send)  # most succeed: no machinery
+            except ApiError as error:
+                if not _repeatable(error, retry):
+                    raise
+                return await self._again(error, send, deadline, retry)
+        except asyncio.CancelledError:
+            if (met := course.told(now())) is not None:
+                self.given_up = now(), met
+            raise
+
+    async def _again(self, first: ApiError, send: Callable[[], Awaitable[R]], deadline: float, retry: bool) -> R:
+        """After the first attempt, which has ended so."""
+        now = asyncio.get_running_loop().time
         attempts = AsyncRetrying(
             retry=retry_if_exception(lambda error: _repeatable(error, retry)),
             wait=_Wait(self._rng),
@@ -205,7 +212,7 @@ class Connection:
 
     async def _attempt(
         self,
-        method: str,
+        course: Course,
         request: Message,
         response: type[R],
         deadline: float,
@@ -214,11 +221,12 @@ class Connection:
         ignorant: tuple[str, ...] = (),
     ) -> R:
         """`ignorant`: the servers that have been asked, and do not know the method."""
+        method, now = course.method, asyncio.get_running_loop().time
         try:
             async with asyncio.timeout_at(deadline):
                 peer = await self.connected(method, ignorant)
         except Unavailable as error:
-            self.trouble = error
+            course.failed(error)
             raise
         except TimeoutError:
             if ignorant:
@@ -230,31 +238,29 @@ class Connection:
             if leader is None:
                 raise fenced(f"{method} is not sent: the term is over")
             metadata = [*(metadata or ()), (fences.KEY, fences.told(leader))]
-        if (remaining := deadline - asyncio.get_running_loop().time()) <= 0:
+        if (remaining := deadline - now()) <= 0:
             raise timed_out(f"no time was left for {method}: nothing was sent")
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, decoder(response))
+        course.sent(peer.endpoint, now())
         sent = call(request, timeout=remaining, metadata=metadata)
         try:
             with HeedsCancellation():
                 answer: R | None = await sent
-        except asyncio.CancelledError:
-            cause = self.trouble or unanswered(peer.endpoint)
-            self.trouble = outcome_unknown(cause) if _changes(method) else cause
-            raise
         except CallCancelled:
             if self._closed:
                 raise asyncio.CancelledError("the connection was closed") from None
-            raise _lost(unavailable(f"the connection to API server {peer.endpoint} was given up"), retry) from None
+            failure: ApiError = unavailable(f"the connection to API server {peer.endpoint} was given up")
+            course.failed(failure)
+            raise _lost(failure, retry) from None
         except grpc.aio.AioRpcError as error:
             failure = self.failed(peer, error)
             if isinstance(failure, Timeout) and not failure.reason:
                 failure = unanswered(peer.endpoint)
-            self.trouble = failure if isinstance(failure, Unavailable) else None
+            course.failed(failure)
             log.debug("%s at %s: %s, request %s", method, peer.endpoint, failure.code.name, failure.request_id or "unknown")
             if unknown_method(failure):
-                return await self._attempt(method, request, response, deadline, retry, fence, (*ignorant, peer.endpoint))
+                return await self._attempt(course, request, response, deadline, retry, fence, (*ignorant, peer.endpoint))
             raise _lost(failure, retry) from None
-        self.trouble = None
         if answer is None:
             raise unreadable(method, peer.endpoint)
         if self._on_warning or log.isEnabledFor(logging.DEBUG):
@@ -276,11 +282,6 @@ async def _introduced(send: Callable[[], Awaitable[R]]) -> R:
         return await send()
     except Unauthenticated:
         return await send()
-
-
-def _changes(method: str) -> bool:
-    """ "/pinnace.v1.Pods/CreateBatch" does."""
-    return method.rpartition("/")[2].startswith(CHANGES)
 
 
 def _lost(failure: ApiError, retry: bool) -> ApiError:

@@ -13,6 +13,8 @@ from pinnace.fit.table import BoolArray
 
 V = TypeVar("V", bound=Hashable)
 Rows = slice | NDArray[np.intp]
+ALL = slice(None)
+"""Rows."""
 """Some rows of a table, in ascending order."""
 
 _FIRST_CAPACITY = 64

@@ -17,7 +17,7 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.readonly import ReadOnlySequence
 from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
-from scheduler.cache.columns import Coded, Column, Rows
+from scheduler.cache.columns import ALL, Coded, Column, Rows
 from scheduler.cache.images import Images
 from scheduler.cache.journal import Journal
 from scheduler.cache.nominations import Nominations
@@ -35,7 +35,6 @@ Touch = tuple[int, Requests | None]
 SCORED = ("cpu", "memory")
 """The resources that scores look at, in the order of `Requests.scored`."""
 _TEXT_COLUMNS = 64
-_ALL = slice(None)
 
 
 class NodeTable:
@@ -285,7 +284,7 @@ class _Changed(NodeTable):
     def free(self, resource: str) -> IntArray:
         left = self._left.get(resource)
         if left is None:
-            self._left[resource] = left = self.free_on(_ALL, resource)
+            self._left[resource] = left = self.free_on(ALL, resource)
         return left
 
     def free_on(self, rows: Rows, resource: str) -> IntArray:

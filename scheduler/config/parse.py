@@ -101,7 +101,7 @@ def _args(raw: Any, path: str, sources: dict[str, Source]) -> dict[str, Mapping[
         if name in found:
             raise ConfigurationError(f"{where}.name: {name} is configured twice")
         for field, expected in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
-            if args.get(field, expected) != expected:
+            if args.get(field) not in (None, expected):
                 raise ConfigurationError(f"{where}.args.{field}: expected {expected}")
         found[name] = {
             field: value for field, value in args.items() if value is not None and field not in ("apiVersion", "kind")

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pinnace.fit.table import BoolArray, IntArray
-from scheduler.cache.columns import Rows
+from scheduler.cache.columns import ALL, Rows
 from scheduler.cache.one_more import OneMore
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.some_nodes import SomeNodes
@@ -45,7 +45,6 @@ _FEW = 16
 """Rows that are touched, at most, for a look at whether they are still refused."""
 _MISSES = 16
 """Rows that are asked about one by one before the next is looked ahead."""
-_ALL = slice(None)
 
 
 class Passes:
@@ -140,7 +139,7 @@ class _Pass:
         self._ahead = _Ahead()
         self._misses = 0
         self._remembered: RememberedDiagnosis | None = None
-        self._ask_about(_ALL, pod, nodes)
+        self._ask_about(ALL, pod, nodes)
 
     def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Best | Diagnosis | None:
         if self._position != nodes.touched.position and not self._still_refused(pod, nodes):
@@ -227,7 +226,7 @@ class _Pass:
         self._position = nodes.touched.position
         if touched is None:
             self._ahead.known.clear()
-            self._ask_about(_ALL, pod, nodes)
+            self._ask_about(ALL, pod, nodes)
             return
         rows = set()
         for row, requests in touched:
@@ -241,7 +240,7 @@ class _Pass:
             (row,) = rows
             self._ask_about(slice(row, row + 1), pod, nodes)
         elif len(rows) > len(nodes) // 4:
-            self._ask_about(_ALL, pod, nodes)
+            self._ask_about(ALL, pod, nodes)
         elif rows:
             self._ask_about(np.array(sorted(rows)), pod, nodes)
         self._misses += len(rows)
@@ -249,14 +248,14 @@ class _Pass:
             self._look_ahead(pod, nodes)
 
     def _look_ahead(self, pod: PodInfo, nodes: NodeTable) -> None:
-        feasible, scores = self._ask(_ALL, pod, OneMore(nodes, self._requests))
+        feasible, scores = self._ask(ALL, pod, OneMore(nodes, self._requests))
         self._ahead = _Ahead(feasible.tolist(), scores.tolist(), set(range(len(nodes))))
         self._misses = 0
 
     def _ask_about(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> None:
         feasible, scores = self._ask(rows, pod, nodes)
         self._feasible[rows], self._scores[rows] = feasible, scores
-        if rows is _ALL:
+        if rows is ALL:
             self._top, self._best = np.inf, []
         else:
             numbers = range(len(nodes))[rows] if isinstance(rows, slice) else rows.tolist()
@@ -268,7 +267,7 @@ class _Pass:
         state: CycleState = {}
         seen = nodes.seen_at(pod.priority)
         kept = seen is not nodes
-        if rows is not _ALL:
+        if rows is not ALL:
             nodes = SomeNodes(nodes, rows)
             seen = SomeNodes(seen, rows) if kept else nodes
         feasible = self._row_filters.passed(state, pod, seen, self._by_nodes[rows])

@@ -21,7 +21,7 @@ from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.fit.requests import PODS
 from pinnace.fit.table import BoolArray
 from scheduler.cache.cache import Cache
-from scheduler.cache.columns import Rows
+from scheduler.cache.columns import ALL, Rows
 from scheduler.cache.freed import Freed
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.some_nodes import SomeNodes
@@ -40,7 +40,6 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 _FIT = "NodeResourcesFit"
 _TEMPLATES = 8
-_ALL = slice(None)
 _Key = tuple[object, ...]
 
 
@@ -60,8 +59,9 @@ class Candidates:
         self._bounds = bounds
         self._searches: dict[_Key, Search] = {}
         """By template. The least recently used first."""
-        self._judged: tuple[Diagnosis, BoolArray, OneByOne | None] | None = None
-        """The latest diagnosis, and what follows from it alone. Pods that are alike share one (scheduler.framework.reuse)."""
+        self._judged: dict[int, tuple[Diagnosis, BoolArray, OneByOne | None]] = {}
+        """The latest diagnoses by their ids, and what follows from each alone. Pods that are alike share one
+        (scheduler.framework.reuse)."""
 
     def find(
         self,
@@ -92,9 +92,11 @@ class Candidates:
 
     def _consequences(self, diagnosis: Diagnosis, filters: Filters) -> tuple[BoolArray, OneByOne | None]:
         """Which nodes are curable, and the filters one by one."""
-        if self._judged is None or self._judged[0] is not diagnosis:
-            self._judged = diagnosis, filters.curable(diagnosis), filters.one_by_one(diagnosis)
-        return self._judged[1:]
+        known = self._judged.pop(id(diagnosis), None)
+        found = self._judged[id(diagnosis)] = known or (diagnosis, filters.curable(diagnosis), filters.one_by_one(diagnosis))
+        if len(self._judged) > _TEMPLATES:
+            del self._judged[next(iter(self._judged))]
+        return found[1:]
 
     def _remembered(self, pod: PodInfo, budgets: Sequence[PodDisruptionBudget], nodes: NodeTable, seed: int) -> Search:
         key = (
@@ -126,15 +128,15 @@ class _Without:
 
     def refusals(self) -> list[tuple[str, FilterResult]]:
         """Why it is not promised."""
-        room = self._room(_ALL)
-        refusals = [("", FilterResult.refusing(~self._inhabited(_ALL), NO_VICTIMS))]
+        room = self._room(ALL)
+        refusals = [("", FilterResult.refusing(~self._inhabited(ALL), NO_VICTIMS))]
         return refusals if room is None else [*refusals, (_FIT, room)]
 
     def _inhabited(self, rows: Rows) -> BoolArray:
         return self._lower[PODS][rows] > 0 if PODS in self._lower else np.zeros(len(self._nodes), np.bool_)[rows]
 
     def _room(self, rows: Rows) -> FilterResult | None:
-        nodes = self._nodes if rows is _ALL else SomeNodes(self._nodes, rows)
+        nodes = self._nodes if rows is ALL else SomeNodes(self._nodes, rows)
         return self._filters.ask(_FIT, self._pod, nodes)
 
 

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinnace.fit.table import BoolArray, IntArray
-from scheduler.cache.columns import Rows
+from scheduler.cache.columns import ALL, Rows
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework.victims import Rank, Victims
 from scheduler.preemption.found import Found
 
-_ALL = slice(None)
 _NEVER = -1
 
 
@@ -48,7 +47,7 @@ class Search:
         versions = self._in_order(versions)
         places = (versions != self._versions).nonzero()[0]
         if curable is not self._curable:
-            self._promising = self._in_order(promise(_ALL) & curable)
+            self._promising = self._in_order(promise(ALL) & curable)
         elif len(places):
             rows = (places + self._start) % len(versions)
             self._promising[places] = promise(rows) & curable[rows]

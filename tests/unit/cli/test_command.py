@@ -158,6 +158,21 @@ def test_short_options_take_a_value_as_kubectls_do(words: str, expected: tuple[s
     assert seen == [expected]
 
 
+def test_a_value_that_may_be_left_out_is_not_the_next_option() -> None:
+    seen = []
+
+    @verb("probe")
+    @click.option("--save", is_flag=False, flag_value="here")
+    @click.option("-o", "output", default="table")
+    def probe(settings: Settings, save: str, output: str) -> None:
+        seen.append((save, output, settings.no_color))
+
+    probe.main(["--save", "--no-color=true", "-o=json"], standalone_mode=False, obj=Settings())
+    probe.main(["--save", "-o=json"], standalone_mode=False, obj=Settings())
+    probe.main(["--save", "there"], standalone_mode=False, obj=Settings())
+    assert seen == [("here", "json", True), ("here", "json", False), ("there", "table", False)]
+
+
 def test_so_they_do_before_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings()
     cli.main(["-n=team", "--no-color=true", "version", "--client", "-o=json"], standalone_mode=False, obj=settings)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import CERTIFICATES, reach
@@ -78,7 +79,7 @@ async def test_no_certificate(server: FakeServer) -> None:
     assert "TLS" in str(await refused(server, None))
 
 
-NO_CERTIFICATE, NO_KEY = "not a certificate in PEM", "not a private key in PEM"
+NO_CERTIFICATE, NO_KEY = "not a certificate in PEM", "not a private key in PEM without a passphrase"
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,16 @@ async def test_which_file_cannot_be_used(pki: Folder, key: str, file: str, holds
         await reach(ClientConfig(("127.0.0.1:1",), tls=pki.files("client")))
     assert str(caught.value) == f"the certificates cannot be used: {key} {changed}: {said.format(pki.path)}"
     assert caught.value.report.code is ExitCode.USAGE
+
+
+async def test_nobody_is_asked_for_a_passphrase(pki: Folder) -> None:
+    """A component has nobody to ask."""
+    file = pki.path / "client.key"
+    key = serialization.load_pem_private_key(file.read_bytes(), None)
+    form, locked = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+    file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, locked))
+    with pytest.raises(Failure, match=f"client-key {file}: {NO_KEY}"):
+        await reach(ClientConfig(("127.0.0.1:1",), tls=pki.files("client")))
 
 
 @pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -94,3 +95,34 @@ async def test_of_a_write_it_is_told_that_it_may_have_happened(serve: Serve) -> 
     server.on(CREATE, CreatePodRequest, silence)
     failure = await late(server, lambda session: session.client.pods.create(Pod()))
     assert "the outcome is unknown, it may have happened" in str(failure) and "before you repeat it" in failure.report.hint
+
+
+async def test_what_another_call_has_met_is_not_told(serve: Serve) -> None:
+    async def answer(request: GetRequest, context: Any) -> Pod:
+        await refuse(context, Refusal(Code.UNAVAILABLE, "StorageUnavailable", "etcd is dead", retry_after=0.01))
+        return Pod()
+
+    async def body(session: Session) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await session.client.pods.get("a", "default")
+        await asyncio.Event().wait()
+
+    server = await serve()
+    server.on(GET, GetRequest, answer)
+    with pytest.raises(TimeoutError, match=r"^timed out after 0\.4 s$"):
+        await asyncio.to_thread(run, Settings(server=server.address, timeout=0.4), body)
+
+
+async def test_servers_that_answer_are_not_blamed(serve: Serve) -> None:
+    async def answer(request: GetRequest, context: Any) -> Pod:
+        return Pod()
+
+    async def body(session: Session) -> None:
+        while True:
+            await session.client.pods.get("a", "default")
+
+    server = await serve()
+    server.on(GET, GetRequest, answer)
+    with pytest.raises(TimeoutError, match=r"^timed out after 0\.3 s$"):
+        await asyncio.to_thread(run, Settings(server=server.address, timeout=0.3), body)

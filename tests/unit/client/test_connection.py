@@ -53,15 +53,6 @@ async def test_sticks_to_one_server(serve: Serve, connect: Connect) -> None:
     assert {await get(connection) for _ in range(5)} == {one.address}
 
 
-async def test_trouble_is_over_with_an_answer(serve: Serve, connect: Connect) -> None:
-    server = await serve()
-    answering(server, unavailable(0.0))
-    connection = connect(server)
-    connection.trouble = errors.unavailable("no connection")
-    await get(connection)
-    assert len(server.calls) == 2 and connection.trouble is None
-
-
 @pytest.mark.parametrize("retry", [True, False])
 async def test_goes_to_the_next_server_when_one_cannot_be_reached(
     serve: Serve, connect: Connect, free_port: Callable[[], int], retry: bool

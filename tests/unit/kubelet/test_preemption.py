@@ -1,10 +1,16 @@
 """Who ends for a critical pod on a full node."""
 
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 
 from kubelet.eviction import CRITICAL
+from kubelet.fake import FakeRuntime
 from kubelet.preemption import PREEMPTING, preempted
+from kubelet.runtime import Instant
 from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Pod
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 
@@ -106,3 +112,25 @@ async def test_a_critical_pod_that_is_deleted_while_it_waits_goes(api: FakeApi) 
     api.delete("critical")
     await api.clock.advance(0.0)
     assert api.phases("critical") == ["Failed", "deleted"]
+
+
+async def test_one_that_trips_a_bug_is_not_waited_for(api: FakeApi) -> None:
+    """It takes room, but nobody can end it: another one does."""
+    api.trips = True
+    await api.start_fleet(make_node("n").capacity(cpu=5, pods=10).build())
+    api.create(make_pod("bugged").req(cpu="2"))
+    api.create(make_pod("other").req(cpu="3"))
+    await api.clock.advance(1)
+    adopt = FakeRuntime.adopt
+
+    def tripping(self: FakeRuntime, pod: Pod, now: Instant) -> Any:
+        if pod.metadata.name == "bugged":
+            raise RuntimeError("a bug")
+        return adopt(self, pod, now)
+
+    with patch.object(FakeRuntime, "adopt", tripping):
+        await api.start_fleet(make_node("n").capacity(cpu=5, pods=10).build())
+        await api.clock.advance(1)
+        api.create(make_pod("critical").req(cpu="2").priority(CRITICAL))
+        await api.clock.advance(60)
+    assert api.pod("other").status.reason == PREEMPTING and api.pod("critical").status.phase == "Running"

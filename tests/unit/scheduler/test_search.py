@@ -1,0 +1,105 @@
+"""What a search of preemption remembers from one pod to the next is what a search from scratch finds, whatever happens: pods
+come, begin and go, nodes change, room is nominated (also for the preemptor itself), and filters fail in between."""
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from unittest.mock import patch
+
+import pytest
+
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cycle import _pick
+from scheduler.framework import Diagnosis
+from scheduler.framework.reuse import Passes
+from scheduler.plugins.node_resources_fit import NodeResourcesFit
+from scheduler.preemption.candidates import Bounds, Candidates
+from scheduler.preemption.found import Found
+from tests.builders import NodeBuilder, make_node, make_pod
+from tests.unit.scheduler.pods import cache_of, framework, info
+from tests.unit.scheduler.preempting import budget
+
+SEEDS, STEPS, SEED = 80, 60, 7
+BUDGETS = [budget("x", "app=x", 1), budget("y", "app=y", 0)]
+
+
+class World:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.cache = cache_of(*(self.node(number) for number in range(rng.randint(1, 8))))
+        self.framework = framework()
+        self.passes = Passes(self.cache.nodes)
+        self.bounds = Bounds(rng.choice([0, 10, 50]), rng.randint(1, 4))
+        self.known = Candidates(self.bounds)
+        self.placed: list[PodInfo] = []
+        self.waiting: list[PodInfo] = []
+        self.templates = [(rng.randint(1, 5), rng.randint(1, 4)) for _ in range(rng.randint(1, 3))]
+
+    def node(self, number: int) -> NodeBuilder:
+        return make_node(f"n{number}").capacity(cpu=self.rng.randint(2, 6), pods=self.rng.randint(2, 6))
+
+    def change(self, name: str) -> None:
+        where, kind = self.rng.choice(self.cache.nodes.names), self.rng.random()
+        if kind < 0.5:
+            made = make_pod(name).req(cpu=self.rng.randint(0, 3)).priority(self.rng.randint(-1, 3))
+            pod = info(made.label("app", self.rng.choice("xyz")).node(where))
+            self.cache.observe(pod, where)
+            self.placed.append(pod)
+        elif kind < 0.65 and self.placed:
+            self.cache.remove(self.placed.pop(self.rng.randrange(len(self.placed))).uid)
+        elif kind < 0.8 and self.placed:
+            self.cache.started(self.rng.choice(self.placed).uid, self.rng.randint(1, 9))
+        elif kind < 0.9:
+            self.cache.nominate(info(make_pod(name).req(cpu=1).priority(self.rng.randint(0, 4))), where)
+        elif kind < 0.93:
+            self.cache.set_node(self.node(int(where[1:])).build())
+
+    def preemptor(self, name: str) -> PodInfo:
+        if not self.waiting or self.rng.random() < 0.4:
+            cpu, priority = self.rng.choice(self.templates)
+            self.waiting.append(info(make_pod(name).req(cpu=cpu).priority(priority)))
+        return self.rng.choice(self.waiting)
+
+    def fail(self, pod: PodInfo, diagnosis: Diagnosis) -> None:
+        """A filter fails, perhaps, somewhere in a search."""
+        lacking = NodeResourcesFit.lacking
+
+        def failing(plugin: NodeResourcesFit, pod: PodInfo, free: Callable[[str], int]) -> Sequence[str]:
+            if self.rng.random() < 0.3:
+                raise RuntimeError("it fails")
+            return lacking(plugin, pod, free)
+
+        with patch.object(NodeResourcesFit, "lacking", failing), suppress(RuntimeError):
+            self.known.find(pod, diagnosis, self.cache, self.framework, BUDGETS, SEED)
+
+
+def told(found: Found | Diagnosis) -> object:
+    if isinstance(found, Diagnosis):
+        return found.message
+    every = [(each.node, [pod.uid for pod in each.pods], each.violations) for each in found]
+    return every, found.best.node, [pod.uid for pod in found.best.pods]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_is_remembered_is_what_would_be_found(seed: int) -> None:
+    world = World(random.Random(seed))
+    for step in range(STEPS):
+        for each in range(world.rng.randint(0, 3)):
+            world.change(f"p{step}-{each}")
+        pod = world.preemptor(f"w{step}")
+        picked = _pick({}, pod, world.cache, world.framework, SEED, world.passes, None)
+        if not isinstance(picked, Diagnosis):
+            world.cache.assume(pod, world.cache.nodes.names[picked])
+            world.waiting.remove(pod)
+            continue
+        if world.rng.random() < 0.2:
+            world.fail(pod, picked)
+        found = world.known.find(pod, picked, world.cache, world.framework, BUDGETS, SEED)
+        anew = Candidates(world.bounds).find(pod, picked, world.cache, world.framework, BUDGETS, SEED)
+        assert told(found) == told(anew)
+        if isinstance(anew, Found) and world.rng.random() < 0.7:
+            world.cache.nominate(pod, anew.best.node)
+            for victim in anew.best.pods:
+                if world.rng.random() < 0.5:
+                    world.cache.remove(victim.uid)
+                    world.placed = [each for each in world.placed if each.uid != victim.uid]

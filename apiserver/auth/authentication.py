@@ -21,7 +21,7 @@ from pinnace.pki import Subject
 MAX_REMEMBERED = 10_000
 """Certificates whose subject is remembered: more than a cluster has kubelets and people, for each that is forgotten is parsed
 again with its next call. Some 30 MB at most."""
-_BEARER = "Bearer "
+_BEARER = "bearer"
 
 
 class Credential(Hashable, Protocol):
@@ -63,9 +63,8 @@ class Authenticator:
         """The owner of the token in the metadata entry "authorization"."""
         if header is None:
             raise _refused("Anonymous", "who are you? Show a client certificate, or send a bearer token")
-        user = None
-        if self._tokens is not None and header.startswith(_BEARER):
-            user = self._tokens.user(header.removeprefix(_BEARER).strip())
+        scheme, _, token = header.partition(" ")
+        user = self._tokens.user(token.strip()) if self._tokens is not None and scheme.lower() == _BEARER else None
         if user is None:
             raise _refused("BadToken", "the bearer token is none that this server knows")
         return user

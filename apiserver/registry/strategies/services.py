@@ -99,6 +99,9 @@ class ServiceStrategy(StatusStrategy[Service]):
         kept = old.spec.clusterIP and "ExternalName" not in (new.spec.type, old.spec.type)
         if kept and new.spec.clusterIP != old.spec.clusterIP:
             out.append(invalid("spec.clusterIP", new.spec.clusterIP, "may not change once set"))
+        balanced = new.spec.type == old.spec.type == "LoadBalancer"
+        if balanced and new.spec.loadBalancerClass != old.spec.loadBalancerClass:
+            out.append(invalid("spec.loadBalancerClass", new.spec.loadBalancerClass, "may not change once set"))
 
     def check_status(self, obj: Service, out: list[Violation]) -> None:
         for index, ingress in enumerate(obj.status.loadBalancer.ingress):

@@ -59,11 +59,13 @@ def test_a_certificate_that_names_nobody_is_refused(pem: bytes) -> None:
     assert refusal_of(at(NOW), pem) == (Code.UNAUTHENTICATED, "BadCertificate")
 
 
-def test_a_token_is_its_users() -> None:
-    assert at(NOW).authorization("Bearer s3cret").name == "eve"
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_a_token_is_its_users(scheme: str) -> None:
+    """The scheme is in any case, says RFC 9110."""
+    assert at(NOW).authorization(f"{scheme} s3cret").name == "eve"
 
 
-@pytest.mark.parametrize("header", [None, "", "s3cret", "Basic s3cret", "Bearer", "Bearer wrong", "bearer s3cret"])
+@pytest.mark.parametrize("header", [None, "", "s3cret", "Basic s3cret", "Bearer", "Bearer wrong", "Bearers3cret"])
 def test_without_a_good_token_one_is_nobody(header: str | None) -> None:
     with pytest.raises(Rejected) as caught:
         at(NOW).authorization(header)

@@ -168,6 +168,20 @@ class TestServices:
         assert created(SERVICES, plain) == []
         assert new.spec == plain.spec
 
+    def test_who_balances_it_stays(self) -> None:
+        """Another one would know nothing of what the first has set up."""
+        strategy = STRATEGIES[SERVICES.plural]
+        old, new = (service(type="LoadBalancer", loadBalancerClass=each) for each in ("example.com/a", "example.com/b"))
+        assert created(SERVICES, old) == []
+        strategy.prepare_update(new, old)
+        assert [str(each) for each in strategy.validate_update(new, old)] == [
+            'spec.loadBalancerClass: Invalid value: "example.com/b": may not change once set'
+        ]
+        new.spec.type = "NodePort"
+        new.spec.ClearField("loadBalancerClass")
+        strategy.prepare_update(new, old)
+        assert strategy.validate_update(new, old) == []
+
     @pytest.mark.parametrize(
         "address", ["0.0.0.0", "::", "127.0.0.1", "::ffff:127.0.0.1", "::1", "169.254.1.1", "fe80::1", "224.0.0.1", "ff02::1"]
     )

@@ -40,17 +40,22 @@ class Admission:
         self._preempt = preempt
         self._can_end = can_end
         self._second_look = SecondLook(nodes_known)
+        self._making_room: dict[str, dict[str, int]] = {}
+        """The priorities of the pods for which others end, by node and uid."""
 
     def admit(self, record: Record, now: Instant) -> PodState | float:
         """Accepted, and counted, or refused; or when to ask again, in monotonic seconds. The node is one of the fleet's."""
         pod = record.pod
         uid, node = pod.metadata.uid, self._nodes.of(pod)
         assert node is not None
+        self._stop_making_room(pod)  # unless it turns out anew that it must wait
         if bar := barred(pod, self._nodes.pressures(pod)):
             return self._refuse(uid, EVICTED, bar, now)
+        wanted = record.want.grace is None
+        if wanted and self._comes_after_others(pod):
+            return now.monotonic + AGAIN
         admitted = node.admit(uid, record.template)
         if isinstance(admitted, Refusal):
-            wanted = record.want.grace is None
             again = self._second_look.at(pod.spec.nodeName, uid, record.revision, now.monotonic) if wanted else None
             room = self._make_room(record, node, now) if wanted and again is None and is_critical(pod) else None
             return again or room or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
@@ -77,7 +82,18 @@ class Admission:
             return self._refuse(pod.metadata.uid, UNEXPECTED, not_enough(lacking), now)
         for each in victims:
             self._preempt(each.metadata.uid)
+        self._making_room.setdefault(pod.spec.nodeName, {})[pod.metadata.uid] = pod.spec.priority
         return now.monotonic + AGAIN
+
+    def _comes_after_others(self, pod: Pod) -> bool:
+        """Is room being made on its node for a more important one, which it would take?"""
+        return any(priority > pod.spec.priority for priority in self._making_room.get(pod.spec.nodeName, {}).values())
+
+    def _stop_making_room(self, pod: Pod) -> None:
+        if (pods := self._making_room.get(pod.spec.nodeName)) is not None:
+            pods.pop(pod.metadata.uid, None)
+            if not pods:
+                del self._making_room[pod.spec.nodeName]
 
     def readmit(self, record: Record) -> None:
         """One that an earlier process had accepted: it counts, and keeps its address."""
@@ -104,6 +120,7 @@ class Admission:
         return self._second_look.waiting(node)
 
     def forget(self, pod: Pod) -> None:
+        self._stop_making_room(pod)
         self._second_look.over(pod.spec.nodeName, pod.metadata.uid)
 
     def _refuse(self, uid: str, reason: str, message: str, now: Instant) -> PodState:

@@ -134,3 +134,31 @@ async def test_one_that_trips_a_bug_is_not_waited_for(api: FakeApi) -> None:
         api.create(make_pod("critical").req(cpu="2").priority(CRITICAL))
         await api.clock.advance(60)
     assert api.pod("other").status.reason == PREEMPTING and api.pod("critical").status.phase == "Running"
+
+
+async def test_nobody_takes_the_room_that_is_made(api: FakeApi) -> None:
+    for number in range(4):
+        api.create(make_pod(f"old-{number}").req(cpu="1"))
+    await api.clock.advance(0.0)
+    api.create(make_pod("critical").req(cpu="1").priority(CRITICAL))
+    for number in range(3):
+        await api.clock.advance(0.2)
+        api.create(make_pod(f"new-{number}").req(cpu="1"))
+        await api.clock.advance(0.3)
+    await api.clock.advance(60)
+    reasons = [api.pod(name).status.reason for name in api.created]
+    assert api.pod("critical").status.phase == "Running"
+    assert (reasons.count(PREEMPTING), reasons.count("OutOfcpu")) == (1, 3)
+
+
+async def test_who_waits_for_room_and_is_deleted_keeps_nobody_out(api: FakeApi) -> None:
+    for number in range(4):
+        api.create(make_pod(f"old-{number}").req(cpu="1"))
+    await api.clock.advance(0.0)
+    api.create(make_pod("critical").req(cpu="1").priority(CRITICAL))
+    await api.clock.advance(0.1)
+    api.delete("critical")
+    await api.clock.advance(60)
+    api.create(make_pod("new").req(cpu="1"))
+    await api.clock.advance(1)
+    assert api.pod("new").status.phase == "Running"

@@ -4,12 +4,11 @@ from __future__ import annotations  # those of the steps below would be evaluate
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from apiserver import errors
-from apiserver.auth.user import User
 from apiserver.cacher.errors import CacheError
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
@@ -22,7 +21,6 @@ from apiserver.registry.quantities import keep_spelling
 from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.storage.interface import StorageError
-from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
@@ -119,10 +117,9 @@ class Store(Generic[T]):
         await self._prepare_dry_run(by)
         return await self.mutate([self._update(obj, by, Operation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run)
 
-    async def patch(self, request: PatchRequest, user: User) -> list[Outcome]:
+    async def patch(self, request: PatchRequest, by: Request) -> list[Outcome]:
         """Changes spec and metadata, or the status, of the latest version, whoever else writes it: until the caller waits no
         longer. Patches of one object take turns, as at once they would only undo each other's attempts."""
-        by = Request(user, bool(request.options.dryRun))
         await self._prepare_dry_run(by)
         mutation = self._patch(request, by)
         async with self._turns.setdefault(mutation.key, asyncio.Lock()):
@@ -131,9 +128,8 @@ class Store(Generic[T]):
                 if outcomes != [errors.contended(self.resource, request.name)]:
                     return outcomes
 
-    async def delete(self, requests: Sequence[DeleteRequest], user: User, *, emptied: bool = False) -> list[Outcome]:
+    async def delete(self, requests: Sequence[DeleteRequest], by: Request, *, emptied: bool = False) -> list[Outcome]:
         """`emptied`: nothing is in these any more."""
-        by = Request(user, all_or_none(request.options for request in requests))
         await self._prepare_dry_run(by)
         return await self.mutate([self._deletion(request, by, emptied) for request in requests], dry_run=by.dry_run)
 
@@ -300,14 +296,6 @@ class Store(Generic[T]):
             return Later(agreed)
 
         return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, name), name, step)
-
-
-def all_or_none(options: Iterable[DeleteOptions]) -> bool:
-    """Are the deletes of one call a dry run? Raises Rejected when only some are."""
-    dry_runs = {bool(each.dryRun) for each in options}
-    if len(dry_runs) > 1:
-        raise Rejected(errors.bad_request("options.dryRun: some items set it and others do not; send them in separate calls"))
-    return True in dry_runs
 
 
 def single(outcomes: Sequence[Outcome]) -> Stored:

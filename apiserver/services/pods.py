@@ -13,11 +13,11 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.registry import binding
 from apiserver.registry.admission import Request
 from apiserver.registry.mutation import Outcome
-from apiserver.registry.store import Store, all_or_none, single
+from apiserver.registry.store import Store, single
 from apiserver.services import metrics, tenure
 from apiserver.services.context import Context, patience
 from apiserver.services.evictions import Evictions
-from apiserver.services.resource import ResourceService, batch
+from apiserver.services.resource import ResourceService, all_or_none, batch
 from apiserver.services.streaming import Streaming, first_of
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.pods_pb2 import (

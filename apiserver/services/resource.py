@@ -119,8 +119,8 @@ class ResourceService(Generic[T]):
         return batch(await self._update_status(request.items, request, context))
 
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
-        patching = self.store.patch(request, context.user)
-        return single(await self.noted(_by(request, context), "patch", request.subresource, [request], patching)).encoded
+        by = _by(request, context)
+        return single(await self.noted(by, "patch", request.subresource, [request], self.store.patch(request, by))).encoded
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
         return single(await self._delete([request], context.user)).encoded
@@ -178,9 +178,8 @@ class ResourceService(Generic[T]):
         return await self.noted(by, "update", "status", (obj.metadata for obj in objs), updating)
 
     async def _delete(self, requests: Sequence[DeleteRequest], user: User, *, emptied: bool = False) -> Sequence[Outcome]:
-        dry_run = any(request.options.dryRun for request in requests)
-        deleting = self.store.delete(requests, user, emptied=emptied)
-        return await self.noted(Request(user, dry_run), "delete", "", requests, deleting)
+        by = Request(user, all_or_none(request.options for request in requests))
+        return await self.noted(by, "delete", "", requests, self.store.delete(requests, by, emptied=emptied))
 
     async def _reach(self, resource_version: str, context: Context) -> None:
         """Waits until the cache may answer a read that asked for this version (see GetOptions.resourceVersion)."""
@@ -222,6 +221,14 @@ class ResourceService(Generic[T]):
 
 def _by(request: Any, context: Context) -> Request:
     return Request(context.user, bool(request.options.dryRun))
+
+
+def all_or_none(options: Iterable[DeleteOptions]) -> bool:
+    """Are the deletes of one call a dry run? Raises Rejected when only some are."""
+    dry_runs = {bool(each.dryRun) for each in options}
+    if len(dry_runs) > 1:
+        raise Rejected(errors.bad_request("options.dryRun: some items set it and others do not; send them in separate calls"))
+    return True in dry_runs
 
 
 def _deed(action: Action, named: Named, outcome: Outcome) -> Deed:

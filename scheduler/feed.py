@@ -18,6 +18,7 @@ from pinnace.runtime.turns import Turn
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.placed_pod import start_time
+from scheduler.cache.pod_index import PodGroup
 from scheduler.cache.pod_info import PodInfo
 from scheduler.queue.scheduling_queue import SchedulingQueue
 
@@ -40,6 +41,8 @@ class Feed:
         self._changed = changed
         self._nodes: dict[str, Change] = {}
         """What has happened to nodes since those were asked whom it may help; by name, the longest waiting first."""
+        self._noted: dict[tuple[str, Change, PodGroup | None], ClusterEvent] = {}
+        """What the pods of one batch have changed: where, how, and which pods."""
         self._news = asyncio.Event()
         queue.gates.on_due = self._news.set
 
@@ -68,7 +71,7 @@ class Feed:
         if not self._nodes:
             return False
         name = next(iter(self._nodes))
-        self._wake(ClusterEvent(self._nodes.pop(name), name), self._now())
+        self._queue.wake(ClusterEvent(self._nodes.pop(name), name), self._cache.nodes, self._now())
         self._changed()
         return True
 
@@ -82,23 +85,15 @@ class Feed:
     def on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
         now = self._now()
         for delta in deltas:
-            pod, uid = delta.obj, delta.obj.metadata.uid
+            pod = delta.obj
+            uid = pod.metadata.uid
             if delta.kind == ADDED and delta.old is not None and delta.old.metadata.uid != uid:
-                self._gone(delta.old.metadata.uid, now)  # a namesake, whose deletion was missed
+                self._gone(delta.old.metadata.uid)  # a namesake, whose deletion was missed
             if delta.kind == DELETED or ended(pod):
-                self._gone(uid, now)
-            elif node := pod.spec.nodeName:
-                assumed = self._cache.is_assumed(uid)
-                if not self._cache.confirm(uid, node):
-                    self._wake(self._cache.observe(self._queue.remove(uid) or PodInfo(pod), node), now)
-                elif assumed:
-                    self._wake(self._cache.placed(uid), now)
-            elif self._cache.node_of(uid) is None or pod.metadata.HasField("deletionTimestamp"):  # then no bind can follow
-                self._pending(delta, now)
-            if delta.kind == MODIFIED and self._cache.node_of(uid) is not None and _relabelled(delta.old, pod):
-                self._wake(self._cache.relabel(pod), now)
-            if _has_started(delta):
-                self._cache.started(uid, start_time(pod))
+                self._gone(uid)
+            else:
+                self._present(delta, uid, now)
+        self._wake_noted(now)
         self._changed()
 
     def on_objects(self, resource: str, deltas: Sequence[Delta[Any]]) -> None:
@@ -106,27 +101,50 @@ class Feed:
         now = self._now()
         self._cache.nodes.begin_epoch()
         for delta in deltas:
-            self._wake(ClusterEvent(Change.OBJECT, resource=resource, obj=delta.obj), now)
+            self._queue.wake(ClusterEvent(Change.OBJECT, resource=resource, obj=delta.obj), self._cache.nodes, now)
         self._changed()
+
+    def _present(self, delta: Delta[Pod], uid: str, now: float) -> None:
+        """The pod is there, and has not ended."""
+        pod = delta.obj
+        if node := pod.spec.nodeName:
+            assumed = self._cache.is_assumed(uid)
+            if not self._cache.confirm(uid, node):
+                self._note(self._cache.observe(self._queue.remove(uid) or PodInfo(pod), node))
+            elif assumed:
+                self._note(self._cache.placed(uid))
+        elif self._cache.node_of(uid) is None or pod.metadata.HasField("deletionTimestamp"):  # then no bind can follow
+            self._pending(delta, now)
+        if self._cache.node_of(uid) is not None:
+            if delta.kind == MODIFIED and _relabelled(delta.old, pod):
+                self._note(self._cache.relabel(pod))
+            if _has_started(delta):
+                self._cache.started(uid, start_time(pod))
 
     def _pending(self, delta: Delta[Pod], now: float) -> None:
         pod = delta.obj
         if pod.spec.schedulerName in self._scheduler_names:
             if pod.metadata.HasField("deletionTimestamp"):
-                self._gone(pod.metadata.uid, now)
+                self._gone(pod.metadata.uid)
             else:
                 info, nominated = PodInfo(pod), pod.status.nominatedNodeName
                 if nominated == (delta.old.status.nominatedNodeName if delta.old is not None else ""):
                     nominated = self._cache.nodes.nominated.node_of(info.uid)  # which the leader knows before it is written
-                self._wake(self._cache.nominate(info, nominated), now)
+                self._note(self._cache.nominate(info, nominated))
                 self._queue.add(info, now)
 
-    def _gone(self, uid: str, now: float) -> None:
+    def _gone(self, uid: str) -> None:
         self._queue.remove(uid)
-        self._wake(self._cache.remove(uid), now)
+        self._note(self._cache.remove(uid))
 
-    def _wake(self, event: ClusterEvent | None, now: float) -> None:
+    def _note(self, event: ClusterEvent | None) -> None:
         if event is not None and event.change:
+            self._noted[event.node, event.change, event.pod] = event
+
+    def _wake_noted(self, now: float) -> None:
+        """Pods that are alike and leave a node together, such as a preemptor's victims, are one event."""
+        noted, self._noted = self._noted, {}
+        for event in noted.values():
             self._queue.wake(event, self._cache.nodes, now)
 
 

@@ -240,3 +240,13 @@ def test_a_node_that_changes_again_and_again_is_asked_about_once(world: World, m
     old, new = make_node("m").build(), make_node("m").label("a", "b").build()
     world.tell_nodes([Delta(ADDED, old, None), Delta(MODIFIED, new, old), Delta(MODIFIED, new, new)])
     assert told == [("m", Change.NODE_ADDED | Change.NODE_LABELS)]
+
+
+def test_pods_that_leave_a_node_together_wake_whom_their_room_helps_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = [make_pod(name).req(cpu="100m").node("n") for name in "xyz"] + [make_pod("v").label("app", "web").node("n")]
+    for pod in gone:
+        world.tell(ADDED, pod)
+    told = list[tuple[str, Change, int]]()
+    monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append((event.node, event.change, world.free)))
+    world.feed.on_pods([Delta(DELETED, pod.build(), pod.build()) for pod in gone])
+    assert told == [("n", Change.POD_FREED, 1000)] * 2, "one for those that are alike, when all of them have gone"

@@ -6,6 +6,11 @@
                         +----------------------+----> errors: of those they concern
 
 A lane (apiserver.storage.lane) has one transaction under way, and finds out what became of it when its answer is lost.
+
+What comes while a transaction is under way waits for its end, and shares the next one: a transaction costs etcd and both ends
+more than the few writes in it. A further lane is taken when ENOUGH writes wait, or when the transaction takes longer than
+PATIENCE: nobody waits for one whose answer is lost.
+
 Somebody may stand between the group and its lane (`send`): he may add writes of his own, which happen with the group or not at
 all, and answer for some of the group only (Settled: the others go again). Quotas are charged so (apiserver.quota.ledger).
 
@@ -69,6 +74,10 @@ MAX_OPEN = 50_000
 MAX_OPEN_BYTES = 256 << 20
 WAIT_LIMIT = 5.0
 """Seconds that a write may wait before it leaves."""
+ENOUGH = 32
+"""Writes that wait, so many that it saves little to wait for more."""
+PATIENCE = 0.01
+"""Seconds for which writes that are not enough wait for the transaction under way, which mostly takes 2 to 5 ms."""
 IDLE = INTERVAL / 3
 """Seconds after which the marker of an idle lane is moved."""
 
@@ -102,6 +111,16 @@ class _Item:
             call.future.set_result(call.outcomes)
 
 
+class _Sent:
+    """A group whose transaction is under way."""
+
+    __slots__ = ("group", "long_after")
+
+    def __init__(self, group: list[_Item]) -> None:
+        self.group = group
+        self.long_after = _now() + PATIENCE
+
+
 class Committer:
     def __init__(
         self,
@@ -119,7 +138,7 @@ class Committer:
         self._idle = [Lane(storage, keys, clock, rng) for _ in range(max_in_flight)]
         self._queue: WriteQueue[_Item] = WriteQueue()
         self._wake = asyncio.Event()
-        self._in_flight: list[list[_Item]] = []
+        self._in_flight: list[_Sent] = []  # the oldest first
         self._open = 0
         self._open_bytes = 0
         self._stopped = False
@@ -130,15 +149,15 @@ class Committer:
         try:
             async with asyncio.TaskGroup() as transactions:
                 while True:
-                    await self._wake.wait()
-                    self._wake.clear()
-                    while self._idle and (group := self._next_group()):
-                        self._in_flight.append(group)
-                        transactions.create_task(self._commit_group(group, self._idle.pop()))
+                    await self._woken()
+                    while self._idle and self._worth_a_lane() and (group := self._next_group()):
+                        sent = _Sent(group)
+                        self._in_flight.append(sent)
+                        transactions.create_task(self._commit_group(sent, self._idle.pop()))
         finally:
             self._stopped = True
-            for group in self._in_flight:
-                self._settle(group, OutcomeUnknown("the server stopped before the store answered"))
+            for sent in self._in_flight:
+                self._settle(sent.group, OutcomeUnknown("the server stopped before the store answered"))
             for item in self._queue.drain():
                 item.settle(_stopping())
 
@@ -195,6 +214,18 @@ class Committer:
             self._open_bytes += size
             self._queue.add(item)
 
+    async def _woken(self) -> None:
+        """Returns when something has come, a lane is idle again, or the transaction under way takes long."""
+        waiting = self._in_flight and self._idle and self._queue.ready
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._in_flight[0].long_after if waiting else None):
+                await self._wake.wait()
+        self._wake.clear()
+
+    def _worth_a_lane(self) -> bool:
+        """Should what is ready go now, or wait for the transaction under way, and share the next one with others?"""
+        return not self._in_flight or self._queue.ready >= ENOUGH or _now() >= self._in_flight[0].long_after
+
     def _next_group(self) -> list[_Item]:
         """The next writes that somebody still waits for; [] when there are none."""
         while group := self._queue.next_group():
@@ -208,15 +239,15 @@ class Committer:
                 return wanted
         return []
 
-    async def _commit_group(self, group: list[_Item], lane: Lane) -> None:
+    async def _commit_group(self, sent: _Sent, lane: Lane) -> None:
         try:
-            answer: Answer | Settled | StorageError = await self._send(lane, [item.write for item in group])
+            answer: Answer | Settled | StorageError = await self._send(lane, [item.write for item in sent.group])
         except StorageError as error:
             answer = error
         self._idle.append(lane)
-        self._in_flight.remove(group)
+        self._in_flight.remove(sent)
         self._wake.set()
-        self._settle(group, answer)
+        self._settle(sent.group, answer)
 
     def _settle(self, group: list[_Item], answer: Answer | Settled | StorageError) -> None:
         """Answers those writes whose outcome this is, and sends the others again; all are answered when it is nobody's."""
@@ -241,6 +272,11 @@ class Committer:
         self._open_bytes -= item.size
         self._queue.release(item)
         item.settle(outcome)
+
+
+def _now() -> float:
+    """The time of the event loop, by which timers go."""
+    return asyncio.get_running_loop().time()
 
 
 def _stopping() -> Unavailable:

@@ -37,6 +37,11 @@ class WriteQueue(Generic[ItemT]):
         self._ready: deque[ItemT] = deque()
         self._behind: dict[str, deque[ItemT] | None] = {}  # its keys: every key that is ready or handed out
 
+    @property
+    def ready(self) -> int:
+        """Items that could be handed out now."""
+        return len(self._ready)
+
     def add(self, item: ItemT) -> None:
         key = item.write.key
         if key not in self._behind:

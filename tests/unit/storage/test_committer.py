@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from apiserver.storage import committer as committer_module
-from apiserver.storage.committer import WAIT_LIMIT, Committer, Conflict, Denied, GuardFailed, Send, Settled, straight
+from apiserver.storage.committer import ENOUGH, WAIT_LIMIT, Committer, Conflict, Denied, GuardFailed, Send, Settled, straight
 from apiserver.storage.grouping import MAX_GROUP, MAX_GROUP_BYTES
 from apiserver.storage.interface import (
     Committed,
@@ -152,6 +152,62 @@ class TestGroups:
             assert storage.begun == max_in_flight
             storage.gate.set()
             await call
+
+
+class FirstHeld:
+    """A Send that keeps the first group from its lane until `gate` is set."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.holding = asyncio.Event()
+
+    async def __call__(self, lane: Lane, writes: Sequence[Write]) -> Answer:
+        if not self.holding.is_set():
+            self.holding.set()
+            await self.gate.wait()
+        return await lane.send(writes)
+
+
+class TestAnotherLane:
+    @pytest.fixture(autouse=True)
+    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without end, but for the test of it."""
+        monkeypatch.setattr(committer_module, "PATIENCE", 10 * DEADLINE)
+
+    async def test_what_comes_while_a_transaction_is_under_way_shares_the_next_one(self) -> None:
+        storage, held = FaultyStorage(), FirstHeld()
+        async with committing(storage, send=held) as committer:
+            calls = [asyncio.create_task(committer.commit(Write("a", b"1", 0)))]
+            await held.holding.wait()
+            for write in creates("b", "c"):  # at different moments
+                calls.append(asyncio.create_task(committer.commit(write)))
+                await asyncio.sleep(0)
+            held.gate.set()
+            await asyncio.gather(*calls)
+        assert keys_of(storage) == [["a"], ["b", "c"]]
+
+    async def test_enough_writes_go_at_once(self) -> None:
+        storage, held = FaultyStorage(), FirstHeld()
+        names = [f"{i:03}" for i in range(ENOUGH)]
+        async with committing(storage, send=held) as committer:
+            first = asyncio.create_task(committer.commit_many(creates("first")))
+            await held.holding.wait()
+            await committer.commit_many(creates(*names))
+            held.gate.set()
+            await first
+        assert keys_of(storage) == [names, ["first"]]
+
+    async def test_nobody_waits_for_long_behind_one_that_is_not_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(committer_module, "PATIENCE", 0.001)
+        storage, held = FaultyStorage(), FirstHeld()
+        async with committing(storage, send=held) as committer:
+            first = asyncio.create_task(committer.commit_many(creates("first")))
+            await held.holding.wait()
+            for name in "abc":
+                await committer.commit_many(creates(name))
+            held.gate.set()
+            await first
+        assert keys_of(storage) == [["a"], ["b"], ["c"], ["first"]]
 
 
 class TestOneKey:

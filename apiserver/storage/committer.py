@@ -9,7 +9,9 @@ A lane (apiserver.storage.lane) has one transaction under way, and finds out wha
 
 What comes while a transaction is under way waits for its end, and shares the next one: a transaction costs etcd and both ends
 more than the few writes in it. A further lane is taken when ENOUGH writes wait, or when the transaction takes longer than
-PATIENCE: nobody waits for one whose answer is lost.
+PATIENCE: nobody waits for one whose answer is lost. Where several callers come again and again, those that have just been
+answered are waited for, too, for HOLD at most: else the few that came meanwhile would leave without them, by turns. (PostgreSQL
+has that as commit_delay and commit_siblings: https://www.postgresql.org/docs/current/runtime-config-wal.html)
 
 Somebody may stand between the group and its lane (`send`): he may add writes of his own, which happen with the group or not at
 all, and answer for some of the group only (Settled: the others go again). Quotas are charged so (apiserver.quota.ledger).
@@ -24,10 +26,10 @@ waited for WAIT_LIMIT seconds when it is to leave, be it again. One whose caller
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from apiserver.storage.grouping import MAX_GROUP_BYTES, WriteQueue
 from apiserver.storage.interface import (
@@ -78,6 +80,10 @@ ENOUGH = 32
 """Writes that wait, so many that it saves little to wait for more."""
 PATIENCE = 0.01
 """Seconds for which writes that are not enough wait for the transaction under way, which mostly takes 2 to 5 ms."""
+SIBLINGS = 4
+"""Callers at the same time, so many that they are waited for."""
+HOLD = 0.006
+"""Seconds for which they are: in that time most have heard the answer, and sent their next."""
 IDLE = INTERVAL / 3
 """Seconds after which the marker of an idle lane is moved."""
 
@@ -121,6 +127,16 @@ class _Sent:
         self.long_after = _now() + PATIENCE
 
 
+class _Gathering(NamedTuple):
+    """How many callers a transaction had, and waited for its end, and until when as many are waited for."""
+
+    callers: int
+    until: float
+
+
+NOBODY = _Gathering(0, 0.0)
+
+
 class Committer:
     def __init__(
         self,
@@ -139,6 +155,7 @@ class Committer:
         self._queue: WriteQueue[_Item] = WriteQueue()
         self._wake = asyncio.Event()
         self._in_flight: list[_Sent] = []  # the oldest first
+        self._gathering = NOBODY
         self._open = 0
         self._open_bytes = 0
         self._stopped = False
@@ -150,7 +167,7 @@ class Committer:
             async with asyncio.TaskGroup() as transactions:
                 while True:
                     await self._woken()
-                    while self._idle and self._worth_a_lane() and (group := self._next_group()):
+                    while self._idle and self._leaving_at() <= _now() and (group := self._next_group()):
                         sent = _Sent(group)
                         self._in_flight.append(sent)
                         transactions.create_task(self._commit_group(sent, self._idle.pop()))
@@ -215,16 +232,27 @@ class Committer:
             self._queue.add(item)
 
     async def _woken(self) -> None:
-        """Returns when something has come, a lane is idle again, or the transaction under way takes long."""
-        waiting = self._in_flight and self._idle and self._queue.ready
+        """Returns when something has come, a lane is idle again, or it is time for what waits to leave."""
+        waiting = self._idle and self._queue.ready
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._in_flight[0].long_after if waiting else None):
+            async with asyncio.timeout_at(self._leaving_at() if waiting else None):
                 await self._wake.wait()
         self._wake.clear()
 
-    def _worth_a_lane(self) -> bool:
-        """Should what is ready go now, or wait for the transaction under way, and share the next one with others?"""
-        return not self._in_flight or self._queue.ready >= ENOUGH or _now() >= self._in_flight[0].long_after
+    def _leaving_at(self) -> float:
+        """When what is ready goes if nobody else comes. Until then it waits for others, to share their transaction."""
+        if len(self._queue.ready) >= ENOUGH:
+            return 0.0
+        if self._in_flight:
+            return self._in_flight[0].long_after
+        return self._gathering.until if _callers(self._queue.ready) < self._gathering.callers else 0.0
+
+    def _siblings(self, answered: Sequence[_Item]) -> _Gathering:
+        """Those of the group, whose answer is here, and those who wait for a transaction of their own."""
+        if len(self._queue.ready) >= ENOUGH:
+            return NOBODY
+        callers = _callers([*answered, *self._queue.ready])
+        return _Gathering(callers, _now() + HOLD) if callers >= SIBLINGS else NOBODY
 
     def _next_group(self) -> list[_Item]:
         """The next writes that somebody still waits for; [] when there are none."""
@@ -246,6 +274,7 @@ class Committer:
             answer = error
         self._idle.append(lane)
         self._in_flight.remove(sent)
+        self._gathering = self._siblings(sent.group) if isinstance(answer, Committed) else NOBODY
         self._wake.set()
         self._settle(sent.group, answer)
 
@@ -272,6 +301,10 @@ class Committer:
         self._open_bytes -= item.size
         self._queue.release(item)
         item.settle(outcome)
+
+
+def _callers(items: Iterable[_Item]) -> int:
+    return len({item.call for item in items})
 
 
 def _now() -> float:

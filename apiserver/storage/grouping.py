@@ -11,6 +11,7 @@ Guarantees:
 """
 
 from collections import deque
+from collections.abc import Collection
 from typing import Generic, Protocol, TypeVar
 
 from apiserver.storage.interface import MAX_BYTES, MAX_OPERATIONS, Guard, Write
@@ -38,9 +39,9 @@ class WriteQueue(Generic[ItemT]):
         self._behind: dict[str, deque[ItemT] | None] = {}  # its keys: every key that is ready or handed out
 
     @property
-    def ready(self) -> int:
+    def ready(self) -> Collection[ItemT]:
         """Items that could be handed out now."""
-        return len(self._ready)
+        return self._ready
 
     def add(self, item: ItemT) -> None:
         key = item.write.key

@@ -5,7 +5,18 @@ from contextlib import asynccontextmanager
 import pytest
 
 from apiserver.storage import committer as committer_module
-from apiserver.storage.committer import ENOUGH, WAIT_LIMIT, Committer, Conflict, Denied, GuardFailed, Send, Settled, straight
+from apiserver.storage.committer import (
+    ENOUGH,
+    SIBLINGS,
+    WAIT_LIMIT,
+    Committer,
+    Conflict,
+    Denied,
+    GuardFailed,
+    Send,
+    Settled,
+    straight,
+)
 from apiserver.storage.grouping import MAX_GROUP, MAX_GROUP_BYTES
 from apiserver.storage.interface import (
     Committed,
@@ -208,6 +219,55 @@ class TestAnotherLane:
             held.gate.set()
             await first
         assert keys_of(storage) == [["a"], ["b"], ["c"], ["first"]]
+
+
+class TestSiblings:
+    @pytest.fixture(autouse=True)
+    def hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without end, but for the test of it."""
+        monkeypatch.setattr(committer_module, "HOLD", 10 * DEADLINE)
+
+    async def test_who_was_answered_together_is_waited_for(self) -> None:
+        storage, callers = FaultyStorage(), range(SIBLINGS)
+
+        async def caller(committer: Committer, number: int) -> None:
+            await committer.commit_many(creates(f"{number}a"))
+            for _ in range(number):  # they take their time, each another one
+                await asyncio.sleep(0)
+            await committer.commit_many(creates(f"{number}b"))
+
+        async with committing(storage) as committer:
+            await asyncio.gather(*(caller(committer, number) for number in callers))
+        assert keys_of(storage) == [[f"{number}a" for number in callers], [f"{number}b" for number in callers]]
+
+    async def test_but_not_for_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(committer_module, "HOLD", 0.001)
+        async with committing(FaultyStorage()) as committer:
+            await asyncio.gather(*(committer.commit_many(creates(f"{number}")) for number in range(SIBLINGS)))
+            await committer.commit_many(creates("alone"))
+
+    async def test_a_few_are_not_waited_for(self) -> None:
+        async with committing(FaultyStorage()) as committer:
+            await asyncio.gather(*(committer.commit_many(creates(f"{number}")) for number in range(SIBLINGS - 1)))
+            await committer.commit_many(creates("alone"))
+
+    async def test_many_writes_of_a_few_are_a_few(self) -> None:
+        async with committing(FaultyStorage()) as committer:
+            await committer.commit_many(creates(*(f"{number}" for number in range(SIBLINGS))))
+            await committer.commit_many(creates("alone"))
+
+    async def test_enough_writes_go_without_them(self) -> None:
+        async with committing(FaultyStorage()) as committer:
+            await asyncio.gather(*(committer.commit_many(creates(f"{number}")) for number in range(SIBLINGS)))
+            await committer.commit_many(creates(*(f"more-{number}" for number in range(ENOUGH))))
+
+    async def test_who_waits_for_the_same_key_is_not_waited_for(self) -> None:
+        """They take turns anyway."""
+        async with committing(FaultyStorage()) as committer:
+            contenders = (committer.commit(Write("one", b"%d" % number, 0)) for number in range(2 * SIBLINGS))
+            outcomes = await asyncio.gather(*contenders, return_exceptions=True)
+            await committer.commit(Write("other", b"", 0))
+        assert sum(isinstance(outcome, int) for outcome in outcomes) == 1
 
 
 class TestOneKey:

@@ -34,6 +34,13 @@ on it: a frozen leader is found by 1.0 s of silence.
 An etcd leader that was frozen for longer than our leases and then goes on revokes them all, although others have renewed them
 (etcd#15247; etcd#16822 and its backports of 2024 mend it). Then our leader is replaced within some 30 ms.
 """
+GARBAGE: Mapping[str, str] = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
+"""How eagerly Go collects garbage. Most of what etcd allocates lives for one request, on a heap that is small here: with Go's
+own 100 a quarter of its CPU time goes there (bench/tried.md). This takes 100 MB more. Above 2 GiB Go is as eager as it must be,
+from Go 1.19 on; before, this is not read.
+
+Source: https://go.dev/doc/gc-guide
+"""
 _LOST = "has already been bootstrapped"
 """What a member says that the others know, and that has no data: it would be another one, under the same name."""
 _direct = build_opener(ProxyHandler({}))
@@ -191,8 +198,9 @@ def etcd_command(
 
 
 def etcd_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` without ETCD_*: etcd refuses to start when a variable and a flag say the same thing."""
-    return {name: value for name, value in environ.items() if not name.startswith("ETCD_")}
+    """`environ` without ETCD_*: etcd refuses to start when a variable and a flag say the same thing. What it says of GARBAGE
+    counts."""
+    return {**GARBAGE, **{name: value for name, value in environ.items() if not name.startswith("ETCD_")}}
 
 
 def is_healthy(http: str, timeout: float = 1.0) -> bool:

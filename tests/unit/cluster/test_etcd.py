@@ -7,6 +7,7 @@ import pytest
 
 from pinnace.cluster import etcd
 from pinnace.cluster.etcd import (
+    GARBAGE,
     EtcdBinary,
     EtcdMember,
     EtcdMissing,
@@ -129,7 +130,10 @@ class TestCommand:
         assert ("--unsafe-no-fsync" in etcd_command(binary, MEMBERS[0], MEMBERS[:1], fsync=fsync)) is left_out
 
     def test_variables_that_etcd_would_trip_over(self) -> None:
-        assert etcd_environment({"ETCD_NAME": "a", "ETCD_BIN": "b", "HOME": "/root"}) == {"HOME": "/root"}
+        assert etcd_environment({"ETCD_NAME": "a", "ETCD_BIN": "b", "HOME": "/root"}) == {"HOME": "/root", **GARBAGE}
+
+    def test_how_garbage_is_collected_may_be_said_otherwise(self) -> None:
+        assert etcd_environment({"GOGC": "50"})["GOGC"] == "50"
 
 
 def test_health(etcd: EtcdServer) -> None:

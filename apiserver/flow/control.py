@@ -15,13 +15,13 @@ most twice as many seats are taken as there are (and what wide calls overdraw).
 An API server has one thread, and a call waits for it before anybody looks whose it is: gRPC hands the calls of a line
 (apiserver.lines) over one by one, in the order in which they came, and needs five turns of the event loop for each (measured
 with grpcio 1.85). If all began as soon as they are handed over, a flood would wait there, and who shares the line behind it. So
-a flow takes EAGER seats at once, which keep the CPU busy; its other calls wait, and are begun in small portions, with GAP turns
-for each: time for more calls to be handed over than are begun. So a flood waits here, where others pass it. A turn that has
-nothing else to do takes 11 us, so that a call may begin each quarter of a millisecond, and hundreds are on their way when etcd
-is slow.
+a flow takes EAGER seats at once, which keep the CPU busy; its other calls wait, and are begun one by one, GAP turns apart: time
+for many more calls to be handed over than are begun. So a flood waits here, where others pass it, and no turn is long because
+of it. A turn that has nothing else to do takes 11 us, so that a call may begin each 0.8 ms, and hundreds are on their way when
+etcd is slow.
 
-A portion is for all levels together, the more important first. But each that waits, and has seats of its own free, begins one
-in every portion, and the others leave it room for that: so a flood at one level keeps no other from its seats.
+The more important levels' calls begin first. But one that waits, and has seats of its own free, lets only PASSES calls of
+others go before: so a flood at one level keeps no other from its seats.
 
 An answer outlasts its call, and a watch its seat: what was told and not taken is counted (apiserver.flow.account). What a flow
 reads beyond its room for that is not sent. What it writes cannot be refused any more when there is an answer: so it is before
@@ -41,6 +41,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from typing import Protocol
 
 from apiserver.errors import Rejected
@@ -56,11 +57,11 @@ SEATS = 200
 transaction of etcd takes a tenth of a second."""
 EAGER = 16
 """Seats that a flow takes without waiting for its turn."""
-PORTION = 8
-"""Seats of calls that have waited and are begun together: enough for a group commit to be worth it."""
-GAP = 24
-"""Turns of the event loop for each of these calls. More of them protect others better and cost the flood some of its rate:
-chosen by few runs of `pinnace bench flood` on a busy machine."""
+GAP = 72
+"""Turns of the event loop between two calls that have waited. More of them protect others better and cost the flood some of its
+rate (bench/tried.md has what 24, 48 and 72 do)."""
+PASSES = 5
+"""Calls that go before one of a less important level. As three may be due at once, it is one of every eight."""
 WAIT_LIMIT = 5.0
 """Seconds that a call may wait: half of a client's usual patience, so that it can still be carried out then, or elsewhere."""
 MAX_WAITING = 1000
@@ -191,7 +192,7 @@ class FlowControl:
         self._held += seat.width
 
     def _pace(self) -> None:
-        """Begins those who wait, portion by portion, until there is no room or nobody waits."""
+        """Begins those who wait, one by one, until there is no room or nobody waits."""
         if not self._pacing:
             self._pacing = True
             self._rest = 0
@@ -200,29 +201,25 @@ class FlowControl:
     def _next_turn(self) -> None:
         self._rest -= 1
         if self._rest <= 0:
-            begun = self._begin_portion()
-            if not begun:
+            if not self._begin_one():
                 self._pacing = False
                 return
-            self._rest = GAP * begun
+            self._rest = GAP
         asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def _begin_portion(self) -> int:
-        """How many calls were begun; 0: no more may."""
-        room, begun = PORTION, 0
+    def _begin_one(self) -> bool:
+        """False: none may."""
         owed = [level for level in self.levels.values() if level.waiting and level.held < level.seats]
-        for level in self.levels.values():
-            first = level in owed
-            if first:
-                owed.remove(level)
-            while (first or room > len(owed)) and (width := self._begin_next(level)):
-                first = False
-                room -= width
-                begun += 1
-        return begun
+        for level in chain((level for level in owed if level.passed >= PASSES), self.levels.values()):
+            if self._begin_next(level):
+                for other in owed:
+                    other.passed += 1
+                level.passed = 0
+                return True
+        return False
 
-    def _begin_next(self, level: Level[Seat]) -> int:
-        """Seats that the next of its calls has now; 0: none may begin."""
+    def _begin_next(self, level: Level[Seat]) -> bool:
+        """False: none of its calls may begin."""
         now = self._clock.monotonic()
         while flow := level.next(self._free(level)):
             seat = flow.first()
@@ -234,8 +231,8 @@ class FlowControl:
                 self._stop_waiting(seat, flow, execute=True)
                 self._begin(seat, flow)
                 seat.future.set_result(None)
-                return seat.width
-        return 0
+                return True
+        return False
 
     def _queue(self, seat: Seat, flow: Flow[Seat], request: Request | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0

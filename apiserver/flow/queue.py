@@ -101,8 +101,9 @@ class Flow(Generic[CallT]):
 
 class Level(Generic[CallT]):
     """`seats`: its own. `held`: those that its calls have, which may be more: others lend it theirs. `calls`: how many have
-    some now; `begun`: ever. `waiting`: how many have none; `queued`: the flows that these are of, at the end whose call began
-    last. `room`: for what is told and not taken, of all levels."""
+    some now; `begun`: ever. `waiting`: how many have none; `passed`: how many of other levels went before the next of these.
+    `queued`: the flows that these are of, at the end whose call began last. `room`: for what is told and not taken, of all
+    levels."""
 
     def __init__(self, name: str, seats: int, room: Room) -> None:
         self.name = name
@@ -111,6 +112,7 @@ class Level(Generic[CallT]):
         self.held = 0
         self.calls = 0
         self.begun = 0
+        self.passed = 0
         self.waiting = 0
         self.clock = 0
         self.queued: dict[Flow[CallT], None] = {}

@@ -72,7 +72,7 @@ async def test_what_a_flow_wants_beyond_some_begins_by_and_by_and_others_come_in
     eve = world.send("eve", 60)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert world.held() <= control.EAGER + control.PORTION
+    assert world.held() <= control.EAGER + 1
     with world.enter("bob") as seat:
         assert not seat.waits
     turns = 0

@@ -20,8 +20,8 @@ from apiserver.flow.seat import Seat
 SEATS, GAP = 40, 2
 SHORT, LONG = 1, 20
 TURNS = 1500
-PORTION = GAP * (control.PORTION + len(SHARES))
-"""Turns from one portion to the next, at most."""
+ROUND = GAP * (control.PASSES + len(SHARES))
+"""Turns in which each level has its turn, at least."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -107,8 +107,8 @@ async def test_no_level_is_passed_over_that_has_seats_of_its_own(loads: list[Loa
         for _ in range(TURNS):
             await asyncio.sleep(0)
             watched.look()
-            assert max(watched.passed_over.values()) <= PORTION
-            assert watched.idle <= PORTION
+            assert max(watched.passed_over.values()) <= ROUND
+            assert watched.idle <= GAP
 
 
 @given(st.lists(st.builds(Load, st.just(WORKLOAD), st.integers(1, 60), WIDTHS, st.just(SHORT)), min_size=2, max_size=6))
@@ -125,15 +125,15 @@ async def test_a_flood_at_one_level_leaves_the_others_their_calls() -> None:
     async with World(loads) as world:
         await turns(TURNS)
         _, *others = world.begun.values()
-    assert min(others) > TURNS / PORTION / 2
+    assert min(others) > TURNS / ROUND / 2
 
 
 async def test_the_more_important_begin_first_and_have_what_the_others_need_not_have() -> None:
     flow = FlowControl()
     seats = {level: wait(flow, level) for level in (WORKLOAD, SYSTEM, NODE_HIGH, LEADER_ELECTION)}
-    await turns(2)
+    await turns(8 * GAP)
     begun = {level: sum(seat.future.done() for seat in waiting) for level, waiting in seats.items()}
-    assert begun == {LEADER_ELECTION: control.PORTION - 3, NODE_HIGH: 1, SYSTEM: 1, WORKLOAD: 1}
+    assert begun == {LEADER_ELECTION: 5, NODE_HIGH: 1, SYSTEM: 1, WORKLOAD: 1}
     for waiting in seats.values():
         for seat in waiting:
             seat.leave()

@@ -5,12 +5,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from apiserver.errors import Rejected
+from apiserver.flow import control
 from apiserver.flow.control import FlowControl
 from apiserver.flow.levels import WORKLOAD
 from apiserver.flow.seat import Exempt, Seat
 from tests.clock import FakeClock
 
-TURNS = 3000
+MOST = 90
+"""Calls that begin, of those that wait."""
 
 
 class Tally:
@@ -71,7 +73,7 @@ class World:
 
     async def settle(self) -> None:
         """Lets everything happen that takes no time."""
-        for _ in range(TURNS):
+        for _ in range(MOST * control.GAP):
             await asyncio.sleep(0)
 
     async def close(self) -> None:

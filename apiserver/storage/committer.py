@@ -10,7 +10,7 @@ A lane (apiserver.storage.lane) has one transaction under way, and finds out wha
 What comes while a transaction is under way waits for its end, and shares the next one: a transaction costs etcd and both ends
 more than the few writes in it. A further lane is taken when ENOUGH writes wait, or when the transaction takes longer than
 PATIENCE: nobody waits for one whose answer is lost. Where several callers come again and again, those that have just been
-answered are waited for, too, for HOLD at most: else the few that came meanwhile would leave without them, by turns. (PostgreSQL
+answered are waited for, too, as patiently: else the few that came meanwhile would leave without them, by turns. (PostgreSQL
 has that as commit_delay and commit_siblings: https://www.postgresql.org/docs/current/runtime-config-wal.html)
 
 Somebody may stand between the group and its lane (`send`): he may add writes of his own, which happen with the group or not at
@@ -79,11 +79,10 @@ WAIT_LIMIT = 5.0
 ENOUGH = 32
 """Writes that wait, so many that it saves little to wait for more."""
 PATIENCE = 0.01
-"""Seconds for which writes that are not enough wait for the transaction under way, which mostly takes 2 to 5 ms."""
+"""Seconds for which writes that are not enough wait: for the transaction under way, which mostly takes 2 to 5 ms, and for those
+whom the last one answered, who need about as long to come again."""
 SIBLINGS = 4
 """Callers at the same time, so many that they are waited for."""
-HOLD = 0.006
-"""Seconds for which they are: in that time most have heard the answer, and sent their next."""
 IDLE = INTERVAL / 3
 """Seconds after which the marker of an idle lane is moved."""
 
@@ -156,6 +155,7 @@ class Committer:
         self._wake = asyncio.Event()
         self._in_flight: list[_Sent] = []  # the oldest first
         self._gathering = NOBODY
+        self._timed = False  # will wake up by itself when it is time for what waits
         self._open = 0
         self._open_bytes = 0
         self._stopped = False
@@ -215,7 +215,8 @@ class Committer:
         call = _Call(len(writes), self._clock.monotonic() + WAIT_LIMIT)
         for index, write in enumerate(writes):
             self._enqueue(_Item(write, call, index))
-        self._wake.set()
+        if not self._timed or self._leaving_at() <= _now():
+            self._wake.set()
         return await call.future
 
     def _enqueue(self, item: _Item) -> None:
@@ -233,10 +234,11 @@ class Committer:
 
     async def _woken(self) -> None:
         """Returns when something has come, a lane is idle again, or it is time for what waits to leave."""
-        waiting = self._idle and self._queue.ready
+        self._timed = bool(self._idle and self._queue.ready)
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._leaving_at() if waiting else None):
+            async with asyncio.timeout_at(self._leaving_at() if self._timed else None):
                 await self._wake.wait()
+        self._timed = False
         self._wake.clear()
 
     def _leaving_at(self) -> float:
@@ -252,7 +254,7 @@ class Committer:
         if len(self._queue.ready) >= ENOUGH:
             return NOBODY
         callers = _callers([*answered, *self._queue.ready])
-        return _Gathering(callers, _now() + HOLD) if callers >= SIBLINGS else NOBODY
+        return _Gathering(callers, _now() + PATIENCE) if callers >= SIBLINGS else NOBODY
 
     def _next_group(self) -> list[_Item]:
         """The next writes that somebody still waits for; [] when there are none."""

@@ -225,7 +225,7 @@ class TestSiblings:
     @pytest.fixture(autouse=True)
     def hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without end, but for the test of it."""
-        monkeypatch.setattr(committer_module, "HOLD", 10 * DEADLINE)
+        monkeypatch.setattr(committer_module, "PATIENCE", 10 * DEADLINE)
 
     async def test_who_was_answered_together_is_waited_for(self) -> None:
         storage, callers = FaultyStorage(), range(SIBLINGS)
@@ -241,7 +241,7 @@ class TestSiblings:
         assert keys_of(storage) == [[f"{number}a" for number in callers], [f"{number}b" for number in callers]]
 
     async def test_but_not_for_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(committer_module, "HOLD", 0.001)
+        monkeypatch.setattr(committer_module, "PATIENCE", 0.001)
         async with committing(FaultyStorage()) as committer:
             await asyncio.gather(*(committer.commit_many(creates(f"{number}")) for number in range(SIBLINGS)))
             await committer.commit_many(creates("alone"))

@@ -17,8 +17,8 @@ An API server has one thread, and a call waits for it before anybody looks whose
 with grpcio 1.85). If all began as soon as they are handed over, a flood would wait there, and who shares the line behind it. So
 a flow takes EAGER seats at once, which keep the CPU busy; its other calls wait, and are begun one by one, GAP turns apart: time
 for many more calls to be handed over than are begun. So a flood waits here, where others pass it, and no turn is long because
-of it. A turn that has nothing else to do takes 11 us, so that a call may begin each 0.8 ms, and hundreds are on their way when
-etcd is slow.
+of it. A turn that has nothing else to do takes 4 to 11 us, so that a call may begin each millisecond, and hundreds are on their
+way when etcd is slow. Who is alone is in nobody's way: his calls are begun closer together, until somebody else calls.
 
 The more important levels' calls begin first. But one that waits, and has seats of its own free, lets only PASSES calls of
 others go before: so a flood at one level keeps no other from its seats.
@@ -57,9 +57,10 @@ SEATS = 200
 transaction of etcd takes a tenth of a second."""
 EAGER = 16
 """Seats that a flow takes without waiting for its turn."""
-GAP = 72
-"""Turns of the event loop between two calls that have waited. More of them protect others better and cost the flood some of its
-rate (bench/tried.md has what 24, 48 and 72 do)."""
+GAP, GAP_ALONE = 144, 24
+"""Turns of the event loop between two calls that have waited: more of them protect others better, and cost the flood some of
+its rate (bench/tried.md has what 24 to 288 do). The second is for a flow that has been alone for COMPANY seconds."""
+COMPANY = 1.0
 PASSES = 5
 """Calls that go before one of a less important level. As three may be due at once, it is one of every eight."""
 WAIT_LIMIT = 5.0
@@ -119,7 +120,9 @@ class FlowControl:
         self._waiting = 0
         self._crowded = asyncio.Event()
         self._pacing = False
-        self._rest = 0  # turns until the next calls are begun
+        self._rest = 0  # turns until the next call is begun
+        self._latest: Flow[Seat] | None = None  # of the last call
+        self._alone_from = 0.0  # when nobody else will have called for COMPANY seconds
 
     def enter(
         self,
@@ -136,6 +139,8 @@ class FlowControl:
         if level is None:
             return EXEMPT
         flow = self.levels[level].flow(user)
+        if flow is not self._latest:
+            self._latest, self._alone_from = flow, self._clock.monotonic() + COMPANY
         if remaining is not None and remaining <= 0:
             raise self._rejected(flow, "time-out", _late())
         if writes:
@@ -204,7 +209,7 @@ class FlowControl:
             if not self._begin_one():
                 self._pacing = False
                 return
-            self._rest = GAP
+            self._rest = GAP if self._clock.monotonic() < self._alone_from else GAP_ALONE
         asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _begin_one(self) -> bool:

@@ -83,6 +83,17 @@ async def test_what_a_flow_wants_beyond_some_begins_by_and_by_and_others_come_in
     assert not any(task.done() for task in eve)
 
 
+async def test_who_is_alone_need_not_leave_room_for_others(world: World) -> None:
+    world.send("eve", 1)
+    await world.clock.advance(control.COMPANY)
+    world.send("eve", 60)
+    turns = 0
+    while world.held() < 60:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns == pytest.approx((60 - control.EAGER) * control.GAP_ALONE, rel=0.3)
+
+
 async def test_who_is_cancelled_leaves_the_queue(world: World) -> None:
     world.send("eve", 80)
     await world.settle()

@@ -26,7 +26,7 @@ ROUND = GAP * (control.PASSES + len(SHARES))
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_gaps() -> Iterator[None]:
-    with mock.patch.object(control, "GAP", GAP):
+    with mock.patch.multiple(control, GAP=GAP, GAP_ALONE=GAP):
         yield
 
 

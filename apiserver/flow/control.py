@@ -59,7 +59,8 @@ EAGER = 16
 """Seats that a flow takes without waiting for its turn."""
 GAP, GAP_ALONE = 144, 24
 """Turns of the event loop between two calls that have waited: more of them protect others better, and cost the flood some of
-its rate (bench/tried.md has what 24 to 288 do). The second is for a flow that has been alone for COMPANY seconds."""
+its rate (bench/tried.md has what 24 to 288 do). The second is for a flow that has been alone for COMPANY seconds. After a call
+of several seats they are fewer, as many times: others have their turns while it is at work, and the CPU better things to do."""
 COMPANY = 1.0
 PASSES = 5
 """Calls that go before one of a less important level. As three may be due at once, it is one of every eight."""
@@ -206,25 +207,25 @@ class FlowControl:
     def _next_turn(self) -> None:
         self._rest -= 1
         if self._rest <= 0:
-            if not self._begin_one():
+            if not (width := self._begin_one()):
                 self._pacing = False
                 return
-            self._rest = GAP if self._clock.monotonic() < self._alone_from else GAP_ALONE
+            self._rest = (GAP if self._clock.monotonic() < self._alone_from else GAP_ALONE) // width
         asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def _begin_one(self) -> bool:
-        """False: none may."""
+    def _begin_one(self) -> int:
+        """Seats that the next call has now; 0: none may begin."""
         owed = [level for level in self.levels.values() if level.waiting and level.held < level.seats]
         for level in chain((level for level in owed if level.passed >= PASSES), self.levels.values()):
-            if self._begin_next(level):
+            if width := self._begin_next(level):
                 for other in owed:
                     other.passed += 1
                 level.passed = 0
-                return True
-        return False
+                return width
+        return 0
 
-    def _begin_next(self, level: Level[Seat]) -> bool:
-        """False: none of its calls may begin."""
+    def _begin_next(self, level: Level[Seat]) -> int:
+        """As `_begin_one`, of one level."""
         now = self._clock.monotonic()
         while flow := level.next(self._free(level)):
             seat = flow.first()
@@ -236,8 +237,8 @@ class FlowControl:
                 self._stop_waiting(seat, flow, execute=True)
                 self._begin(seat, flow)
                 seat.future.set_result(None)
-                return True
-        return False
+                return seat.width
+        return 0
 
     def _queue(self, seat: Seat, flow: Flow[Seat], request: Request | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0

@@ -8,7 +8,7 @@ in-process) passes the same gate and gets the same refusals. Time and chance com
 
 import asyncio
 import random
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.cpu import never
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 
@@ -102,6 +103,8 @@ class Settings:
     webhooks: Sequence[Webhook] = ()
     min_request_timeout: float = MIN_TIMEOUT
     """Seconds; see apiserver.services.tenure."""
+    preempted: Callable[[], int] = never
+    """See pinnace.runtime.cpu."""
 
 
 DEFAULTS = Settings()
@@ -123,13 +126,15 @@ class Assembly:
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
-        self._committer = Committer(storage, clock=clock, rng=self._rng)
+        self._committer = Committer(storage, clock=clock, rng=self._rng, preempted=settings.preempted)
         self._elections_committer = Committer(storage, clock=clock, rng=self._rng)
         """Lanes of its own: however many writes of objects wait, an election does not."""
         self._sweeper = Sweeper(storage, clock)
         self._compactor = Compactor(storage, clock, settings.compaction_interval)
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
-        self._quotas = Quotas(storage, self.cacher, self._committer, self._refresh, clock, self._rng)
+        self._quotas = Quotas(
+            storage, self.cacher, self._committer, self._refresh, clock, self._rng, preempted=settings.preempted
+        )
         of = self.cacher.of
         self._nodes = NodeAuthorizer(of(NODES), of(PODS))
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))

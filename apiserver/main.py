@@ -30,6 +30,7 @@ from apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
+from pinnace.runtime.cpu import preempted
 from pinnace.runtime.http import StatusServer, format_address
 from pinnace.runtime.tls import TlsFiles
 
@@ -154,6 +155,7 @@ def main(
             kubelets=GrpcKubelets(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
             webhooks=_webhooks(admission, tls),
             tracer=flags.tracer(tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million),
+            preempted=preempted,
             **settings,
         ),
     )

@@ -16,10 +16,12 @@ from apiserver.storage.committer import Committer, Outcome
 from apiserver.storage.interface import Storage, Write
 from pinnace.api.resources import Resource, namespace_of
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.cpu import never
 
 
 class Quotas:
-    """`committer`: of everything that is not charged. `refresh`: as in Ledger. `run` until cancelled."""
+    """`committer`: of everything that is not charged. `refresh`: as in Ledger; `preempted`: as in Committer. `run` until
+    cancelled."""
 
     def __init__(
         self,
@@ -29,12 +31,14 @@ class Quotas:
         refresh: Callable[[], Awaitable[None]],
         clock: Clock,
         rng: random.Random,
+        *,
+        preempted: Callable[[], int] = never,
     ) -> None:
         self.states = States(cacher)
         self.tally = Tally(cacher, clock)
         ledger = Ledger(cacher, self.states, self.tally, refresh, clock)
         self._committer = committer
-        self._charging = Committer(storage, max_in_flight=1, send=ledger.send, clock=clock, rng=rng)
+        self._charging = Committer(storage, max_in_flight=1, send=ledger.send, clock=clock, rng=rng, preempted=preempted)
         self._recount = Recount(self.states, self.tally, committer, clock, rng)
 
     async def run(self) -> None:

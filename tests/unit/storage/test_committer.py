@@ -1,12 +1,15 @@
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
 
 import pytest
 
 from apiserver.storage import committer as committer_module
 from apiserver.storage.committer import (
     ENOUGH,
+    SHORT,
     SIBLINGS,
     WAIT_LIMIT,
     Committer,
@@ -35,6 +38,7 @@ from apiserver.storage.lane import Answer, Lane
 from apiserver.storage.sweeper import INTERVAL, Sweeper
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.cpu import never
 from tests.clock import FakeClock
 from tests.contract.steps import DEADLINE, done, put
 from tests.storage.memory import MemoryStorage
@@ -48,9 +52,13 @@ OPENED = Fault.NONE
 
 @asynccontextmanager
 async def committing(
-    storage: Storage, max_in_flight: int = 2, clock: Clock = SYSTEM_CLOCK, send: Send = straight
+    storage: Storage,
+    max_in_flight: int = 2,
+    clock: Clock = SYSTEM_CLOCK,
+    send: Send = straight,
+    preempted: Callable[[], int] = never,
 ) -> AsyncIterator[Committer]:
-    committer = Committer(storage, max_in_flight=max_in_flight, send=send, clock=clock)
+    committer = Committer(storage, max_in_flight=max_in_flight, send=send, clock=clock, preempted=preempted)
     running = asyncio.create_task(committer.run())
     try:
         async with asyncio.timeout(DEADLINE):
@@ -221,53 +229,76 @@ class TestAnotherLane:
         assert keys_of(storage) == [["a"], ["b"], ["c"], ["first"]]
 
 
+def busy() -> Callable[[], int]:
+    """A CPU that is short all the time."""
+    return partial(next, count(SHORT, SHORT))
+
+
 class TestSiblings:
     @pytest.fixture(autouse=True)
-    def hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without end, but for the test of it."""
         monkeypatch.setattr(committer_module, "PATIENCE", 10 * DEADLINE)
 
-    async def test_who_was_answered_together_is_waited_for(self) -> None:
-        storage, callers = FaultyStorage(), range(SIBLINGS)
-
-        async def caller(committer: Committer, number: int) -> None:
-            await committer.commit_many(creates(f"{number}a"))
-            for _ in range(number):  # they take their time, each another one
-                await asyncio.sleep(0)
-            await committer.commit_many(creates(f"{number}b"))
-
-        async with committing(storage) as committer:
-            await asyncio.gather(*(caller(committer, number) for number in callers))
-        assert keys_of(storage) == [[f"{number}a" for number in callers], [f"{number}b" for number in callers]]
+    async def test_who_comes_again_and_again_is_waited_for(self) -> None:
+        storage = FaultyStorage()
+        async with committing(storage, preempted=busy()) as committer:
+            await self.twice(committer)
+            await asyncio.gather(*(self.late(committer, number) for number in range(SIBLINGS)))
+        assert keys_of(storage) == [[f"{round_}{number}" for number in range(SIBLINGS)] for round_ in "abc"]
 
     async def test_but_not_for_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(committer_module, "PATIENCE", 0.001)
-        async with committing(FaultyStorage()) as committer:
+        async with committing(FaultyStorage(), preempted=busy()) as committer:
+            await self.twice(committer)
+            await committer.commit_many(creates("alone"))
+
+    async def test_who_came_once_is_not(self) -> None:
+        async with committing(FaultyStorage(), preempted=busy()) as committer:
             await asyncio.gather(*(committer.commit_many(creates(f"{number}")) for number in range(SIBLINGS)))
             await committer.commit_many(creates("alone"))
 
-    async def test_a_few_are_not_waited_for(self) -> None:
+    async def test_nobody_is_where_there_is_cpu_time_enough(self) -> None:
         async with committing(FaultyStorage()) as committer:
-            await asyncio.gather(*(committer.commit_many(creates(f"{number}")) for number in range(SIBLINGS - 1)))
+            await self.twice(committer)
+            await committer.commit_many(creates("alone"))
+
+    async def test_a_few_are_not(self) -> None:
+        async with committing(FaultyStorage(), preempted=busy()) as committer:
+            await self.twice(committer, SIBLINGS - 1)
             await committer.commit_many(creates("alone"))
 
     async def test_many_writes_of_a_few_are_a_few(self) -> None:
-        async with committing(FaultyStorage()) as committer:
-            await committer.commit_many(creates(*(f"{number}" for number in range(SIBLINGS))))
+        async with committing(FaultyStorage(), preempted=busy()) as committer:
+            for round_ in "ab":
+                await committer.commit_many(creates(*(f"{round_}{number}" for number in range(SIBLINGS))))
             await committer.commit_many(creates("alone"))
 
     async def test_enough_writes_go_without_them(self) -> None:
-        async with committing(FaultyStorage()) as committer:
-            await asyncio.gather(*(committer.commit_many(creates(f"{number}")) for number in range(SIBLINGS)))
+        async with committing(FaultyStorage(), preempted=busy()) as committer:
+            await self.twice(committer)
             await committer.commit_many(creates(*(f"more-{number}" for number in range(ENOUGH))))
 
     async def test_who_waits_for_the_same_key_is_not_waited_for(self) -> None:
         """They take turns anyway."""
-        async with committing(FaultyStorage()) as committer:
+        async with committing(FaultyStorage(), preempted=busy()) as committer:
             contenders = (committer.commit(Write("one", b"%d" % number, 0)) for number in range(2 * SIBLINGS))
             outcomes = await asyncio.gather(*contenders, return_exceptions=True)
             await committer.commit(Write("other", b"", 0))
         assert sum(isinstance(outcome, int) for outcome in outcomes) == 1
+
+    @staticmethod
+    async def twice(committer: Committer, callers: int = SIBLINGS) -> None:
+        """That is again and again."""
+        for round_ in "ab":
+            await asyncio.gather(*(committer.commit_many(creates(f"{round_}{number}")) for number in range(callers)))
+
+    @staticmethod
+    async def late(committer: Committer, number: int) -> None:
+        """The third time they come one after the other."""
+        for _ in range(number):
+            await asyncio.sleep(0)
+        await committer.commit_many(creates(f"c{number}"))
 
 
 class TestOneKey:

@@ -14,8 +14,8 @@ PATIENCE: nobody waits for one whose answer is lost.
 Where the CPU is short, and several callers come again and again, those that have just been answered are waited for, too, as
 patiently: else the few that came meanwhile would leave without them, by turns. Sixteen clients with a write a call, on two
 cores, then make groups of eight instead of three, and a third less CPU time is a third more writes. Where there is CPU time
-enough, waiting would gain nobody anything. (PostgreSQL has commit_delay and commit_siblings for that:
-https://www.postgresql.org/docs/current/runtime-config-wal.html)
+enough, waiting would gain nobody anything. So a write waits for 2 * PATIENCE at most. (PostgreSQL has commit_delay and
+commit_siblings for that: https://www.postgresql.org/docs/current/runtime-config-wal.html)
 
 Somebody may stand between the group and its lane (`send`): he may add writes of his own, which happen with the group or not at
 all, and answer for some of the group only (Settled: the others go again). Quotas are charged so (apiserver.quota.ledger).
@@ -52,7 +52,7 @@ from apiserver.storage.lane import NOT_DONE, Answer, Lane, marker_keys
 from apiserver.storage.outcomes import Conflict, Denied, GuardFailed, failure_of
 from apiserver.storage.sweeper import INTERVAL
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.cpu import never
+from pinnace.runtime.cpu import Pressure, never
 
 __all__ = ["Committer", "Conflict", "Denied", "GuardFailed", "Outcome", "Send", "Settled", "straight"]
 
@@ -88,9 +88,6 @@ PATIENCE = 0.01
 whom the last one answered, who need about as long to come again."""
 SIBLINGS = 4
 """Callers at the same time, so many that they are waited for."""
-SHORT = 4
-"""Of CPU time: the process has been preempted so often since the last transaction. With 16 clients on two busy cores it is 10
-to 80 times; hardly ever where there is enough."""
 IDLE = INTERVAL / 3
 """Seconds after which the marker of an idle lane is moved."""
 
@@ -159,8 +156,7 @@ class Committer:
         """`preempted`: as in pinnace.runtime.cpu."""
         self._send = send
         self._clock = clock
-        self._preempted = preempted
-        self._preemptions = 0  # until the last transaction's end
+        self._pressure = Pressure(preempted, clock)
         rng = rng or random.Random()
         keys = marker_keys(rng)
         self._idle = [Lane(storage, keys, clock, rng) for _ in range(max_in_flight)]
@@ -265,8 +261,7 @@ class Committer:
     def _after(self, answered: Sequence[_Item]) -> _Gathering:
         """Who is waited for now: as many as there were with this group, whose answer is here, and with the last one. So one who
         comes now and then is not."""
-        before, self._preemptions = self._preemptions, self._preempted()
-        if self._preemptions - before < SHORT or len(self._queue.ready) >= ENOUGH:
+        if not self._pressure.is_high() or len(self._queue.ready) >= ENOUGH:
             return NOBODY
         callers = _callers([*answered, *self._queue.ready])
         expected = min(callers, self._gathering.callers)
@@ -292,7 +287,7 @@ class Committer:
             answer = error
         self._idle.append(lane)
         self._in_flight.remove(sent)
-        self._gathering = self._after(sent.group) if isinstance(answer, Committed) else NOBODY
+        self._gathering = self._after(sent.group) if isinstance(answer, Committed | Settled) else NOBODY
         self._wake.set()
         self._settle(sent.group, answer)
 

@@ -1,11 +1,17 @@
 """Whether there is CPU time enough for a process."""
 
 import resource
+from collections.abc import Callable
+
+from pinnace.runtime.clock import Clock
+
+SHORT = 1000
+"""Times a second that a process is preempted. An API server that is flooded on two cores is some thousands of times, and hardly
+ever where there is enough for all."""
 
 
 def preempted() -> int:
-    """How often the kernel has taken the CPU from this process so far, to give it to others. Where there is enough for all it
-    is hardly ever; of which processes is not told.
+    """How often the kernel has taken the CPU from this process so far, to give it to others.
 
     Source: ru_nivcsw in https://man7.org/linux/man-pages/man2/getrusage.2.html
     """
@@ -15,3 +21,18 @@ def preempted() -> int:
 def never() -> int:
     """As `preempted`, of a process that has the CPU whenever it wants."""
     return 0
+
+
+class Pressure:
+    """Whether CPU time is short. `preempted`: as above."""
+
+    def __init__(self, preempted: Callable[[], int], clock: Clock) -> None:
+        self._preempted = preempted
+        self._clock = clock
+        self._count, self._looked = preempted(), clock.monotonic()
+
+    def is_high(self) -> bool:
+        """Has it been, since it was asked last?"""
+        count, looked = self._count, self._looked
+        self._count, self._looked = self._preempted(), self._clock.monotonic()
+        return self._count - count > SHORT * (self._looked - looked)

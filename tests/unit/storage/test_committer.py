@@ -9,7 +9,6 @@ import pytest
 from apiserver.storage import committer as committer_module
 from apiserver.storage.committer import (
     ENOUGH,
-    SHORT,
     SIBLINGS,
     WAIT_LIMIT,
     Committer,
@@ -231,7 +230,7 @@ class TestAnotherLane:
 
 def busy() -> Callable[[], int]:
     """A CPU that is short all the time."""
-    return partial(next, count(SHORT, SHORT))
+    return partial(next, count(0, 1_000_000))
 
 
 class TestSiblings:
@@ -282,10 +281,22 @@ class TestSiblings:
     async def test_who_waits_for_the_same_key_is_not_waited_for(self) -> None:
         """They take turns anyway."""
         async with committing(FaultyStorage(), preempted=busy()) as committer:
-            contenders = (committer.commit(Write("one", b"%d" % number, 0)) for number in range(2 * SIBLINGS))
-            outcomes = await asyncio.gather(*contenders, return_exceptions=True)
+            await committer.commit(Write("one", b"", 0))
+            turns = [committer.commit(Write("one", b"%d" % revision, revision)) for revision in range(FIRST, 4 * SIBLINGS)]
+            await asyncio.gather(*turns)
             await committer.commit(Write("other", b"", 0))
-        assert sum(isinstance(outcome, int) for outcome in outcomes) == 1
+
+    async def test_who_is_charged_for_it_is_waited_for_too(self) -> None:
+        async def charging(lane: Lane, writes: Sequence[Write]) -> Settled:
+            answer = await lane.send(writes)
+            assert isinstance(answer, Committed)
+            return Settled({write.key: answer.revision for write in writes})
+
+        storage = FaultyStorage()
+        async with committing(storage, preempted=busy(), send=charging) as committer:
+            await self.twice(committer)
+            await asyncio.gather(*(self.late(committer, number) for number in range(SIBLINGS)))
+        assert len(keys_of(storage)) == 3
 
     @staticmethod
     async def twice(committer: Committer, callers: int = SIBLINGS) -> None:

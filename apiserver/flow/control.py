@@ -15,13 +15,13 @@ most twice as many seats are taken as there are (and what wide calls overdraw).
 An API server has one thread, and a call waits for it before anybody looks whose it is: gRPC hands the calls of a line
 (apiserver.lines) over one by one, in the order in which they came, and needs five turns of the event loop for each (measured
 with grpcio 1.85). If all began as soon as they are handed over, a flood would wait there, and who shares the line behind it. So
-a flow takes EAGER seats at once, which keep the CPU busy; its other calls wait, and are begun one by one, GAP turns apart: time
-for many more calls to be handed over than are begun. So a flood waits here, where others pass it, and no turn is long because
-of it. A turn that has nothing else to do takes 4 to 11 us, so that a call may begin each millisecond, and hundreds are on their
-way when etcd is slow. Who is alone is in nobody's way: his calls are begun closer together, until somebody else calls.
+a flow begins at once what it wants up to EAGER seats. What is more waits, with all that comes after it, and is begun one by
+one, GAP turns apart: time for many more calls to be handed over than are begun. So a flood waits here, where others pass it,
+and no turn is long because of it. A turn that has nothing else to do takes 4 to 11 us, so that a call may begin each
+millisecond. Who is alone is in nobody's way: his calls are begun closer together, until somebody else calls.
 
-The more important levels' calls begin first. But one that waits, and has seats of its own free, lets only PASSES calls of
-others go before: so a flood at one level keeps no other from its seats.
+Of the calls that wait, the more important levels' begin first. But one that waits, and has seats of its own free, lets only
+PASSES calls of others go before: so a flood at one level keeps no other from its seats.
 
 An answer outlasts its call, and a watch its seat: what was told and not taken is counted (apiserver.flow.account). What a flow
 reads beyond its room for that is not sent. What it writes cannot be refused any more when there is an answer: so it is before
@@ -62,8 +62,10 @@ GAP, GAP_ALONE = 144, 24
 its rate (bench/tried.md has what 24 to 288 do). The second is for a flow that has been alone for COMPANY seconds. After a call
 of several seats they are fewer, as many times: others have their turns while it is at work, and the CPU better things to do."""
 COMPANY = 1.0
+LONGEST_GAP = 0.002
+"""Seconds for which turns are counted: they are long where others are at work, and who waits must not starve behind them."""
 PASSES = 5
-"""Calls that go before one of a less important level. As three may be due at once, it is one of every eight."""
+"""Calls that go before one of a level that has seats of its own free. As three may be due at once, it is one of every eight."""
 WAIT_LIMIT = 5.0
 """Seconds that a call may wait: half of a client's usual patience, so that it can still be carried out then, or elsewhere."""
 MAX_WAITING = 1000
@@ -121,7 +123,8 @@ class FlowControl:
         self._waiting = 0
         self._crowded = asyncio.Event()
         self._pacing = False
-        self._rest = 0  # turns until the next call is begun
+        self._rest = 0  # turns until the next call is begun,
+        self._rested_at = 0.0  # or the time
         self._latest: Flow[Seat] | None = None  # of the last call
         self._alone_from = 0.0  # when nobody else will have called for COMPANY seconds
 
@@ -206,11 +209,13 @@ class FlowControl:
 
     def _next_turn(self) -> None:
         self._rest -= 1
-        if self._rest <= 0:
+        now = self._clock.monotonic()
+        if self._rest <= 0 or now >= self._rested_at:
             if not (width := self._begin_one()):
                 self._pacing = False
                 return
-            self._rest = (GAP if self._clock.monotonic() < self._alone_from else GAP_ALONE) // width
+            self._rest = (GAP if now < self._alone_from else GAP_ALONE) // width
+            self._rested_at = now + LONGEST_GAP
         asyncio.get_running_loop().call_soon(self._next_turn)
 
     def _begin_one(self) -> int:

@@ -95,6 +95,8 @@ class Flow(Generic[CallT]):
         del self.waiting[call]
         self.bytes -= call.size
         self.level.waiting -= 1
+        if not self.level.waiting:
+            self.level.passed = 0
         if not self.waiting:
             del self.level.queued[self]
 

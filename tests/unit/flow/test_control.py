@@ -94,6 +94,17 @@ async def test_who_is_alone_need_not_leave_room_for_others(world: World) -> None
     assert turns == pytest.approx((60 - control.EAGER) * control.GAP_ALONE, rel=0.3)
 
 
+async def test_after_a_wide_call_the_next_begins_sooner(world: World) -> None:
+    world.send("eve", control.EAGER)
+    world.send("eve", 4, width=8)
+    await asyncio.sleep(0)
+    turns = 0
+    while world.held() < control.EAGER + 4 * 8:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns == pytest.approx(3 * control.GAP / 8, rel=0.3)
+
+
 async def test_who_is_cancelled_leaves_the_queue(world: World) -> None:
     world.send("eve", 80)
     await world.settle()

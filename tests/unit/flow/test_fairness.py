@@ -1,11 +1,16 @@
 """What one user's flood does to others, on a clock that the test moves: each figure is the same in every run."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
 from apiserver.flow import control
+from apiserver.flow.control import FlowControl
+from apiserver.flow.levels import WORKLOAD
 from pinnace.bench.stats import percentile
+from tests.clock import FakeClock
 from tests.unit.flow.world import World
 
 STEP = 0.001
@@ -15,6 +20,7 @@ STEP = 0.001
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """It has time for 5,000 calls a second at most, 20 ms for each; turns of the event loop take none."""
     monkeypatch.setattr(control, "GAP", 1)
+    monkeypatch.setattr(control, "GAP_ALONE", 1)
     world = World()
     yield world
     await world.close()
@@ -71,3 +77,39 @@ async def test_a_flood_that_is_over_leaves_nothing_behind(world: World) -> None:
     assert (level.held, level.waiting, len(level.queued)) == (0, 0, 0)
     with world.enter("flood") as seat:
         assert not seat.waits
+
+
+class Workers:
+    """Users with so many callers each, who send the next call when the last is over. A call is a millisecond of work, in turns
+    of the event loop that last as long as what is done in them."""
+
+    STEP = 0.00005
+    STEPS = 20
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.end = self.clock.monotonic()
+        self.control = FlowControl(clock=self.clock)
+        self.done: Counter[str] = Counter()
+
+    async def work(self, seconds: float, callers: Mapping[str, int]) -> None:
+        self.end = self.clock.monotonic() + seconds
+        await asyncio.gather(*(self._calls(user) for user, count in callers.items() for _ in range(count)))
+
+    async def _calls(self, user: str) -> None:
+        while self.clock.monotonic() < self.end:
+            with self.control.enter(WORKLOAD, user) as seat:
+                if seat.waits:
+                    await seat.taken()
+                for _ in range(self.STEPS):
+                    self.clock.stall(self.STEP)
+                    await asyncio.sleep(0)
+            self.done[user] += 1
+            await asyncio.sleep(0)
+
+
+async def test_who_wants_a_little_more_than_others_gets_no_less() -> None:
+    """His calls wait, theirs do not; but turns are long because of theirs."""
+    workers = Workers()
+    await workers.work(2.0, {"eve": control.EAGER + 1, "bob": control.EAGER, "ann": control.EAGER})
+    assert workers.done["eve"] >= 0.9 * max(workers.done.values())

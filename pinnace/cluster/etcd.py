@@ -34,10 +34,10 @@ on it: a frozen leader is found by 1.0 s of silence.
 An etcd leader that was frozen for longer than our leases and then goes on revokes them all, although others have renewed them
 (etcd#15247; etcd#16822 and its backports of 2024 mend it). Then our leader is replaced within some 30 ms.
 """
-GARBAGE: Mapping[str, str] = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
+GARBAGE: Mapping[str, str] = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
 """How eagerly Go collects garbage. Most of what etcd allocates lives for one request, on a heap that is small here: with Go's
-own 100 a quarter of its CPU time goes there (bench/tried.md). This takes 100 MB more. Above 2 GiB Go is as eager as it must be,
-from Go 1.19 on; before, this is not read.
+own 100 a quarter of its CPU time goes there (bench/tried.md). This takes 100 MB more, and with 150,000 pods hardly any: close to
+the limit Go is as eager as it must be (from Go 1.19 on; before, the limit is not read).
 
 Source: https://go.dev/doc/gc-guide
 """

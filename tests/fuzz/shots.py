@@ -130,7 +130,7 @@ def _headers(offspring: Offspring, rng: random.Random, shot: Shot) -> Shot:
 
 def _stranger(offspring: Offspring, rng: random.Random, shot: Shot) -> Shot:
     token = rng.choice(
-        ("", "Bearer", "Bearer ", "Bearer guess", "bearer s3cret", "Basic czNjcmV0", "Bearer " + "a" * 5000, "s3cret", "~")
+        ("", "Bearer", "Bearer ", "Bearer guess", "bearer guess", "Basic czNjcmV0", "Bearer " + "a" * 5000, "s3cret", "~")
     )
     metadata: Metadata = rng.choice((((("authorization", token),)), ()))
     return shot._replace(how=How.OWN_CHANNEL, who=Who.STRANGER, what=offspring.sound(rng), metadata=metadata)

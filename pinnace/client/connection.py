@@ -200,6 +200,13 @@ class Connection:
             raise unimplemented(method, ignorant)
         raise unavailable(f"cannot connect to the API server at {self._diagnosis.servers}")
 
+    def _ready(self) -> Peer | None:
+        """The current server, if there is a connection: nearly always, and then nobody need look at the clock."""
+        if not self._peers or not (peer := self._peers[self._current]).is_ready():
+            return None
+        self._diagnosis.over()
+        return peer
+
     async def _look_up(self) -> None:
         """Learns which addresses the endpoints stand for now. Servers that are still among them keep their channels."""
         found = [(address, host_of(endpoint)) for endpoint in self._endpoints for address in await addresses(endpoint)]
@@ -223,8 +230,10 @@ class Connection:
         """`ignorant`: the servers that have been asked, and do not know the method."""
         method, now = course.method, asyncio.get_running_loop().time
         try:
-            async with asyncio.timeout_at(deadline):
-                peer = await self.connected(method, ignorant)
+            peer = None if ignorant else self._ready()
+            if peer is None:
+                async with asyncio.timeout_at(deadline):
+                    peer = await self.connected(method, ignorant)
         except Unavailable as error:
             course.failed(error)
             raise

@@ -52,11 +52,15 @@ class Peer:
             self._channel = self._open()
         return self._channel
 
+    def is_ready(self) -> bool:
+        """Is there a connection, of which there is no doubt?"""
+        return self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY and not self._doubted
+
     async def connect(self) -> bool:
-        """Is there a connection? Waits for one that is being made, at most CONNECT_TIMEOUT."""
-        state = self.channel.get_state(try_to_connect=True)
-        if state is grpc.ChannelConnectivity.READY and not self._doubted:
+        """As `is_ready`; waits for a connection that is being made, at most CONNECT_TIMEOUT."""
+        if self.is_ready():
             return True
+        state = self.channel.get_state()
         self._doubted = False
         if self._tls is not None and (self._tls.renew() or self._shown is not self._tls.current):
             self._retire()

@@ -2,7 +2,7 @@
 the id of the call, and warnings."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -88,10 +88,11 @@ def _handler(method: Method, who: Who, ids: RequestIds, tracer: Tracer) -> grpc.
 
 def _unary(method: Method, who: Who, ids: RequestIds) -> Any:
     async def call(request: Any, context: Any) -> bytes:
-        _name(context, ids)
+        metadata = context.invocation_metadata() or ()  # which gRPC puts together anew each time
+        _name(context, metadata, ids)
         try:
             made = Call(context, who(context))
-            fencing.enter(context.invocation_metadata() or ())
+            fencing.enter(metadata)
             with gathering() as warnings:
                 answer = await method.call(request, made)
             if warnings:
@@ -124,7 +125,7 @@ def _traced(unary: Any, method: Method, tracer: Tracer) -> Any:
 
 def _stream(method: Method, who: Who, ids: RequestIds) -> Any:
     async def call(request: Any, context: Any) -> AsyncIterator[bytes]:
-        _name(context, ids)
+        _name(context, context.invocation_metadata() or (), ids)
         try:
             async with aclosing(method.stream(request, Call(context, who(context)))) as responses:
                 async for response in responses:
@@ -143,9 +144,9 @@ def _let_go(error: BaseException) -> None:
     error.__traceback__ = error.__cause__ = error.__context__ = None
 
 
-def _name(context: "grpc.aio.ServicerContext", ids: RequestIds) -> None:
+def _name(context: "grpc.aio.ServicerContext", metadata: Iterable[tuple[str, str | bytes]], ids: RequestIds) -> None:
     """Gives the call its id. gRPC runs each call in a task of its own, so that nobody need take it back."""
-    request_id = ids.of(context.invocation_metadata() or ())
+    request_id = ids.of(metadata)
     logs.request_id.set(request_id)
     context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 

@@ -159,7 +159,7 @@ class Events:
             return
         if old is None or not old.spec.nodeName:
             self._later(new, 0.1, lambda pod: self._change(PODS, pod, _start))
-        if new.metadata.HasField("deletionTimestamp") and not (old is not None and old.metadata.HasField("deletionTimestamp")):
+        if _ends(new) and not (old is not None and _ends(old)):
             self._later(new, GRACE, lambda pod: self._api.remove(PODS, _key(pod)))
 
     def _later(self, pod: Pod, seconds: float, act: Callable[[Pod], Any]) -> None:
@@ -249,3 +249,8 @@ def _start(pod: Pod) -> None:
     if pod.status.phase == "Pending":
         pod.status.phase = "Running"
         pod.status.startTime.seconds = 1
+
+
+def _ends(pod: Pod) -> bool:
+    """A kubelet has it, and is told to end it: also one that was deleted before it was bound."""
+    return bool(pod.spec.nodeName) and pod.metadata.HasField("deletionTimestamp")

@@ -42,6 +42,9 @@ class SimPeer(Peer):
     def channel(self) -> Any:
         return self._sim_channel
 
+    def is_ready(self) -> bool:
+        return self._sim_channel.is_up()
+
     async def connect(self) -> bool:
         return await self._sim_channel.connect()
 
@@ -61,14 +64,14 @@ class SimChannel:
         self._ids = count(1)
 
     async def connect(self) -> bool:
-        if self._is_up():
+        if self.is_up():
             return True
         if self._dialling is None:
             if asyncio.get_running_loop().time() - self._refused < BACKOFF:
                 return False
             self._dialling = asyncio.create_task(self._dial())
         await asyncio.wait((self._dialling,), timeout=CONNECT_TIMEOUT)
-        return self._is_up()
+        return self.is_up()
 
     def close(self) -> None:
         if self._dialling is not None:
@@ -118,7 +121,7 @@ class SimChannel:
     def forget(self, number: int) -> None:
         self._calls.pop(number, None)
 
-    def _is_up(self) -> bool:
+    def is_up(self) -> bool:
         return self._socket is not None and self._socket.open
 
     async def _dial(self) -> None:

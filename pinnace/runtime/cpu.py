@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pinnace.runtime.clock import Clock
 
 SHORT = 1000
-"""Times a second that a process is preempted. An API server that is flooded on two cores is some thousands of times, and hardly
-ever where there is enough for all."""
+"""Times a second that a process is preempted. An API server to which 16 clients write on two busy cores is some thousands of
+times, and hardly ever where there is enough for all."""
 
 
 def preempted() -> int:

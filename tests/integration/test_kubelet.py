@@ -95,14 +95,14 @@ async def test_a_killed_fleet_takes_up_its_nodes_and_pods_again(client: Client, 
     before = await until(client.pods, running("a", "doomed"))
     nodes = await until(client.nodes, lambda nodes: len(nodes) == 2)
     first.kill()
-    await bind(client, "b", cpu="3900m")
+    await bind(client, "b", cpu="3950m")
     await client.pods.delete("doomed", "default")
 
     second = fleet("fleet")
     await second.ready()
     after = await until(client.pods, lambda pods: "doomed" not in pods and pods["b"].status.phase != "Pending")
     assert after["a"] == before["a"], "a pod that runs is left as it is"
-    assert after["b"].status.reason == "OutOfcpu", "what it uses is counted"
+    assert after["b"].status.reason == "OutOfcpu", "what a uses is counted, also when the doomed one has gone"
     assert await until(client.nodes, lambda nodes: True) == nodes, "nodes that are as they should be are not written"
 
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import gc
+import logging
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -37,6 +38,16 @@ def pytest_collection_finish() -> None:
     """What thousands of tests are made of stays: garbage collections, which stop everything, need not look through it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A component that runs within a test configures logging for all of the process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 free_port = Ports().next

@@ -7,7 +7,7 @@ cancellation, deadlines, and AioRpcError for whatever ends a call. Messages cros
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from itertools import count
 from typing import Any
 
@@ -81,10 +81,10 @@ class SimChannel:
         self._receive(CLOSED)
 
     def unary_unary(self, method: str, write: Write, read: Read) -> Any:
-        async def invoke(request: Any, timeout: float, metadata: Metadata | None = None) -> Any:
+        def invoke(request: Any, timeout: float, metadata: Metadata | None = None) -> "_Answer":
             call = _Call(self, method, read, write, timeout, tuple(metadata or ()))
             call.begin(write(request))
-            return await call.answer(timeout)
+            return _Answer(call.answer(timeout))
 
         return invoke
 
@@ -152,6 +152,19 @@ class SimChannel:
             code, details, status = payload
             self.forget(number)
             call.end(STATUS[code], details, status)
+
+
+class _Answer:
+    """What a unary call gives: it can be awaited, and asked for its trailers. Simulated servers send none with an answer."""
+
+    def __init__(self, answer: Coroutine[Any, Any, Any]) -> None:
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._answer.__await__()
+
+    async def trailing_metadata(self) -> Metadata:
+        return ()
 
 
 class _Call:

@@ -1,6 +1,7 @@
 """What the real Connection sees of the simulated network: the errors that it promises, and no others."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -49,7 +50,10 @@ def tell(story: Story, servers: int = 1) -> Any:
         return loop.run(main())
 
 
-def test_messages_cross_as_bytes() -> None:
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_messages_cross_as_bytes(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(level)
+
     async def story(cluster: Cluster, client: Client) -> tuple[Pod, Pod, Pod]:
         sent = make_pod("a").req(cpu="100m").new()
         return sent, await client.pods.create(sent), await client.pods.get("a", "default")

@@ -1,18 +1,9 @@
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from pinnace.runtime import logs
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
 
 
 def test_what_a_peer_says_begins_no_line(capsys: pytest.CaptureFixture[str]) -> None:

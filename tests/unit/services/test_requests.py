@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,14 +42,6 @@ async def serving(audit_log: Path) -> AsyncIterator[str]:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-@pytest.fixture
-def as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-
-
 @pytest.mark.parametrize(
     "sent", ["", "x" * 65, "two words", "line\nbreak", "-rf", "$(reboot)", "\x1b[2J", "ä"], ids=lambda sent: ascii(sent)[:12]
 )
@@ -82,7 +73,7 @@ async def test_the_answer_and_the_audit_log_have_it(tmp_path: Path) -> None:
 
 
 async def test_a_bug_can_be_looked_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], as_before: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(self: ResourceCache[Any], key: str) -> None:
         raise ZeroDivisionError

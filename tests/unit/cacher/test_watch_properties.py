@@ -4,7 +4,6 @@ points at which a reader stops and resumes, on the same server or another, with 
 And the check itself is checked: with a guard taken out of the code, it must fail.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -24,6 +23,7 @@ from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.ring import Ring
 from apiserver.storage.interface import Change
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
+from tests import virtualtime
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher import world as world_module
 from tests.unit.cacher.plan import PLANS, Plan, run
@@ -35,7 +35,7 @@ def check(plan: Plan) -> None:
         if plan.hurried:
             patches.enter_context(mock.patch.object(past, "BURST", 1))
             patches.enter_context(mock.patch.object(CatchingUp, "is_over", lambda _: True))
-        asyncio.run(run(plan, MemoryStorage()))
+        virtualtime.run(run(plan, MemoryStorage()))
 
 
 @given(PLANS)

@@ -22,7 +22,6 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from pinnace.api import fences
 from pinnace.api.pods_pb2 import Fence
@@ -121,29 +120,28 @@ class Connection:
                 if not _repeatable(error, retry):
                     raise
                 return await self._again(error, send, deadline, retry)
+        except Unavailable as error:
+            raise course.ended(error) from None
         except asyncio.CancelledError:
             if (met := course.told(now())) is not None:
                 self.given_up = now(), met
             raise
 
     async def _again(self, first: ApiError, send: Callable[[], Awaitable[R]], deadline: float, retry: bool) -> R:
-        """After the first attempt, which has ended so."""
+        """After the first attempt, which has ended so. Raises the last error that says more than that the time is over."""
         now = asyncio.get_running_loop().time
-        attempts = AsyncRetrying(
-            retry=retry_if_exception(lambda error: _repeatable(error, retry)),
-            wait=_Wait(self._rng),
-            stop=lambda state: now() + state.upcoming_sleep >= deadline,
-            reraise=True,
-        )
-        told = iter((first,))
-
-        async def attempt() -> R:
-            """The first one has been made."""
-            if (error := next(told, None)) is not None:
-                raise error
-            return await _introduced(send)
-
-        return await attempts(attempt)
+        backoff = Backoff(initial=0.02, maximum=0.5, rng=self._rng)
+        told = first
+        while now() + (pause := max(asked_to_wait(told), backoff.next())) < deadline:
+            await asyncio.sleep(pause)
+            try:
+                return await _introduced(send)
+            except ApiError as error:
+                if not isinstance(error, Timeout) or error.reason:
+                    told = error
+                if not _repeatable(error, retry):
+                    break
+        raise told
 
     async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]:
         """Asks one server for a stream of responses."""
@@ -300,19 +298,8 @@ def _lost(failure: ApiError, retry: bool) -> ApiError:
     return failure
 
 
-def _repeatable(error: BaseException, retry: bool) -> bool:
+def _repeatable(error: ApiError, retry: bool) -> bool:
     """May the call be sent again? Only what is OutcomeUnknown depends on `retry`: of any other Unavailable nothing happened."""
     if isinstance(error, OutcomeUnknown):
         return retry
     return isinstance(error, Unavailable) and not isinstance(error, Timeout)
-
-
-class _Wait:
-    """How long to wait before the next attempt: as long as the server asks, and a little longer each time."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._backoff = Backoff(initial=0.02, maximum=0.5, rng=rng)
-
-    def __call__(self, state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        return max(asked_to_wait(error), self._backoff.next())

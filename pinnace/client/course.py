@@ -40,6 +40,10 @@ class Course:
             return cause
         return outcome_unknown(cause)
 
+    def ended(self, error: Unavailable) -> Unavailable:
+        """What there is to say of a call whose last attempt has failed so: an earlier one may have been carried out."""
+        return outcome_unknown(error) if self.in_doubt and self._changes else error
+
     @property
     def _changes(self) -> bool:
         return self.method.rpartition("/")[2].startswith(CHANGES)

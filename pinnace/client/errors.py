@@ -8,7 +8,7 @@
     +-- Expired                 OUT_OF_RANGE: the revision or page token is gone; list again
     +-- FailedPrecondition      things are not as the call needs them, and repeating it does not help
     |   +-- Fenced              another leader has been elected; stop
-|   +-- HistoryChanged      etcd was restored from a backup: what is known from before is worth nothing; begin anew
+    |   +-- HistoryChanged      etcd was restored from a backup: what is known from before is worth nothing; begin anew
     +-- Forbidden
     +-- Unauthenticated
     +-- Exhausted               RESOURCE_EXHAUSTED: etcd is out of space, a message too large, or a disruption budget used up

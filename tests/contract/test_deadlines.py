@@ -13,7 +13,7 @@ from tests.unit.client.fakeserver import connect
 LIST = "/pinnace.v1.Elections/List"
 
 
-@pytest.mark.parametrize("timeout", [1.0, 5.5])
+@pytest.mark.parametrize("timeout", [2.0, 5.5])
 async def test_a_read_says_that_the_store_is_away(
     serve: Serve, storage: Storage, monkeypatch: pytest.MonkeyPatch, timeout: float
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a call does when servers fail it: what is repeated, what is not, and where."""
+"""Where a call goes, and what it raises, when servers fail it. What is sent again: test_repetition.py."""
 
 import asyncio
 import socket
@@ -15,34 +15,11 @@ from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client import diagnosis, errors
 from pinnace.client.connection import Connection
 from pinnace.client.peer import Peer, addresses
+from tests.unit.client.calls import METHOD, answering, get, hang, named
 from tests.unit.client.conftest import Connect, Serve
-from tests.unit.client.fakeserver import FakeServer, lose, refuse, unavailable
+from tests.unit.client.fakeserver import FakeServer, refuse
 
-METHOD = "/pinnace.v1.Pods/Get"
 UNKNOWN = "/pinnace.v1.Pods/CreateBatch"
-
-
-def answering(server: FakeServer, *steps: Refusal | Callable[[Any], Any]) -> None:
-    """The first calls of METHOD end as the steps say, those after them with a pod that is named after the server."""
-    script = list(steps)
-
-    async def answer(request: GetRequest, context: Any) -> Pod:
-        if script:
-            step = script.pop(0)
-            await (refuse(context, step) if isinstance(step, Refusal) else step(context))
-        return named(server.address)
-
-    server.on(METHOD, GetRequest, answer)
-
-
-def named(name: str) -> Pod:
-    pod = Pod()
-    pod.metadata.name = name
-    return pod
-
-
-async def get(connection: Connection, *, retry: bool = True, timeout: float = 5.0) -> str:
-    return (await connection.call(METHOD, GetRequest(name="a"), Pod, timeout=timeout, retry=retry)).metadata.name
 
 
 async def test_sticks_to_one_server(serve: Serve, connect: Connect) -> None:
@@ -95,121 +72,6 @@ async def test_what_was_wrong_is_not_told_of_the_next_failure(
     await server.stop()
     with pytest.raises(errors.Unavailable, match=f"at {address}( in time)?$"):
         await get(connection, timeout=0.05)
-
-
-async def test_repeats_what_the_server_says_did_not_happen(serve: Serve, connect: Connect) -> None:
-    one, two = await serve(), await serve()
-    answering(one, unavailable())
-    answering(two)
-    assert await get(connect(one, two), retry=False) == two.address
-
-
-@pytest.mark.parametrize("retry", [True, False])
-async def test_who_is_not_known_asks_once_more(serve: Serve, connect: Connect, retry: bool) -> None:
-    """Nothing happened, and what is shown with the next connection may be another certificate."""
-    unknown = Refusal(Code.UNAUTHENTICATED, "CertificateExpired", "renew it")
-    server = await serve()
-    answering(server, unavailable(), unknown, unknown, unknown, unknown)
-    connection = connect(server)
-    with pytest.raises(errors.Unauthenticated):
-        await get(connection, retry=retry)
-    assert len(server.calls) == 3
-    answering(server, unknown)
-    assert await get(connection, retry=retry) == server.address
-
-
-async def test_waits_as_long_as_the_server_asks(serve: Serve, connect: Connect) -> None:
-    server = await serve()
-    answering(server, unavailable(retry_after=0.2))
-    started = asyncio.get_running_loop().time()
-    await get(connect(server))
-    assert asyncio.get_running_loop().time() - started >= 0.2
-
-
-@pytest.mark.parametrize("retry", [True, False])
-async def test_nothing_is_repeated_after_the_deadline(serve: Serve, connect: Connect, retry: bool) -> None:
-    """The time that the first attempt took was not counted: a call took up to as long again, and its write was sent then."""
-    server, asked = await serve(), asyncio.Event()
-
-    async def late(context: Any) -> None:
-        await asyncio.sleep(0.4)
-        asked.set()
-        await refuse(context, unavailable(retry_after=0.3))
-
-    answering(server, late)
-    started = asyncio.get_running_loop().time()
-    with pytest.raises(errors.Unavailable, match="etcd: no answer"):
-        await get(connect(server), timeout=0.6, retry=retry)
-    assert asked.is_set() and asyncio.get_running_loop().time() - started < 0.6
-    assert server.calls == [METHOD]
-
-
-async def test_what_has_no_time_left_is_not_sent(serve: Serve, connect: Connect) -> None:
-    server = await serve()
-    answering(server)
-    connection = connect(server)
-    await get(connection)
-    with pytest.raises(errors.Timeout, match="nothing was sent"):
-        await get(connection, timeout=0.0)
-    assert server.calls == [METHOD]
-
-
-async def test_repeats_a_read_whose_answer_was_lost(serve: Serve, connect: Connect) -> None:
-    one, two = await serve(), await serve()
-    answering(one, lose)
-    answering(two)
-    assert await get(connect(one, two)) == two.address
-
-
-async def test_does_not_repeat_a_create_whose_answer_was_lost(serve: Serve, connect: Connect) -> None:
-    one, two = await serve(), await serve()
-    answering(one, lose)
-    answering(two)
-    with pytest.raises(errors.OutcomeUnknown, match="may have happened"):
-        await get(connect(one, two), retry=False)
-    assert (one.calls, two.calls) == ([METHOD], [])
-
-
-async def test_repeats_what_is_unknown_to_the_server_only_where_that_is_safe(serve: Serve, connect: Connect) -> None:
-    unknown = Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "etcd did not answer")
-    server = await serve()
-    answering(server, unknown, unknown)
-    connection = connect(server)
-    with pytest.raises(errors.OutcomeUnknown, match=r"^etcd did not answer$"):
-        await get(connection, retry=False)
-    assert await get(connection) == server.address
-
-
-async def test_repeats_what_was_never_sent(
-    serve: Serve, connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server has closed its connection and its port after we looked, and before we sent."""
-
-    async def there_was_one(peer: Peer) -> bool:
-        return True
-
-    monkeypatch.setattr(Peer, "connect", there_was_one)
-    server = await serve()
-    answering(server)
-    assert await get(connect(f"127.0.0.1:{free_port()}", server), retry=False) == server.address
-
-
-async def hang(context: Any) -> None:
-    await asyncio.get_running_loop().create_future()
-
-
-async def test_a_read_without_an_answer_times_out(serve: Serve, connect: Connect) -> None:
-    server = await serve()
-    answering(server, hang)
-    with pytest.raises(errors.Timeout):
-        await get(connect(server), timeout=0.2)
-
-
-async def test_a_create_without_an_answer_is_unknown(serve: Serve, connect: Connect) -> None:
-    server = await serve()
-    answering(server, hang)
-    with pytest.raises(errors.OutcomeUnknown):
-        await get(connect(server), timeout=0.2, retry=False)
 
 
 async def test_a_call_whose_channel_was_closed(serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

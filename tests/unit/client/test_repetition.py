@@ -1,0 +1,157 @@
+"""Which calls a Connection sends again, until when, and what it says of those that failed all the same."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import GetRequest
+from pinnace.client import errors
+from pinnace.client.peer import Peer
+from tests.unit.client.calls import METHOD, answering, get, hang
+from tests.unit.client.conftest import Connect, Serve
+from tests.unit.client.fakeserver import lose, refuse, unavailable
+
+UPDATE = "/pinnace.v1.Pods/Update"
+
+
+async def test_repeats_what_the_server_says_did_not_happen(serve: Serve, connect: Connect) -> None:
+    one, two = await serve(), await serve()
+    answering(one, unavailable())
+    answering(two)
+    assert await get(connect(one, two), retry=False) == two.address
+
+
+@pytest.mark.parametrize("retry", [True, False])
+async def test_who_is_not_known_asks_once_more(serve: Serve, connect: Connect, retry: bool) -> None:
+    """Nothing happened, and what is shown with the next connection may be another certificate."""
+    unknown = Refusal(Code.UNAUTHENTICATED, "CertificateExpired", "renew it")
+    server = await serve()
+    answering(server, unavailable(), unknown, unknown, unknown, unknown)
+    connection = connect(server)
+    with pytest.raises(errors.Unauthenticated):
+        await get(connection, retry=retry)
+    assert len(server.calls) == 3
+    answering(server, unknown)
+    assert await get(connection, retry=retry) == server.address
+
+
+async def test_waits_as_long_as_the_server_asks(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answering(server, unavailable(retry_after=0.2))
+    started = asyncio.get_running_loop().time()
+    await get(connect(server))
+    assert asyncio.get_running_loop().time() - started >= 0.2
+
+
+@pytest.mark.parametrize("retry", [True, False])
+async def test_nothing_is_repeated_after_the_deadline(serve: Serve, connect: Connect, retry: bool) -> None:
+    """The time that the first attempt took was not counted: a call took up to as long again, and its write was sent then."""
+    server, asked = await serve(), asyncio.Event()
+
+    async def late(context: Any) -> None:
+        await asyncio.sleep(0.4)
+        asked.set()
+        await refuse(context, unavailable(retry_after=30.0))
+
+    answering(server, late)
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(errors.Unavailable, match="etcd: no answer"):
+        await get(connect(server), timeout=5.0, retry=retry)
+    assert asked.is_set() and asyncio.get_running_loop().time() - started < 5.0
+    assert server.calls == [METHOD]
+
+
+async def test_what_has_no_time_left_is_not_sent(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answering(server)
+    connection = connect(server)
+    await get(connection)
+    with pytest.raises(errors.Timeout, match="nothing was sent"):
+        await get(connection, timeout=0.0)
+    assert server.calls == [METHOD]
+
+
+async def test_repeats_a_read_whose_answer_was_lost(serve: Serve, connect: Connect) -> None:
+    one, two = await serve(), await serve()
+    answering(one, lose)
+    answering(two)
+    assert await get(connect(one, two)) == two.address
+
+
+async def test_does_not_repeat_a_create_whose_answer_was_lost(serve: Serve, connect: Connect) -> None:
+    one, two = await serve(), await serve()
+    answering(one, lose)
+    answering(two)
+    with pytest.raises(errors.OutcomeUnknown, match="may have happened"):
+        await get(connect(one, two), retry=False)
+    assert (one.calls, two.calls) == ([METHOD], [])
+
+
+async def test_repeats_what_is_unknown_to_the_server_only_where_that_is_safe(serve: Serve, connect: Connect) -> None:
+    unknown = Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "etcd did not answer")
+    server = await serve()
+    answering(server, unknown, unknown)
+    connection = connect(server)
+    with pytest.raises(errors.OutcomeUnknown, match=r"^etcd did not answer$"):
+        await get(connection, retry=False)
+    assert await get(connection) == server.address
+
+
+async def test_repeats_what_was_never_sent(
+    serve: Serve, connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server has closed its connection and its port after we looked, and before we sent."""
+
+    async def there_was_one(peer: Peer) -> bool:
+        return True
+
+    monkeypatch.setattr(Peer, "connect", there_was_one)
+    server = await serve()
+    answering(server)
+    assert await get(connect(f"127.0.0.1:{free_port()}", server), retry=False) == server.address
+
+
+async def test_a_read_without_an_answer_times_out(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answering(server, hang)
+    with pytest.raises(errors.Timeout):
+        await get(connect(server), timeout=0.2)
+
+
+@pytest.mark.parametrize("retry", [True, False])
+async def test_a_write_without_an_answer_is_unknown_also_where_it_may_be_repeated(
+    serve: Serve, connect: Connect, retry: bool
+) -> None:
+    server = await serve()
+    answering(server, hang, method=UPDATE)
+    with pytest.raises(errors.OutcomeUnknown, match="may have happened"):
+        await connect(server).call(UPDATE, GetRequest(), Pod, timeout=0.2, retry=retry)
+
+
+async def test_a_write_whose_first_answer_was_lost_may_have_happened_whatever_the_second_says(
+    serve: Serve, connect: Connect
+) -> None:
+    one, two = await serve(), await serve()
+    answering(one, lose, method=UPDATE)
+    answering(two, unavailable(retry_after=30.0), method=UPDATE)
+    with pytest.raises(errors.OutcomeUnknown, match="etcd: no answer"):
+        await connect(one, two).call(UPDATE, GetRequest(), Pod, timeout=5.0)
+
+
+async def test_why_is_told_although_the_last_attempt_was_not_answered(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answering(server, unavailable(), hang)
+    with pytest.raises(errors.Unavailable, match="etcd: no answer"):
+        await get(connect(server), timeout=1.0)
+    assert server.calls == [METHOD, METHOD]
+
+
+async def test_a_create_without_an_answer_is_unknown(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    answering(server, hang)
+    with pytest.raises(errors.OutcomeUnknown):
+        await get(connect(server), timeout=0.2, retry=False)

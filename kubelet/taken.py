@@ -68,10 +68,11 @@ class Taken:
     async def _look(self) -> None:
         await self._some.wait()
         await self._clock.sleep(INTERVAL)
-        names = f"metadata.name in ({','.join(sorted(self._nodes))})"
+        asked = self._nodes.copy()
+        names = f"metadata.name in ({','.join(sorted(asked))})"
         found = (await self._leases.list(NODE_LEASE_NAMESPACE, fields=names)).items
         held = {lease.metadata.name for lease in found if not self._is_ours(lease)}
-        absent = self._nodes - held
+        absent = (asked & self._nodes) - held
         free, self._absent = absent & self._absent, absent - self._absent
         if free:
             self._nodes -= free

@@ -202,7 +202,7 @@ class FleetSession:
         found: dict[str, KeyValue | None] = dict.fromkeys(nodes)
         while nodes and not self._conversation.gone:
             outcomes = await self._committer.commit_many([self._writing(node, found[node]) for node in nodes])
-            conflicts = []
+            conflicts, trouble = [], None
             for node, outcome in zip(nodes, outcomes, strict=True):
                 match outcome:
                     case int():
@@ -214,12 +214,14 @@ class FleetSession:
                     case LeaseNotFound():
                         return self._lose("the session has run out")
                     case StorageError():
-                        log.warning("cannot write the lease of node %s yet: %s", node, outcome)
-                        await self._clock.sleep(RETRY)
-                        return True
+                        trouble = outcome
             self._tell_taken_over(
                 (node, Signature.of_record(kv).holder) for node in conflicts if (kv := found[node]) and not self._may_take(kv)
             )
+            if trouble is not None:
+                log.warning("cannot write the leases of all nodes yet: %s", trouble)
+                await self._clock.sleep(RETRY)
+                return True
             nodes = [node for node in conflicts if node in self._wanted]
         return True
 
@@ -297,16 +299,18 @@ class FleetSession:
         to be of this session."""
         nodes = list(islice(self._given_up, CHUNK))
         outcomes = await self._committer.commit_many([self._deleting(node, self._given_up[node]) for node in nodes])
+        trouble = None
         for node, outcome in zip(nodes, outcomes, strict=True):
             match outcome:
                 case Conflict(current=KeyValue() as found) if found.lease == self._session.id:
                     self._given_up[node] = found.mod_revision
                 case StorageError():
-                    log.warning("cannot remove the lease of node %s yet: %s", node, outcome)
-                    await self._clock.sleep(RETRY)
-                    return
+                    trouble = outcome
                 case _:
                     del self._given_up[node]
+        if trouble is not None:
+            log.warning("cannot remove the leases of all nodes yet: %s", trouble)
+            await self._clock.sleep(RETRY)
 
     def _deleting(self, node: str, revision: int) -> Write:
         return Write(LEASES.key(NODE_LEASE_NAMESPACE, node), None, expected=revision)

@@ -14,6 +14,8 @@ from tests.unit.client.fakeserver import connect
 
 PREFIX = LEASES.key(NODE_LEASE_NAMESPACE, "")
 HASTY = Timing(interval=0.05, silence=0.3, ttl=2)
+BRISK = Timing(interval=0.05, silence=60.0, ttl=60)
+"""No lease runs out, and nobody is taken for dead while he says nothing."""
 
 
 class Cluster:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from itertools import count
 
 from apiserver.storage.interface import Committed, KeyValue, LeaseNotFound, OutcomeUnknown, Refused, Storage, Write
 from pinnace.api.elections_pb2 import Election
@@ -108,26 +107,6 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def beat(speaker: Speaker) -> None:
-    for sequence in count(1):
-        await speaker.beat(sequence)
-        await asyncio.sleep(HASTY.interval)
-
-
-async def hear_elected(speaker: Speaker) -> int:
-    """The token. While it waits for it, it beats; that its session is over is not what it hopes to hear."""
-    beating = asyncio.create_task(beat(speaker))
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while (response := await speaker.next()) is not None:
-                assert not response.HasField("lost"), response.lost.reason
-                if response.HasField("elected"):
-                    return response.elected.token
-    finally:
-        beating.cancel()
-    raise AssertionError("the stream ended")
-
-
 async def test_a_key_that_comes_late_is_taken_over_by_the_session_that_it_is_for(storage: Storage) -> None:
     """The server where the candidate was has died, having sent the create of the key. It takes effect after the next server has
     looked. That one renews the lease, for the candidate beats: without an heir the key would stay for ever, and nobody lead."""
@@ -135,7 +114,7 @@ async def test_a_key_that_comes_late_is_taken_over_by_the_session_that_it_is_for
     election = Election(name=ELECTION, holder="a", session=session)
     late = Write(KEY, election.SerializeToString(), expected=0, lease=session)
     async with serving(Late(storage, late)) as server:
-        token = await hear_elected(await Speaker.open(server, "a", session))
+        token = await (await Speaker.open(server, "a", session)).win()
         record = await storage.get(KEY)
         assert record is not None
         assert (record.create_revision, record.lease) == (token, session)
@@ -149,7 +128,7 @@ async def test_the_key_of_a_session_that_runs_out_is_not_carried_into_the_next(s
     async with serving(RunOut(storage, session)) as server:
         candidate = await Speaker.open(server, "a", session)
         opened = (await candidate.hear("opened")).opened.session
-        later = await hear_elected(candidate)
+        later = await candidate.win()
         record = await storage.get(KEY)
         assert opened != session and later > token
         assert record is not None
@@ -163,7 +142,7 @@ async def test_who_left_while_the_store_was_asked_for_it_keeps_nobody_from_leadi
         first = await Speaker.open(server, "a", stuck._lease)
         await stuck.asked.wait()
         first.vanish()
-        assert await hear_elected(await Speaker.open(server, "b"))
+        assert await (await Speaker.open(server, "b")).win()
 
 
 async def test_a_create_without_an_answer_does_not_end_the_session(storage: Storage) -> None:
@@ -172,7 +151,7 @@ async def test_a_create_without_an_answer_does_not_end_the_session(storage: Stor
     async with serving(lossy) as server:
         candidate = await Speaker.open(server, "a")
         session = (await candidate.hear("opened")).opened.session
-        token = await hear_elected(candidate)
+        token = await candidate.win()
         record = await storage.get(KEY)
         assert lossy.lost
         assert record is not None

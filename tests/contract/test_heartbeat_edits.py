@@ -7,16 +7,13 @@ import pytest
 
 from apiserver.services import fleet
 from apiserver.services.heartbeats import TIMING
-from apiserver.sessions import Timing
 from apiserver.storage.interface import KeyValue, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest
 from pinnace.api.wellknown import BIRTH_ANNOTATION
-from tests.contract.fleets import PREFIX, Cluster, Speaker
+from tests.contract.fleets import BRISK, PREFIX, Cluster, Speaker
 from tests.contract.servers import PATIENCE
 
-BRISK = Timing(interval=0.05, silence=60.0, ttl=60)
-"""No lease runs out."""
 SPOILT = b"\xff"
 
 
@@ -56,23 +53,16 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_lease_that_a_person_edits_stays_the_fleets(cluster: Cluster) -> None:
-    await cluster.serve(BRISK)
-    one = cluster.fleet("fleet-a", ["n1", "n2"])
+    """And vanishes with it."""
+    server = await cluster.serve(BRISK)
+    speaker = await Speaker.open(server, "fleet-a", ["n1", "n2"])
+    await speaker.hear("opened")
     await cluster.holding("n1", "n2")
     edited = await edit(cluster, "n1", note)
-    await asyncio.sleep(0.5)
-    assert not one.taken_over
-    assert list(one.session.nodes) == ["n1", "n2"]
+    await server.cacher.wait_for(edited.mod_revision, PATIENCE)
+    await beat(speaker, 1)  # and nothing else is said
     assert (await cluster.leases())["n1"] == edited
-
-
-async def test_a_lease_that_a_person_has_edited_vanishes_with_its_fleet(cluster: Cluster) -> None:
-    await cluster.serve(BRISK)
-    one = cluster.fleet("fleet-a", ["n1", "n2"])
-    await cluster.holding("n1", "n2")
-    await edit(cluster, "n1", note)
-    await asyncio.sleep(0.5)
-    await one.kill()
+    speaker.vanish()
     await cluster.holding()
 
 

@@ -15,7 +15,7 @@ from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.client import errors, heartbeat
 from pinnace.client.streams import Duplex
-from tests.contract.fleets import HASTY, PREFIX, Cluster, Speaker
+from tests.contract.fleets import BRISK, HASTY, PREFIX, Cluster, Speaker
 from tests.contract.servers import PATIENCE, Server
 from tests.unit.cacher.world import eventually
 
@@ -87,7 +87,7 @@ async def test_a_fleet_may_close_before_it_knows_that_it_has_opened(cluster: Clu
 
     monkeypatch.setattr(Duplex, "write", write_and_wait)
     monkeypatch.setattr(heartbeat, "CLOSE_TIMEOUT", 0.1)
-    await cluster.serve(Timing(interval=0.05, silence=60.0, ttl=60))
+    await cluster.serve(BRISK)
     closing = cluster.fleet("fleet-a", ["n1"])
     await cluster.holding("n1")
     monkeypatch.setattr(fleet, "GRACE", 60.0)
@@ -244,7 +244,7 @@ async def test_what_was_released_is_forgotten_when_it_has_been_carried_out(clust
 
 
 async def test_a_beat_is_answered_with_how_many_releases_have_been_carried_out(cluster: Cluster) -> None:
-    speaker = await Speaker.open(await cluster.serve(), "f", ["n1", "n2"])
+    speaker = await Speaker.open(await cluster.serve(BRISK), "f", ["n1", "n2"])
     await speaker.hear("opened")
     await cluster.holding("n1", "n2")
     told = []
@@ -270,18 +270,18 @@ async def test_a_node_that_is_added_and_released_at_once_gets_no_lease(cluster: 
 
 async def test_a_release_reaches_a_server_that_never_held_the_node_itself(cluster: Cluster) -> None:
     """The one before was killed before it had removed the lease; the session, and with it the lease, lives on."""
-    await cluster.serve()
+    await cluster.serve(BRISK)
     fleet = await Speaker.open(cluster.servers[0], "f", ["n1", "n2"])
     session = (await fleet.hear("opened")).opened.session
     await cluster.holding("n1", "n2")
-    again = await Speaker.open(await cluster.serve(), "f", ["n2"], session=session)
+    again = await Speaker.open(await cluster.serve(BRISK), "f", ["n2"], session=session)
     await again.hear("opened")
     await again.say(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=["n1", "unknown"])))
     await cluster.holding("n2")
 
 
 async def test_nobody_releases_a_node_of_another(cluster: Cluster) -> None:
-    server = await cluster.serve()
+    server = await cluster.serve(BRISK)
     cluster.fleet("fleet-a", ["n1"])
     before = await cluster.holding("n1")
     other = await Speaker.open(server, "f", ["n2"])
@@ -306,7 +306,7 @@ async def test_a_session_has_names_that_can_be_looked_up(cluster: Cluster, holde
 
 
 async def test_no_nodes_are_added_that_cannot_be_looked_up(cluster: Cluster) -> None:
-    fleet = await Speaker.open(await cluster.serve(), "f", ["n1"])
+    fleet = await Speaker.open(await cluster.serve(BRISK), "f", ["n1"])
     await fleet.hear("opened")
     await fleet.say(HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["a/b"])))
     with pytest.raises(errors.Invalid, match="DNS names"):
@@ -315,7 +315,7 @@ async def test_no_nodes_are_added_that_cannot_be_looked_up(cluster: Cluster) -> 
 
 
 async def test_no_nodes_are_released_that_cannot_be_looked_up(cluster: Cluster) -> None:
-    fleet = await Speaker.open(await cluster.serve(), "f", ["n1"])
+    fleet = await Speaker.open(await cluster.serve(BRISK), "f", ["n1"])
     await fleet.hear("opened")
     await fleet.say(HeartbeatRequest(release=HeartbeatRequest.Release(nodes=["a/b"])))
     with pytest.raises(errors.Invalid, match="DNS names"):

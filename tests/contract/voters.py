@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.client.election import METHOD, Candidate
@@ -10,6 +11,8 @@ from tests.contract.servers import PATIENCE, Server
 from tests.unit.client.fakeserver import connect
 
 ELECTION = "scheduler"
+INTERVAL = 0.05
+"""Seconds between the beats of a Speaker that wants to win."""
 
 
 class Voter:
@@ -120,6 +123,24 @@ class Speaker:
         """Hears that it is elected at once: session and token."""
         session = (await self.hear("opened")).opened.session
         return session, (await self.hear("elected")).elected.token
+
+    async def win(self) -> int:
+        """The token, once it is elected; it beats meanwhile. That its session is over is not what it hopes to hear."""
+        beating = asyncio.create_task(self._beat())
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while (response := await self.next()) is not None:
+                    assert not response.HasField("lost"), response.lost.reason
+                    if response.HasField("elected"):
+                        return response.elected.token
+        finally:
+            beating.cancel()
+        raise AssertionError("the stream ended")
+
+    async def _beat(self) -> None:
+        for sequence in count(1):
+            await self.beat(sequence)
+            await asyncio.sleep(INTERVAL)
 
     def vanish(self) -> None:
         """Breaks the stream off."""

@@ -19,8 +19,9 @@ from pinnace.runtime.process import run
 PULSE = 0.02
 
 
-def say(**what: Any) -> None:
-    print(json.dumps({"at": time.monotonic(), **what}), flush=True)
+def say(at: float | None = None, **what: Any) -> None:
+    """`at`: now, if nothing else is said."""
+    print(json.dumps({"at": time.monotonic() if at is None else at, **what}), flush=True)
 
 
 async def main(stop: asyncio.Event) -> None:
@@ -31,8 +32,9 @@ async def main(stop: asyncio.Event) -> None:
     )
     campaigning = asyncio.ensure_future(candidate.run())
     while not stop.is_set():
-        if candidate.token is not None:
-            say(token=candidate.token)
+        at = time.monotonic()  # first: it may be frozen at any moment, and led then
+        if (token := candidate.token) is not None:
+            say(at, token=token)
         elif candidate.healthy is None:
             say(standing=True)
         try:

@@ -82,6 +82,7 @@ async def test_nodes_that_others_add_are_played_and_deleted_ones_are_not(
     await until(client.leases, lambda leases: "extra" in leases)
 
     await client.nodes.delete("extra")
+    await until(client.leases, lambda leases: "extra" not in leases)  # the fleet has heard of it
     await bind(client, "b", node="extra")
     await bind(client, "c")
     pods = await until(client.pods, running("c"))

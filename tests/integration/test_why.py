@@ -10,7 +10,7 @@ from pinnace.client.client import Client
 from tests.builders import make_pod
 from tests.integration.conftest import Start
 from tests.integration.processes import Component, pinnace
-from tests.integration.test_first_story import scheduled, until
+from tests.integration.test_first_story import scheduled, until, until_event
 
 
 async def run(server: Component, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -35,6 +35,8 @@ async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Cl
     await client.pods.create(make_pod("whale").req(cpu=64).new())
     web = await until(client, "web", lambda pod: bool(pod.spec.nodeName))
     await until(client, "whale", lambda pod: scheduled(pod).startswith("False"))
+    for reason in ("Scheduled", "FailedScheduling"):  # which are told a moment later
+        await until_event(client, reason)
 
     here = await run(apiserver, "why", "pod/web")
     assert here.returncode == 0, here.stderr

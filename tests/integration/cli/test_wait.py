@@ -31,9 +31,13 @@ async def test_what_comes_and_what_goes(pinnace: Commands, client: Client) -> No
             await client.nodes.create(make_node(name).new())
         done = await waiting.end()
     assert (done.code, sorted(done.lines)) == (0, ["node/n1 condition met", "node/n2 condition met"])
-    async with pinnace.start("wait", "--for=delete", "node", "n1", "never-there") as waiting:
-        await client.nodes.delete("n1")
+    async with pinnace.start("wait", "--for=create", "--for=delete", "node", "n1", "n2") as waiting:
+        for _ in range(2):
+            await waiting.line()  # so it looks
+        for name in ("n1", "n2"):
+            await client.nodes.delete(name)
         assert (await waiting.end()).code == 0
+    assert (await pinnace("wait", "--for=delete", "node", "never-there")).code == 0
 
 
 async def test_all_that_is_waited_for_must_come(pinnace: Commands, client: Client) -> None:
@@ -62,7 +66,8 @@ async def test_ends_that_are_not_good(pinnace: Commands, client: Client) -> None
     assert late.code == 6 and "waiting for the condition on node/n" in late.errors[0]
     assert missing.code == 3 and missing.errors[0] == 'error: nodes "nope" not found'
     assert none.code == 3 and none.errors[0] == "error: no matching pods found"
-    async with pinnace.start("wait", "--for=condition=Never", "node/n") as waiting:
+    async with pinnace.start("wait", "--for=create", "--for=condition=Never", "node/n") as waiting:
+        assert await waiting.line() == "node/n condition met"  # so it looks
         await client.nodes.delete("n")
         done = await waiting.end()
     assert done.code == 3 and "node" in done.errors[0]

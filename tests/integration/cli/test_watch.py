@@ -103,8 +103,8 @@ async def test_several_kinds_at_once_through_the_loss_of_a_server(
 
 async def test_a_timeout_ends_a_watch_as_asked(pinnace: Commands, client: Client) -> None:
     await client.pods.create(pod("a"))
-    done = await pinnace("get", "pod", "a", "-w", "-o", "yaml", "--timeout", "500ms")
-    assert done.code == 0 and done.out.startswith("---\n") and done.err == "note: watched for 0.5 s, as asked\n"
+    done = await pinnace("get", "pod", "a", "-w", "-o", "yaml", "--timeout", "2s")
+    assert done.code == 0 and done.out.startswith("---\n") and done.err == "note: watched for 2 s, as asked\n"
     assert (await pinnace("get", "pod", "nope", "-w")).code == 3
 
 
@@ -112,7 +112,7 @@ async def test_events_and_leaders(pinnace: Commands) -> None:
     async with pinnace.start("leader", "-w", "-o", "json") as watch:
         assert await watch.line() == '{"election": "scheduler", "holder": "", "token": 0}'
         assert (await watch.interrupt()).code == 130
-    assert (await pinnace("events", "-w", "--timeout", "500ms")).code == 0
+    assert (await pinnace("events", "-w", "--timeout", "2s")).code == 0
 
 
 async def test_a_reader_that_leaves_is_no_error(pinnace: Commands, client: Client) -> None:
@@ -123,9 +123,11 @@ async def test_a_reader_that_leaves_is_no_error(pinnace: Commands, client: Clien
     shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=-1, stderr=-1, env=environment)
     assert shell.stdout
     assert (await asyncio.wait_for(shell.stdout.readline(), PATIENCE)).startswith(b"NAME")
-    for _ in range(2):  # the first write after the reader has gone may still fit into the pipe
-        await client.pods.modify("a", "default", lambda a: a.metadata.labels.update({"x": a.metadata.resourceVersion}))
-    _, err = await asyncio.wait_for(shell.communicate(), PATIENCE)
+    ended = asyncio.create_task(shell.communicate())
+    async with asyncio.timeout(PATIENCE):
+        while not ended.done():  # what is written before the reader has gone still fits into the pipe
+            await client.pods.modify("a", "default", lambda a: a.metadata.labels.update({"x": a.metadata.resourceVersion}))
+    _, err = await ended
     assert err == b"141\n"
 
 

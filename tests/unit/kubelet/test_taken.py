@@ -22,6 +22,7 @@ class Scene:
         self.answering = True
         self.asked = 0
         self.free: set[str] = set()
+        self.meanwhile: list[str] = []  # taken while the next look is under way
         self.taken = Taken(
             self, is_ours=lambda lease: lease.metadata.name in self.ours, on_free=self.free.update, clock=self.clock
         )
@@ -31,6 +32,7 @@ class Scene:
         self.asked += 1
         if not self.answering:
             raise unavailable("not now")
+        self.taken.add(self.meanwhile)
         return Listing([Lease(metadata=ObjectMeta(name=name)) for name in self.leases], 7)
 
     async def looks(self, count: int) -> None:
@@ -96,6 +98,18 @@ async def test_what_is_taken_again_counts_anew(scene: Scene) -> None:
     scene.taken.add(["a"])
     await scene.looks(1)
     assert not scene.free
+
+
+async def test_what_is_taken_while_the_leases_are_listed_has_not_been_looked_at(scene: Scene) -> None:
+    scene.leases = {"a"}
+    scene.taken.add(["a"])
+    scene.meanwhile = ["b"]
+    await scene.looks(1)
+    scene.meanwhile = []
+    await scene.looks(1)
+    assert not scene.free
+    await scene.looks(1)
+    assert scene.free == {"b"}
 
 
 async def test_no_answer_says_nothing(scene: Scene) -> None:

@@ -1,7 +1,7 @@
 """A fleet's session, and one that has left already."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from random import Random
 
 import pytest
@@ -12,15 +12,14 @@ from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.fleet import FleetSession
 from apiserver.services.nodelease import Signature, lease_object
 from apiserver.sessions import Timing
-from apiserver.storage.committer import Committer
-from apiserver.storage.interface import Committed, Write
+from apiserver.storage.committer import Committer, Outcome
+from apiserver.storage.interface import Committed, Unavailable, Write
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
 
 TIMING = Timing(interval=0.05, silence=60.0, ttl=60)
-KEY = LEASES.key(NODE_LEASE_NAMESPACE, "n")
 
 
 async def nothing() -> AsyncIterator[HeartbeatRequest]:
@@ -28,29 +27,68 @@ async def nothing() -> AsyncIterator[HeartbeatRequest]:
         yield request
 
 
-async def test_who_has_left_takes_no_node_from_its_next_session(monkeypatch: pytest.MonkeyPatch) -> None:
+async def permit(nodes: object) -> None:
+    """All of them."""
+
+
+def key(node: str) -> str:
+    return LEASES.key(NODE_LEASE_NAMESPACE, node)
+
+
+class Scene:
+    """A fleet before a storage. Nobody waits for it to come back when it has left."""
+
+    def __init__(self) -> None:
+        self.storage = MemoryStorage()
+        self.committer = Committer(self.storage)
+        self.conversation = Conversation[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK)
+
+    async def play(self, *nodes: str) -> None:
+        """To its end."""
+        opening = HeartbeatRequest.Open(holder="f", nodes=nodes)
+        cacher = Cacher(self.storage)
+        fleet = FleetSession(
+            self.conversation, opening, permit, permit, self.storage, self.committer, cacher, TIMING, SYSTEM_CLOCK, Random(1)
+        )
+        async with asyncio.timeout(5):
+            await fleet.run()
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
     monkeypatch.setattr(module, "GRACE", 0.0)
-    storage = MemoryStorage()
-    committer = Committer(storage)
-    committing = asyncio.create_task(committer.run())
-    newer = await storage.grant_lease(60)
-    value = lease_object("n", Signature("f", 1, "stream"), 60, 1.0, "uid", None)
-    written = await storage.transact([Write(KEY, value, 0, lease=newer)])
-    assert isinstance(written, Committed)
-
-    conversation = Conversation[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK)
-    conversation.post(Sign.GONE)
-    opening = HeartbeatRequest.Open(holder="f", nodes=["n"])
-
-    async def permit(nodes: object) -> None:
-        """All of them."""
-
-    fleet = FleetSession(
-        conversation, opening, permit, permit, storage, committer, Cacher(storage), TIMING, SYSTEM_CLOCK, Random(1)
-    )
-    async with asyncio.timeout(5):
-        await fleet.run()
-
-    found = await storage.get(KEY)
-    assert found is not None and (found.mod_revision, found.lease) == (written.revision, newer)
+    scene = Scene()
+    committing = asyncio.create_task(scene.committer.run())
+    yield scene
     committing.cancel()
+    await asyncio.wait([committing])
+
+
+async def test_who_has_left_takes_no_node_from_its_next_session(scene: Scene) -> None:
+    newer = await scene.storage.grant_lease(60)
+    value = lease_object("n", Signature("f", 1, "stream"), 60, 1.0, "uid", None)
+    written = await scene.storage.transact([Write(key("n"), value, 0, lease=newer)])
+    assert isinstance(written, Committed)
+    scene.conversation.post(Sign.GONE)
+    await scene.play("n")
+    found = await scene.storage.get(key("n"))
+    assert found is not None and (found.mod_revision, found.lease) == (written.revision, newer)
+
+
+async def test_what_was_written_beside_what_could_not_be_goes_with_its_fleet(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_many, claimed = Committer.commit_many, list[str]()
+
+    async def in_part(committer: Committer, writes: Sequence[Write]) -> list[Outcome]:
+        """The first write fails, and then the fleet leaves."""
+        if claimed:
+            return await commit_many(committer, writes)
+        claimed.extend(write.key for write in writes)
+        scene.conversation.post(Sign.GONE)
+        return [Unavailable("not now"), *await commit_many(committer, writes[1:])]
+
+    monkeypatch.setattr(Committer, "commit_many", in_part)
+    await scene.play("a", "b")
+    assert claimed == [key("a"), key("b")]
+    assert not (await scene.storage.page(key(""))).items

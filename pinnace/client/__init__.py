@@ -1,6 +1,7 @@
 """The client library: everything that speaks to API servers does so through it.
 
 client.py       the whole API as one client; resource.py: the standard verbs, and which writes may be repeated
+swap.py         changing what is there: read, change, update, and again when somebody was faster
 errors.py       what a call can raise: did nothing happen, or may it have happened?
 usage.py        what nodes and pods use
 

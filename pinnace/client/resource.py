@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import DEFAULT_NAMESPACE, Object, Resource
@@ -32,8 +31,9 @@ from pinnace.api.verbs_pb2 import (
     WatchRequest,
 )
 from pinnace.client.connection import Connection
-from pinnace.client.errors import ApiError, Conflict, Expired, NotFound, error_of, unavailable
+from pinnace.client.errors import ApiError, Expired, NotFound, error_of, unavailable
 from pinnace.client.streams import Stream
+from pinnace.client.swap import swap
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Message)
@@ -44,7 +44,6 @@ Send: TypeAlias = Callable[[Sequence[M]], Awaitable[Outcomes]]
 
 LIST_ATTEMPTS = 3
 """How often a paged list begins anew when its snapshot has expired between two pages."""
-MODIFY_ATTEMPTS = 10
 WATCH_SILENCE = 15.0
 """Seconds without even a bookmark (servers send one every five) after which a watch counts as broken."""
 EXACT = "Exact"
@@ -230,21 +229,9 @@ class ResourceClient(Generic[T]):
                 return items
             setattr(request.options, "continue", token)
 
-    async def modify(self, name: str, namespace: str, change: Callable[[T], None]) -> T:
-        """Reads, lets `change` alter the object in place, and updates; again on a Conflict, so `change` may run repeatedly."""
-
-        async def attempt() -> T:
-            obj = await self.get(name, namespace)
-            change(obj)
-            return await self.update(obj)
-
-        attempts = AsyncRetrying(
-            retry=retry_if_exception_type(Conflict),
-            wait=wait_random_exponential(multiplier=0.01, max=0.5),
-            stop=stop_after_attempt(MODIFY_ATTEMPTS),
-            reraise=True,
-        )
-        return await attempts(attempt)
+    async def modify(self, name: str, namespace: str, change: Callable[[T], object]) -> T:
+        """Reads, lets `change` alter the object in place, and updates; see `swap`. Returns what is stored then."""
+        return await swap(self, await self.get(name, namespace), change)
 
     async def _get_past(self, name: str, namespace: str) -> T:
         found = (await self.list(namespace, fields=one_of("metadata.name", (name,)), page_size=1)).items

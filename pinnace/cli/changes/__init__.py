@@ -1,6 +1,6 @@
 """What changes objects, and what is told of it.
 
-compare_and_swap.py  read, change, write, and again when somebody else was faster
+compare_and_swap.py  changing the objects of a query, one by one
 apply_decisions.py   what `apply` does with each object, given what is there (pure); applier.py carries it out
 generators.py        the objects that `create` makes without a manifest (pure)
 editing.py           what `edit` puts before a person, and what it makes of what comes back

@@ -23,7 +23,8 @@ from pinnace.api.verbs_pb2 import (
 from pinnace.client import errors
 from pinnace.client.client import Client
 from pinnace.client.errors import from_status
-from pinnace.client.resource import MODIFY_ATTEMPTS, delete_request
+from pinnace.client.resource import delete_request
+from pinnace.client.swap import ATTEMPTS
 from tests.builders import make_pod
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, WatchScript, events, lose, refuse
@@ -215,12 +216,26 @@ async def test_modify_reads_again_after_a_conflict(server: FakeServer, client: C
     assert [(each.resourceVersion, each.labels["app"]) for each in sent] == [("7", "web"), ("8", "web")]
 
 
+async def test_modify_does_nothing_again_that_was_done_though_its_answer_was_lost(server: FakeServer, client: Client) -> None:
+    """Or two replicas more were three."""
+    done = pod(version="8")
+    done.metadata.labels["turns"] = "1"
+    Answers(server, "Get", GetRequest, pod(version="7"), done)
+    updates = Answers(server, "Update", UpdatePodRequest, CONFLICT)
+
+    def turn(found: Pod) -> None:
+        found.metadata.labels["turns"] = str(int(found.metadata.labels["turns"] or 0) + 1)
+
+    assert await client.pods.modify("a", "default", turn) == done
+    assert len(updates.requests) == 1
+
+
 async def test_modify_gives_up_in_the_end(server: FakeServer, client: Client) -> None:
     Answers(server, "Get", GetRequest, pod(version="7"))
     updates = Answers(server, "Update", UpdatePodRequest, CONFLICT)
     with pytest.raises(errors.Conflict):
-        await client.pods.modify("a", "default", lambda found: None)
-    assert len(updates.requests) == MODIFY_ATTEMPTS
+        await client.pods.modify("a", "default", lambda found: found.metadata.labels.update(app="web"))
+    assert len(updates.requests) == ATTEMPTS
 
 
 def test_delete_options_are_left_out_unless_given() -> None:

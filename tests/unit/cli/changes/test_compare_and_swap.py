@@ -9,10 +9,11 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import DEPLOYMENTS, NODES
 from pinnace.cli.changes import rollouts
-from pinnace.cli.changes.compare_and_swap import ATTEMPTS, change_one
+from pinnace.cli.changes.compare_and_swap import change_one
 from pinnace.cli.outcomes import Failure
 from pinnace.client.errors import Conflict, NotFound
 from pinnace.client.resource import ResourceClient
+from pinnace.client.swap import ATTEMPTS
 from tests.builders import make_node
 from tests.unit.cli.fakes import STALE, FakeApi
 

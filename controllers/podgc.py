@@ -20,11 +20,13 @@ from controllers.writes import in_batches, unless_refused
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import EVICTED, ended, status_of
+from pinnace.api.portions import portions
 from pinnace.api.resources import NAMESPACES, NODES, PODS
+from pinnace.api.selectors import one_of
 from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.api.wellknown import DISRUPTION_TARGET
-from pinnace.client.errors import ApiError, Conflict, NotFound
+from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 
@@ -32,6 +34,8 @@ INTERVAL = 20.0
 """Seconds between two looks."""
 QUARANTINE = 40.0
 """Seconds for which a node must have been gone: it may come back, or not be known here yet."""
+ASKED = 100
+"""Nodes that are asked for with one call."""
 THRESHOLD = 12_500
 """Finished pods that are kept."""
 OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
@@ -107,7 +111,7 @@ class PodGarbageCollector:
     max_backoff = INTERVAL
 
     def __init__(self, shared: Shared) -> None:
-        self._client = shared.client.pods
+        self._pods_client, self._nodes_client = shared.client.pods, shared.client.nodes
         self._clock = shared.clock
         self._bound = shared.informers.index(PODS, node_of)
         self._leaving = shared.informers.index(PODS, leaving)
@@ -126,21 +130,38 @@ class PodGarbageCollector:
         pods = dict(self._leaving.under(_LEAVING))
         for name in self._missed:
             pods |= self._bound.under(name)
-        found = doomed(pods.values(), self._nodes, self._missed, now)
+        gone, unasked = await self._gone(now)
+        found = doomed(pods.values(), self._nodes, gone, now)
         untold = await self._tell([each for each in found if each.why])
         left = [each.pod for each in found if each.pod.metadata.uid not in untold]
-        errors = [*untold.values(), *await self._remove(left)]
+        errors = [*unasked, *untold.values(), *await self._remove(left)]
         return unless_refused(INTERVAL, errors, but=(NotFound, Conflict))
+
+    async def _gone(self, now: float) -> tuple[Mapping[str, float], Sequence[ApiError]]:
+        """The nodes that have been missed for long, and since when; and why some could not be asked for. The API server is
+        asked, as in Kubernetes: the watch of nodes may be broken while that of pods is not."""
+        gone: dict[str, float] = {}
+        errors: list[ApiError] = []
+        for names in portions([name for name, since in self._missed.items() if now - since >= QUARANTINE], ASKED, len):
+            try:
+                there = (await self._nodes_client.list(fields=one_of("metadata.name", names))).items
+            except Fenced:
+                raise
+            except ApiError as error:
+                errors.append(error)
+            else:
+                gone |= {name: self._missed[name] for name in {*names} - {node.metadata.name for node in there}}
+        return gone, errors
 
     async def _tell(self, found: Sequence[Doomed]) -> Mapping[str, ApiError]:
         """Says of each why it goes. Of whom it could not be said, by uid: those stay until the next look."""
         statuses = [failed(pod, why, self._clock.time()) for pod, why in found]
-        errors = await in_batches(self._client.update_status_batch, statuses)
+        errors = await in_batches(self._pods_client.update_status_batch, statuses)
         return {pod.metadata.uid: error for (pod, _), error in zip(found, errors, strict=True) if error is not None}
 
     async def _remove(self, pods: Iterable[Pod]) -> Sequence[ApiError | None]:
         requests = [delete_request(pod.metadata.name, pod.metadata.namespace, grace=0, uid=pod.metadata.uid) for pod in pods]
-        return await in_batches(self._client.delete_batch, requests)
+        return await in_batches(self._pods_client.delete_batch, requests)
 
     def _found(self, deltas: Sequence[Delta[Node]]) -> None:
         """A node that was there between two looks, or while another one led, has not been missed since the first of them."""

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -6,11 +7,12 @@ import pytest
 
 from controllers.controller import Unfinished
 from controllers.podgc import INTERVAL, QUARANTINE, PodGarbageCollector, doomed, failed, leaving, missed
-from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, BatchItem, DeleteRequest
-from pinnace.client.errors import Forbidden
+from pinnace.client.errors import ApiError, Forbidden, unavailable
 from pinnace.client.index import Index
 from pinnace.client.informer import Delta
+from pinnace.client.resource import Listing
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
 from tests.refusals import denied
@@ -118,19 +120,28 @@ def test_of_what_is_removed_only_the_status_is_sent() -> None:
 
 
 class World:
-    """A collector before pods of a node that is not there. `refused`: whose status may not be written."""
+    """A collector before pods of a node that is not there, as far as its watch tells. `refused`: whose status may not be
+    written; `nodes`: those that the API server has, or why it does not say."""
 
     def __init__(self, *pods: str, refused: str = "") -> None:
         found = [make_pod(name).node("n").build() for name in pods]
         self.clock, self.handlers, self.removed = FakeClock(), list[Any](), list[str]()
         self._refused = refused
+        self.nodes: list[Node] | ApiError = []
         informers = SimpleNamespace(
             store=lambda resource: {},
             index=lambda resource, by: Index(by, found),
             add_handler=lambda resource, handler: self.handlers.append(handler),
         )
-        shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(pods=self), clock=self.clock)
+        client = SimpleNamespace(pods=self, nodes=SimpleNamespace(list=self._list_nodes))
+        shared: Any = SimpleNamespace(informers=informers, client=client, clock=self.clock)
         self.collector = PodGarbageCollector(shared)
+
+    async def _list_nodes(self, *, fields: str) -> Listing[Node]:
+        assert fields == "metadata.name=n"
+        if isinstance(self.nodes, ApiError):
+            raise self.nodes
+        return Listing(self.nodes, 7)
 
     async def update_status_batch(self, pods: Sequence[Pod]) -> list[BatchItem]:
         return [denied(pod.metadata.name) if pod.metadata.name == self._refused else BatchItem() for pod in pods]
@@ -163,3 +174,18 @@ async def test_who_may_not_be_marked_stays_and_keeps_nobody_else() -> None:
         await world.collector.sync("pods")
     assert world.removed == ["a", "b"]
     assert isinstance(caught.value.cause, Forbidden) and caught.value.again == INTERVAL
+
+
+@pytest.mark.parametrize("nodes", [[make_node("n").build()], unavailable("not now")], ids=["it is there", "nobody says"])
+async def test_a_node_that_is_missed_is_asked_for_before_its_pods_go(nodes: list[Node] | ApiError) -> None:
+    """The watch of nodes may be broken while that of pods is not."""
+    world = World("p")
+    await world.collector.sync("pods")
+    world.clock.stall(QUARANTINE)
+    world.nodes = nodes
+    with suppress(Unfinished):
+        await world.collector.sync("pods")
+    assert world.removed == []
+    world.nodes = []
+    await world.collector.sync("pods")
+    assert world.removed == ["p"]

@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
@@ -100,18 +101,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, json.dumps(found).encode(), "application/json")
 
     def _ask(self, question: Callable[[], T]) -> T | None:
-        """The event loop's answer; None: there is none, and the peer has been told."""
+        """The event loop's answer; None: there is none, and the peer has been told. Raises what the question raises."""
 
         async def ask() -> T:
             return question()
 
         asking = ask()
         try:
-            return asyncio.run_coroutine_threadsafe(asking, self.loop).result(LOOP_DEADLINE)
-        except (TimeoutError, RuntimeError):
+            answer = asyncio.run_coroutine_threadsafe(asking, self.loop)
+        except RuntimeError:  # the loop is closed
             asking.close()
-            self._answer(503, b"[-] event loop: no answer\n")
-            return None
+        else:
+            wait((answer,), LOOP_DEADLINE)
+            if answer.done() or not answer.cancel():
+                return answer.result()
+        self._answer(503, b"[-] event loop: no answer\n")
+        return None
 
     def _verdict(self, checks: Mapping[str, Check]) -> None:
         results = self._ask(lambda: {name: check() for name, check in checks.items()})

@@ -4,10 +4,14 @@ import asyncio
 import socket
 import struct
 import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator
 
 import pytest
 
+from pinnace.runtime import http as module
 from pinnace.runtime.http import StatusServer, parse_address
 
 RESET = struct.pack("ii", 1, 0)
@@ -27,7 +31,10 @@ async def server() -> AsyncIterator[StatusServer]:
     def broken() -> object:
         return {"a set", "is no JSON"}
 
-    pages = {"/large": lambda: "x" * SIZE, "/broken": broken}
+    def wrong() -> object:
+        raise RuntimeError("a bug")
+
+    pages = {"/large": lambda: "x" * SIZE, "/broken": broken, "/wrong": wrong, "/slow": lambda: time.sleep(0.2)}
     server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop(), pages)
     server.start()
     yield server
@@ -59,6 +66,24 @@ async def test_a_prober_that_gives_up_leaves_nothing_in_the_log(
     assert capfd.readouterr().err == ""
 
 
-async def test_a_bug_is_logged(server: StatusServer, capfd: pytest.CaptureFixture[str]) -> None:
-    await ask(server, "/broken")
-    assert "TypeError" in capfd.readouterr().err
+@pytest.mark.parametrize(("path", "error"), [("/broken", "TypeError"), ("/wrong", "RuntimeError: a bug")])
+async def test_a_bug_is_logged(server: StatusServer, capfd: pytest.CaptureFixture[str], path: str, error: str) -> None:
+    await ask(server, path)
+    assert error in capfd.readouterr().err
+
+
+async def test_a_page_that_takes_too_long_is_told_so(
+    server: StatusServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "LOOP_DEADLINE", 0.05)
+    assert await asyncio.to_thread(get, f"http://{server.address}/slow") == (503, "[-] event loop: no answer\n")
+    assert capfd.readouterr().err == ""
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()

@@ -43,6 +43,8 @@ MAX_PENDING = 4 * BATCH
 """Decisions that wait to be sent; with more, the scheduling cycle pauses."""
 RESOLVE_DELAY = 0.1
 """Seconds between looks at the binds in doubt."""
+RESOLVING = 32
+"""Of which so many are looked at together."""
 
 
 class Pods(Protocol):
@@ -167,8 +169,12 @@ class Binder:
             await self._clock.sleep(RESOLVE_DELAY)
             self._doubtful.clear()
             doubts, self._doubts = self._doubts, []
-            for decision, outcome, message in doubts:
-                await self._resolve(decision, outcome, message)
+            while doubts:
+                await asyncio.gather(*(self._resolve(*doubt) for doubt in doubts[:RESOLVING]))
+                del doubts[:RESOLVING]
+                if self._doubtful.is_set():  # nobody may be there to say it of the others, and each asks for seconds
+                    self._doubts = doubts + self._doubts
+                    break
 
     async def _resolve(self, decision: Decision, outcome: Verdict, message: str) -> None:
         """Finds out what became of one bind."""

@@ -20,7 +20,7 @@ from pinnace.client.errors import (
     Timeout,
     Unavailable,
 )
-from scheduler.binding import BATCH, IN_FLIGHT, MAX_PENDING
+from scheduler.binding import BATCH, IN_FLIGHT, MAX_PENDING, RESOLVING
 from scheduler.verdict import Verdict, verdict
 from tests.builders import make_pod
 from tests.unit.scheduler.binder_world import CONFLICT, FENCED, NOT_FOUND, TOKEN, UNKNOWN, World, refusal
@@ -149,6 +149,22 @@ async def test_no_timer_forgets_an_unknown_bind(world: World) -> None:
     for _ in range(100):
         await world.resolve()
     assert world.told == [] and world.assumed() == ["a"] and len(world.api.reads) == 100
+
+
+async def test_while_nobody_answers_one_portion_of_many_doubts_is_asked_about(world: World) -> None:
+    """Each takes its ten seconds, and all that are in doubt keep their room until they have been asked about."""
+    names = [f"p{number:02}" for number in range(3 * RESOLVING)]
+    world.api.whole = world.api.read_error = UNKNOWN
+    world.submit(*names)
+    await world.settle()
+    await world.resolve()
+    assert len(world.api.reads) == RESOLVING
+    await world.resolve()
+    assert len(set(world.api.reads)) == 2 * RESOLVING, "the next ones have their turn"
+    world.api.whole = world.api.read_error = None
+    for _ in range(3):
+        await world.resolve()
+    assert sorted(world.told) == [f"failed {name}: no" for name in names], "they are gone"
 
 
 async def test_an_unknown_bind_of_a_pod_that_is_gone_is_forgotten(world: World) -> None:

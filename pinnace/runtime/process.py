@@ -18,25 +18,27 @@ half a second, and of several processes at once while a cluster filled: leaders 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]], *, grace: float = 10.0) -> int:
     """Runs `main(stop)` on a new event loop. `stop` is set by the first SIGTERM or SIGINT; `main` then returns, within
-    `grace` seconds, or is cancelled. Returns the exit code: 0 when it ended as asked, 1 when it failed."""
+    `grace` seconds and before the second one, or is cancelled. Returns the exit code: 0 when it ended as asked, 1 when it
+    failed or was cancelled."""
 
     async def supervised() -> int:
-        stop = asyncio.Event()
+        stop, now = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, lambda: (now if stop.is_set() else stop).set())
         task = asyncio.ensure_future(main(stop))
-        stopping = asyncio.ensure_future(stop.wait())
-        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+        await _first(task, stop)
         if not task.done():
             log.info("stopping")
-            await asyncio.wait((task,), timeout=grace)
+            await _first(task, now, grace)
         if not task.done():
-            log.error("still busy after %.0f s; cancelled", grace)
+            log.error("still busy %s; cancelled", "at the second signal" if now.is_set() else f"after {grace:.0f} s")
             task.cancel()
             await asyncio.wait((task,), timeout=1.0)
             return 1
-        stopping.cancel()
+        if task.cancelled():
+            log.critical("cancelled, by nobody who may")
+            return 1
         if error := task.exception():
             expected = isinstance(error, OSError)  # a port that is taken, a file that is not there: no bug of ours
             log.critical("%s", error if expected else "failed", exc_info=None if expected else error)
@@ -50,3 +52,10 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]], *, grace: float = 10.0
         return 130
     finally:
         sys.stderr.flush()
+
+
+async def _first(task: asyncio.Future[None], event: asyncio.Event, timeout: float | None = None) -> None:
+    """Returns when the task is done, the event set, or `timeout` seconds are over."""
+    waiting = asyncio.ensure_future(event.wait())
+    await asyncio.wait((task, waiting), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()

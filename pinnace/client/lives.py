@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
+from pinnace.runtime.backoff import Backoff
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 
 log = logging.getLogger(__name__)
@@ -35,11 +37,16 @@ class Component(Protocol):
 C = TypeVar("C", bound=Component)
 
 
+SHORT = 5.0
+"""Seconds: who has lived for less waits before he begins anew, or he would go round between two servers of two histories."""
+
+
 class Lives(Generic[C]):
     """`now`: the component that lives."""
 
-    def __init__(self, make: Callable[[], C]) -> None:
+    def __init__(self, make: Callable[[], C], clock: Clock = SYSTEM_CLOCK) -> None:
         self._make = make
+        self._clock = clock
         self.now = make()
 
     @property
@@ -49,12 +56,18 @@ class Lives(Generic[C]):
 
     async def run(self) -> None:
         """Until cancelled. Raises what the component raises, but for OtherHistory."""
+        backoff = Backoff(initial=0.1)
         while True:
+            born = self._clock.monotonic()
             try:
                 await self.now.run()
                 return
             except* OtherHistory as group:
                 log.warning("beginning anew: %s", _first(group))
+            if self._clock.monotonic() - born >= SHORT:
+                backoff.reset()
+            else:
+                await self._clock.sleep(backoff.next())
             self.now = self._make()
 
     def _check(self, name: str) -> str | None:

@@ -126,7 +126,7 @@ class Cluster:
                     await process.clock.sleep(BEAT)
                     witness(Ran(process.clock.monotonic(), "", "", "", "alive"))
 
-            lives = Lives(make)
+            lives = Lives(make, process.clock)
             member.stop = lambda: lives.now.close()
             beating = asyncio.ensure_future(beat())
             try:
@@ -163,6 +163,6 @@ class Cluster:
             scheduler = self.schedulers[process.name] = Scheduler(client, process.name, configuration, clock=process.clock)
             return scheduler
 
-        lives = Lives(make)
+        lives = Lives(make, process.clock)
         member.stop = lambda: lives.now.stop()
         await lives.run()

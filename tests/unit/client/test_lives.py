@@ -4,7 +4,9 @@ from collections.abc import Mapping
 import pytest
 
 from pinnace.client.lives import Lives, OtherHistory
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
+from tests.clock import FakeClock
 
 
 class Bug(Exception):
@@ -36,7 +38,7 @@ class Life:
             raise self._errors.pop(0)
 
 
-def lives_of(*errors: Exception) -> tuple[Lives[Life], list[Life]]:
+def lives_of(*errors: Exception, clock: Clock = SYSTEM_CLOCK) -> tuple[Lives[Life], list[Life]]:
     made: list[Life] = []
     left = list(errors)
 
@@ -45,7 +47,7 @@ def lives_of(*errors: Exception) -> tuple[Lives[Life], list[Life]]:
         made.append(Life(len(made), left))
         return made[-1]
 
-    return Lives(make), made
+    return Lives(make, clock), made
 
 
 async def test_in_another_history_another_one_is_made() -> None:
@@ -60,6 +62,17 @@ async def test_in_another_history_another_one_is_made() -> None:
     running.cancel()
     await asyncio.wait((running,))
     assert made[2].ended
+
+
+async def test_between_lives_that_were_short_there_is_a_pause() -> None:
+    """Two API servers of two histories, of which one was stopped and woke up, would send a component to and fro."""
+    clock = FakeClock()
+    lives, made = lives_of(*[OtherHistory("gone")] * 100, clock=clock)
+    running = asyncio.ensure_future(lives.run())
+    await clock.advance(20)
+    assert 5 < len(made) < 20
+    running.cancel()
+    await asyncio.wait((running,))
 
 
 async def test_a_bug_ends_it() -> None:

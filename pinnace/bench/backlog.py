@@ -20,8 +20,8 @@ from pinnace.bench.usage import Meter
 from pinnace.bench.witness import BOUND, History, witnessing
 from pinnace.bench.workload import cpu_of
 from pinnace.bench.workloads import Workload
+from pinnace.client.caller import Caller
 from pinnace.client.client import Client
-from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
@@ -82,7 +82,7 @@ def violations(history: History, workload: Workload, setting: Setting) -> dict[s
 class Caretaker:
     """Leads and schedules nothing, until its candidate resigns."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Caller) -> None:
         self.elected = asyncio.Event()
         self.candidate = Candidate(
             connection, ELECTION, HOLDER, on_elected=lambda token: self.elected.set(), on_lost=self._lose

@@ -18,7 +18,8 @@ from pinnace.api.resources import Resource
 from pinnace.chaos.calls import answered, asked, outcome_of, parse
 from pinnace.chaos.journal import Journal
 from pinnace.check.history import Call, Item, Outcome, Verb
-from pinnace.client.connection import Connection, PresentFence
+from pinnace.client.caller import PresentFence
+from pinnace.client.connection import Connection
 from pinnace.client.course import Course
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.streams import Stream

@@ -5,6 +5,7 @@ swap.py         changing what is there: read, change, update, and again when som
 errors.py       what a call can raise: did nothing happen, or may it have happened?
 usage.py        what nodes and pods use
 
+caller.py       what clients call through: a connection, or somebody between it and them
 connection.py   one of several equal servers at a time; a call is sent again only when nothing can have happened
 course.py       what is to be said of a call that is given up
 peer.py         one server, and whether there is a connection to it; diagnosis.py: why there is none

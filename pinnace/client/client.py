@@ -43,7 +43,7 @@ from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.tables_pb2 import ListTableRequest, Table
-from pinnace.client.connection import Connection, PresentFence
+from pinnace.client.caller import Caller, PresentFence
 from pinnace.client.guarded import Guarded
 from pinnace.client.resource import EXACT, Outcomes, ResourceClient
 from pinnace.client.streams import Duplex, Stream
@@ -58,7 +58,7 @@ TABLE_PAGE = 500
 class TableClient:
     """Lists that the server prints. `at`: of exactly that revision, as of a ResourceClient."""
 
-    def __init__(self, connection: Connection, at: int = 0) -> None:
+    def __init__(self, connection: Caller, at: int = 0) -> None:
         self._connection = connection
         self._at = at
 
@@ -110,7 +110,7 @@ class EventClient(ResourceClient[Event]):
 class ElectionClient:
     """Reads elections. To stand in one: election.py."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Caller) -> None:
         self._connection = connection
 
     async def get(self, name: str) -> Election:
@@ -137,7 +137,7 @@ class ElectionClient:
 class AuthorizationClient:
     """Who one is, and what somebody may do."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Caller) -> None:
         self._connection = connection
 
     async def who_am_i(self) -> UserInfo:
@@ -164,7 +164,7 @@ class AuthorizationClient:
 class Client:
     """All of the API over one connection. `at`: what is read of resources is their state at exactly that revision."""
 
-    def __init__(self, connection: Connection, *, at: int = 0) -> None:
+    def __init__(self, connection: Caller, *, at: int = 0) -> None:
         self.connection = connection
         self._at = at
         self.pods = PodClient(connection, PODS, at)

@@ -17,15 +17,15 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
 from pinnace.api import fences
-from pinnace.api.pods_pb2 import Fence
 from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
+from pinnace.client.caller import PresentFence
 from pinnace.client.course import Course
 from pinnace.client.diagnosis import Diagnosis
 from pinnace.client.errors import (
@@ -53,9 +53,6 @@ from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Renewed, TlsFiles
 
 log = logging.getLogger(__name__)
-
-PresentFence: TypeAlias = Callable[[], Fence | None]
-"""The fence of a term for as long as it lasts; then None."""
 
 
 class Connection:

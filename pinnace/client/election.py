@@ -28,7 +28,7 @@ from prometheus_client import Gauge
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.connection import Connection
+from pinnace.client.caller import Caller
 from pinnace.client.errors import ApiError, Unavailable, unavailable
 from pinnace.client.pulse import Pulse
 from pinnace.client.streams import Duplex
@@ -77,7 +77,7 @@ class Candidate:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Caller,
         election: str,
         holder: str,
         *,

@@ -8,16 +8,16 @@ sent, and carries the fence, in case that it arrives too late.
 from google.protobuf.message import Message
 
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.connection import Connection, PresentFence
+from pinnace.client.caller import Caller, PresentFence
 from pinnace.client.streams import Duplex, Q, R, Stream
 
 
-class Guarded(Connection):
-    """Calls through `connection`, in the name of the present leader: `fence`, or None, and they raise Fenced. A call belongs to
-    the term in which it began. Streams are not guarded: they change nothing."""
+class Guarded:
+    """A Caller through another one, in the name of the present leader: `fence`, or None, and calls raise Fenced. A call belongs
+    to the term in which it began. Streams are not guarded: they change nothing."""
 
-    def __init__(self, connection: Connection, fence: PresentFence) -> None:
-        self._connection = connection  # which has the peers
+    def __init__(self, connection: Caller, fence: PresentFence) -> None:
+        self._connection = connection
         self._fence = fence
 
     @property

@@ -19,7 +19,7 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.naturals import natural
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.wellknown import BIRTH_ANNOTATION
-from pinnace.client.connection import Connection
+from pinnace.client.caller import Caller
 from pinnace.client.errors import ApiError, unavailable
 from pinnace.client.pulse import Pulse
 from pinnace.client.streams import Duplex
@@ -47,7 +47,7 @@ class NodeSession:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Caller,
         holder: str,
         nodes: Sequence[str],
         *,

@@ -30,7 +30,7 @@ from pinnace.api.verbs_pb2 import (
     WatchEventType,
     WatchRequest,
 )
-from pinnace.client.connection import Connection
+from pinnace.client.caller import Caller
 from pinnace.client.errors import ApiError, Expired, NotFound, error_of, unavailable
 from pinnace.client.streams import Stream
 from pinnace.client.swap import swap
@@ -79,7 +79,7 @@ class ResourceClient(Generic[T]):
     (reason ResourceVersionTooLarge) when it has not been yet.
     """
 
-    def __init__(self, connection: Connection, resource: Resource[T], at: int = 0) -> None:
+    def __init__(self, connection: Caller, resource: Resource[T], at: int = 0) -> None:
         self.resource = resource
         self._connection = connection
         self._at = at

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.connection import Connection
+from pinnace.client.caller import Caller
 from pinnace.client.election import Candidate
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
@@ -50,7 +50,7 @@ class Informed(Protocol):
 class Standby:
     def __init__(
         self,
-        connection: Connection,
+        connection: Caller,
         election: str,
         holder: str,
         informers: Informed,

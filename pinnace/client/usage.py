@@ -5,7 +5,7 @@ from typing import TypeVar
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
 from pinnace.api.verbs_pb2 import ListRequest
-from pinnace.client.connection import Connection
+from pinnace.client.caller import Caller
 
 L = TypeVar("L", NodeMetricsList, PodMetricsList)
 
@@ -15,7 +15,7 @@ PAGE = 1000
 class UsageClient:
     """Lists have all pages, and the warnings of all of them, each once."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Caller) -> None:
         self._connection = connection
 
     async def nodes(self, *, labels: str = "", fields: str = "") -> NodeMetricsList:

@@ -61,7 +61,7 @@ class Policy:
         """As `check`, for people: a denial says what would allow it."""
         await self._refresh()
         verdict = self.decide(user, action, target)
-        return verdict if verdict.allowed else Verdict(False, self._hint(action))
+        return verdict if verdict.allowed else Verdict(False, self._hint(action, target))
 
     async def rules(self, user: User, namespace: str) -> list[PolicyRule]:
         """All that roles give to the user there; "" are those that hold everywhere."""
@@ -70,12 +70,13 @@ class Policy:
             return list(EVERYTHING)
         return [rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules]
 
-    def _hint(self, action: Action) -> str:
+    def _hint(self, action: Action, target: Target) -> str:
         roles = sorted(self._rbac.who_may(action))
         if not roles:
             return "no ClusterRole but cluster-admin allows it"
         others = f" and {len(roles) - _MOST} more" if len(roles) > _MOST else ""
-        return f"it takes a ClusterRole such as {', '.join(roles[:_MOST])}{others}"
+        binding = "" if target.namespace else "a ClusterRoleBinding of "
+        return f"it takes {binding}a ClusterRole such as {', '.join(roles[:_MOST])}{others}"
 
     def _denied(self, user: User, action: Action, targets: Iterable[Target]) -> Collection[Target]:
         reach = self._rbac.reach(user, action)  # once, for a batch
@@ -89,5 +90,5 @@ class Policy:
         message = f'{what} is forbidden: User "{user.name}" cannot {action} {where}'
         if user.fleet is not None:
             message += ": a fleet is confined to its own nodes, their leases, and the pods that are bound to them"
-        facts = (("user", user.name), ("hint", self._hint(action)))
+        facts = (("user", user.name), ("hint", self._hint(action, target)))
         return Refusal(Code.PERMISSION_DENIED, "Forbidden", message, metadata=facts)

@@ -108,12 +108,20 @@ def parse(text: str) -> Iterator[Document]:
 def _yaml(text: str) -> Iterator[Document]:
     try:
         yield from _Parser(text).documents()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise _NotYaml(mark.line + 1 if mark else 1, f"invalid YAML: {what}") from None
-    except yaml.reader.ReaderError as error:
-        raise _NotYaml(text.count("\n", 0, error.position) + 1, f"invalid YAML: {error.reason}") from None
+    except yaml.YAMLError as error:
+        raise _NotYaml(*mistake(error, text)) from None
+
+
+def mistake(error: yaml.YAMLError, text: str) -> tuple[int, str]:
+    """In which line of a text it is, and what it is, in one line."""
+    match error:
+        case yaml.MarkedYAMLError():
+            mark = error.problem_mark or error.context_mark
+            what = ", ".join(part for part in (error.context, error.problem) if part)
+            return mark.line + 1 if mark else 1, f"invalid YAML: {what}"
+        case yaml.reader.ReaderError():
+            return text.count("\n", 0, error.position) + 1, f"invalid YAML: {error.reason}"
+    return 1, f"invalid YAML: {error}"
 
 
 def is_text(text: str) -> bool:

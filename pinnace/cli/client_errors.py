@@ -77,7 +77,7 @@ def _hint(error: errors.ApiError) -> str:
         case errors.Fenced():
             return "`pinnace leader` shows who leads now"
         case errors.Invalid():
-            return f"{'nothing was written: ' * (error.reason == 'Invalid')}correct what is named and try again"
+            return f"{'it was not written: ' * (error.reason == 'Invalid')}correct what is named and try again"
         case errors.Expired():
             oldest = dict(error.metadata).get("compactRevision")
             return f"list again; --at-revision reaches back to {oldest}" if oldest else "list again"

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.client.config import ClientConfig, load, unusable
-from pinnace.client.diagnosis import probe
+from pinnace.client.diagnosis import SILENT, probe
 from pinnace.client.kubeconfig import HINT, ConfigError
 from pinnace.runtime.tls import TlsFiles
 
@@ -15,11 +15,15 @@ CERTIFICATES = (
     "`pinnace doctor` looks into those that there are"
 )
 
-CLOCKS = (
+BETTER = (
+    (
+        "does not speak TLS",
+        "name the address of an API server: the first that `pinnace status` shows; the second is for probes",
+    ),
     ("has expired", "renew it: `pinnace restart` (a local cluster), `pinnace pki` (others); or set this machine's clock"),
     ("not yet valid", "set this machine's clock: it is behind that of who made the certificate"),
 )
-"""What helps against a certificate that is not valid now, by what is said of it."""
+"""What helps when there is no trust and the certificates are not to blame, or not valid now, by what is said of the servers."""
 
 
 def configuration(settings: Settings) -> ClientConfig:
@@ -52,7 +56,7 @@ async def reach(config: ClientConfig) -> None:
             task.cancel()
     met = [trouble for task in attempts if (trouble := task.result()) is not None]
     tried = ", ".join(f"{endpoint} ({trouble.what})" for endpoint, trouble in zip(endpoints, met, strict=True))
-    hint = _trust(tried) if all(trouble.distrust for trouble in met) else _way_out(config)
+    hint = _trust(tried) if all(trouble.distrust for trouble in met) else _way_out(config, tried)
     raise Failure(f"no API server answers at {tried}", hint=hint, code=ExitCode.UNAVAILABLE)
 
 
@@ -71,20 +75,23 @@ async def version_of(endpoint: str, tls: TlsFiles | None, timeout: float) -> str
 
 def _trust(tried: str) -> str:
     """When somebody listens, but the certificates will not do."""
-    return next((hint for said, hint in CLOCKS if said in tried), CERTIFICATES)
+    return next((hint for said, hint in BETTER if said in tried), CERTIFICATES)
 
 
-def _way_out(config: ClientConfig) -> str:
+def _way_out(config: ClientConfig, tried: str) -> str:
     """When no API server answers."""
     from pinnace.cluster.errors import FolderError  # only now: what works must be quick
     from pinnace.cluster.folder import Folder
-    from pinnace.cluster.spec import default_data_dir
+    from pinnace.cluster.processes import running
+    from pinnace.cluster.spec import APISERVER, data_dir_flag
 
     data_dir, state = config.data_dir, None
     if data_dir is not None:
         with suppress(FolderError):
             state = Folder(data_dir).read()
-    if state is None or set(config.endpoints).isdisjoint(state.endpoints):
+    if data_dir is None or state is None or set(config.endpoints).isdisjoint(state.endpoints):
         return HINT
-    where = "" if data_dir == default_data_dir() else f" --data-dir {data_dir}"
+    where = data_dir_flag(data_dir)
+    if SILENT in tried and (stuck := [process.pid for record in state.of(APISERVER) if (process := running(record))]):
+        return f"they run, and do not answer: `kill -9 {' '.join(map(str, stuck))}`, and then `pinnace restart{where}`"
     return f"start its processes again with `pinnace restart{where}`; `pinnace status{where}` shows which run"

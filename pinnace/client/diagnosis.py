@@ -16,6 +16,8 @@ TIMEOUT = 2.0
 """Seconds that a server is given to accept a connection, and to speak."""
 AFTER = 2.0
 """Seconds without a connection after which the servers are asked why."""
+SILENT = "no answer"
+"""How it is said that a server takes connections, and nothing more."""
 PAUSE = 5.0
 """Seconds from one such look to the next."""
 
@@ -93,7 +95,7 @@ async def probe(endpoint: str, secure: ssl.SSLContext | None) -> Trouble | None:
                 writer.transport.abort()
     except TimeoutError:
         plain = connected and not secure
-        return Trouble(f"no answer{' without TLS' if plain else ''} in {TIMEOUT:.0f} s", distrust=plain)
+        return Trouble(f"{SILENT}{' without TLS' if plain else ''} in {TIMEOUT:.0f} s", distrust=plain)
     except UnicodeError:  # it cannot be a name: an empty label, or one that is too long
         return Trouble("no such host")
     except OSError as error:
@@ -108,6 +110,8 @@ def _why(error: OSError) -> str:
     trust."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS"
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).lower().replace("_", " ")
     number = re.search(r"\[Errno (\d+)\]", str(error))

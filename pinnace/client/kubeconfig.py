@@ -45,12 +45,21 @@ def found(path: Path) -> Document | None:
     """None: there is no file. Raises ConfigError when it is no configuration."""
     import yaml  # 20 ms, which whoever only asks for help does not wait for
 
+    from pinnace.api.documents import mistake
+
+    text = ""
     try:
-        document = yaml.safe_load(path.read_text())
+        text = path.read_text()
+        document = yaml.safe_load(text)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder", "name a file with PINNACE_CONFIG") from None
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", f"repair or remove {path}") from None
+    except yaml.YAMLError as error:
+        line, what = mistake(error, text)
+        raise ConfigError(f"{path}:{line}: {what}", f"repair or remove {path}") from None
     if not isinstance(document, dict) or document.get("kind") != "Config":
         raise ConfigError(f"{path}: not a client configuration (kind: Config)", f"repair or remove {path}")
     return document

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pinnace.client.client import Client
@@ -352,10 +353,11 @@ class Cluster:
 
 def _already_running(folder: Path, pids: Sequence[str], *, dead: int) -> AlreadyRunning:
     several = len(pids) > 1
-    again = f"start what has ended again with `pinnace restart --data-dir {folder}`, " if dead else ""
+    named = f"--data-dir {quote(str(folder))}"
+    again = f"start what has ended again with `pinnace restart {named}`, " if dead else ""
     return AlreadyRunning(
         f"a cluster of {len(pids)} process{'es' * several} (pid {pids[0]}{', ...' * several}) runs in {folder} already",
-        hint=f"{again}stop it with `pinnace down --data-dir {folder}`, or choose another folder with --data-dir",
+        hint=f"{again}stop it with `pinnace down {named}`, or choose another folder with --data-dir",
     )
 
 
@@ -366,5 +368,5 @@ def _etcd(progress: Progress) -> EtcdBinary:
         raise ClusterError(str(error), hint=error.hint) from error
     if binary.fallback:
         version = ".".join(map(str, binary.version))
-        progress.done(f"etcd {version} is used for want of a better one: it can lose writes when it is killed")
+        progress.warn(f"etcd {version} is used for want of a better one: it can lose writes when it is killed")
     return binary

@@ -131,7 +131,8 @@ class Folder:
         except StateError as error:
             raise FolderError(
                 f"{self._state} cannot be understood: {error}",
-                hint="end its processes by hand, remove the folder, and start again",
+                hint="if it is not pinnace's, choose another folder with --data-dir; if it is, end its processes by hand, "
+                "remove that file, and start again",
             ) from error
 
     def write(self, state: ClusterState) -> None:

@@ -12,12 +12,19 @@ class Progress(Protocol):
         """One step is finished."""
         ...
 
+    def warn(self, what: str) -> None:
+        """All goes on, but not as one may think."""
+        ...
+
 
 class Silent:
     def waiting(self, what: str) -> None:
         pass
 
     def done(self, what: str) -> None:
+        pass
+
+    def warn(self, what: str) -> None:
         pass
 
 

@@ -1,6 +1,7 @@
 """What a local cluster consists of, and the command line of each of its processes. Pure: nothing is started here."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +16,8 @@ from pinnace.cluster.etcd import EtcdBinary, EtcdMember, etcd_command
 from pinnace.cluster.fittings import PLAIN, Fittings
 
 ETCD, APISERVER, SCHEDULER, CONTROLLERS, KUBELET = "etcd", "apiserver", "scheduler", "controllers", "kubelet"
+STAGES = ("fast", "realistic", "chaos")
+"""The sets of stages that kubelets know."""
 ELECTION = SCHEDULER_ELECTION
 """The election that the schedulers hold."""
 ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: CONTROLLERS_ELECTION}
@@ -33,6 +36,11 @@ def default_data_dir() -> Path:
     """
     base = os.environ.get("XDG_STATE_HOME", "")
     return ((Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "pinnace" / "default").resolve()
+
+
+def data_dir_flag(folder: Path) -> str:
+    """By which commands of a hint are told of this cluster; "" when they find it anyway."""
+    return "" if folder == default_data_dir() else f" --data-dir {shlex.quote(str(folder))}"
 
 
 @dataclass(frozen=True, slots=True)

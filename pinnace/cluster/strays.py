@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from pinnace.cluster.errors import AlreadyRunning, ClusterError
 from pinnace.cluster.folder import Folder
@@ -46,7 +47,7 @@ def refuse(data_dir: Path) -> None:
         pids = ", ".join(str(process.pid) for process in left)
         raise AlreadyRunning(
             f"processes of an earlier cluster in {data_dir}, whose state is gone, still run (pid {pids})",
-            hint=f"end them with `pinnace down --data-dir {data_dir}`",
+            hint=f"end them with `pinnace down --data-dir {quote(str(data_dir))}`",
         )
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 TIMEOUT = 10.0
 """Seconds: what is done under such a lock takes milliseconds."""
 _POLL = 0.01
+_MISSING = 20
+"""Attempts in a row without its folder: others may make and remove that meanwhile, but not for ever."""
 
 
 @contextmanager
@@ -29,20 +31,26 @@ def locked(path: Path, timeout: float = TIMEOUT) -> Iterator[None]:
 
 def _acquire(path: Path, timeout: float) -> int:
     deadline = time.monotonic() + timeout
-    while (handle := _attempt(path)) is None:
+    missing = 0  # times in a row
+    while True:
+        try:
+            if (handle := _attempt(path)) is not None:
+                return handle
+            missing = 0
+        except FileNotFoundError:
+            missing += 1
+            if missing > _MISSING:
+                raise
+            with suppress(FileExistsError, FileNotFoundError):
+                path.parent.mkdir(parents=True, exist_ok=True)
         if time.monotonic() >= deadline:
             raise TimeoutError(f"{path} could not be locked within {timeout:g} s: another process holds it")
         time.sleep(_POLL)  # flock waits without end, or not at all
-    return handle
 
 
 def _attempt(path: Path) -> int | None:
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    except FileNotFoundError:
-        with suppress(FileExistsError, FileNotFoundError):  # others may make and remove it meanwhile
-            path.parent.mkdir(parents=True, exist_ok=True)
-        return None
+    """None: it is held. Raises FileNotFoundError when its folder is not there, or takes no file."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     held = False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,7 +17,7 @@ from typing import Any
 from pinnace.runtime.configuration import ConfigurationError, fields, items, text, weight
 from scheduler.config.model import Source
 from scheduler.framework.loader import PluginLoadError, find
-from scheduler.framework.points import Point, takes_part
+from scheduler.framework.points import METHODS, Point, takes_part
 from scheduler.plugins import DEFAULTS, OPTIONAL
 from scheduler.plugins.aliases import ALIASES
 
@@ -48,6 +48,10 @@ def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
     given = fields(raw, path, (MULTI_POINT, *Point))
     sets = {name: _set(given.get(name, {}), f"{path}.{name}", sources) for name in (MULTI_POINT, *Point)}
     multi = sets[MULTI_POINT]
+    for name in multi.enabled:
+        if not any(takes_part(sources[name].plugin, point) for point in Point):
+            methods = ", ".join(method for _, method in METHODS.values())
+            raise ConfigurationError(f"{path}.{MULTI_POINT}.enabled: {name} takes part in nothing: it has no method {methods}")
     everywhere = dict.fromkeys((*filter(multi.leaves, DEFAULTS), *multi.enabled))
     points: dict[Point, Sequence[str]] = {}
     for point in Point:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 from pinnace.cli.doctor import configuration, machine, processes, servers
 from pinnace.cli.doctor.finding import Check, Finding, Level, ok, problem, run
@@ -11,7 +12,7 @@ from pinnace.client.config import ClientConfig
 from pinnace.client.kubeconfig import config_path
 from pinnace.cluster.errors import FolderError
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ELECTION, default_data_dir, pki_folder
+from pinnace.cluster.spec import ELECTION, data_dir_flag, default_data_dir, pki_folder
 from pinnace.cluster.state import ClusterState
 
 
@@ -91,9 +92,8 @@ def renewal(state: ClusterState | None, certificate: Path) -> str:
     if certificate.name == "ca.crt":
         return "`pinnace down` and `pinnace up`: a new cluster has a new authority"
     if certificate.parent.name == "users":
-        return f"make a new one: pinnace pki {pki} --user {certificate.stem}, and its --group as before"
-    where = "" if pki.parent == default_data_dir() else f" --data-dir {pki.parent}"
-    return f"`pinnace restart{where}` makes new ones; what runs takes them up"
+        return f"make a new one: pinnace pki {quote(str(pki))} --user {certificate.stem}, and its --group as before"
+    return f"`pinnace restart{data_dir_flag(pki.parent)}` makes new ones; what runs takes them up"
 
 
 async def _of_servers(config: ClientConfig, state: ClusterState | None, deadline: float) -> list[Finding]:

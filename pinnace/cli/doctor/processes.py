@@ -7,7 +7,7 @@ from pinnace.cli.doctor.finding import Finding, ok, problem
 from pinnace.cluster import etcd
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.ports import is_free
-from pinnace.cluster.spec import ELECTIONS, ETCD, default_data_dir
+from pinnace.cluster.spec import ELECTIONS, ETCD, data_dir_flag
 from pinnace.cluster.state import ClusterState, ProcessRecord
 from pinnace.cluster.view import DEAD, problems
 
@@ -25,7 +25,6 @@ def elections(state: ClusterState) -> list[str]:
 
 def _unwell(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
     folder = state.spec.data_dir
-    where = "" if folder == default_data_dir() else f" --data-dir {folder}"
     log = f"its log is {Folder(folder).log(record.name)}"
     if reason != DEAD:
         if record.component == ETCD and "NOSPACE" in reason:
@@ -37,4 +36,4 @@ def _unwell(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
         return problem("processes", f"{record.name} does not run, and another program has {taken[0]}", hint)
     if lost := etcd.lost_member(record.name, Folder(folder).log_tail(record.name)):
         return problem("processes", f"{record.name} does not run", lost)
-    return problem("processes", f"{record.name} does not run", f"pinnace restart{where} {record.name}; {log}")
+    return problem("processes", f"{record.name} does not run", f"pinnace restart{data_dir_flag(folder)} {record.name}; {log}")

@@ -14,13 +14,22 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note
 from pinnace.client import contexts
 from pinnace.client.config import ClientConfig, load
-from pinnace.client.kubeconfig import ConfigError
+from pinnace.client.kubeconfig import ConfigError, changing, config_path
 from pinnace.cluster.folder import NO_ROOM
 from pinnace.cluster.spec import default_data_dir
 
+
+def _named(context: click.Context, option: click.Parameter, given: str | None) -> Path | None:
+    """By its real name. An empty one is a variable that is not set: the present folder is not what is meant."""
+    if given == "":
+        raise click.BadParameter('"" is no folder')
+    return Path(given).resolve() if given is not None else None
+
+
 data_dir_option = click.option(
     "--data-dir",
-    type=click.Path(path_type=Path, resolve_path=True),
+    type=click.Path(),
+    callback=_named,
     envvar="PINNACE_DATA_DIR",
     show_envvar=True,
     metavar="DIR",
@@ -54,6 +63,12 @@ def _by_environment() -> bool:
     """Whether it is a variable that has named the folder."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT
+
+
+def check_writable() -> None:
+    """Before there is anything to write: raises Failure when other commands could not find a cluster."""
+    with editing(), changing(config_path()):
+        pass
 
 
 def write_context(found: ClientConfig) -> str:

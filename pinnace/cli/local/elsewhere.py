@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from shlex import quote
 
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.servers import configuration, reach
@@ -37,7 +38,7 @@ def hint(settings: Settings, data_dir: Path, verb: str) -> str:
         return ""
     if not folders and (servers := _answering(settings)):
         return f"a cluster answers at {servers}; if it is a local one, say where: `pinnace {verb} --data-dir DIR`"
-    said = ", ".join(f"`pinnace {verb} --data-dir {folder}`" for folder in folders)
+    said = ", ".join(f"`pinnace {verb} --data-dir {quote(str(folder))}`" for folder in folders)
     return f"{'one runs elsewhere' if len(folders) == 1 else f'{len(folders)} run elsewhere'}: {said}" if folders else ""
 
 

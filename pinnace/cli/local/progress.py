@@ -50,8 +50,14 @@ class Steps:
             self.line(text.plain)
 
     def done(self, what: str) -> None:
+        self._mark("✓", "green", what)
+
+    def warn(self, what: str) -> None:
+        self._mark("!", "yellow", what)
+
+    def _mark(self, mark: str, colour: str, what: str) -> None:
         self.quiet()
-        self._console.print(Text("✓ ", style="green"), Text(what), sep="")
+        self._console.print(Text(f"{mark} ", style=colour), Text(what), sep="")
         self._last_line = time.monotonic()
 
     def line(self, text: str) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -36,7 +37,10 @@ from pinnace.cli.terminal.console import note, out
     help="A fleet, and what its nodes are called: n7, node-0..99 or edge-*. [default: NAME-*]. Can be given again.",
 )
 @click.option(
-    "--user", default="", metavar="NAME", callback=lambda context, option, given: _user(given), help="Only for this person."
+    "--user",
+    metavar="NAME",
+    callback=lambda context, option, given: "" if given is None else _user(given),
+    help="Only for this person.",
 )
 @click.option("--group", "groups", metavar="NAME", multiple=True, help="Of which the person is a member. Can be given again.")
 def pki(
@@ -66,6 +70,9 @@ def pki(
         folder = _signing(folder)
     elif groups:
         raise usage("--group: of whom?", hint="name the person with --user")
+    elif _is_of_local_cluster(folder):
+        hint = "`pinnace restart` renews what expires; with --user one is made for a person"
+        raise usage(f"{folder} is the folder of a local cluster, which has made its certificates itself", hint=hint)
     elif not servers:
         raise usage("where are the API servers?", hint="name them with --server HOST:PORT[,...]")
     with _translated(folder):
@@ -74,7 +81,7 @@ def pki(
         out(f"{folder / name}.crt made\n")
     if not made:
         note(f"{'the certificate' if user else 'all certificates'} in {folder} will do for another 30 days at least")
-    note(f"to use it: export PINNACE_CONFIG={configuration(folder, user_name(user) if user else ADMIN)}")
+    note(f"to use it: export PINNACE_CONFIG={quote(str(configuration(folder, user_name(user) if user else ADMIN)))}")
 
 
 def _of_cluster(
@@ -91,6 +98,12 @@ def _of_person(folder: Path, user: str, groups: Sequence[str], servers: str) -> 
     from pinnace.cluster.certificates import provide_user
 
     return provide_user(folder, user, groups, parse_endpoints(servers) if servers else ())
+
+
+def _is_of_local_cluster(folder: Path) -> bool:
+    from pinnace.cluster.state import FILE
+
+    return (folder / FILE).is_file()
 
 
 def _signing(folder: Path) -> Path:
@@ -118,7 +131,7 @@ def _translated(folder: Path) -> Iterator[None]:
 
 def _user(given: str) -> str:
     """It names a file, too, and 64 characters are what a certificate takes."""
-    if given and (not re.fullmatch(r"[\w@:+-][\w.@:+-]{0,63}", given, re.ASCII)):
+    if not re.fullmatch(r"[\w@:+-][\w.@:+-]{0,63}", given, re.ASCII):
         raise click.BadParameter(f'"{given[:SHOWN]}": at most 64 letters, digits and any of .@:+-_, and no dot first')
     return given
 

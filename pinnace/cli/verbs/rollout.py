@@ -148,10 +148,10 @@ def undo(settings: Settings, what: tuple[str, ...], selector: str, to_revision: 
     query = query_of(what, selector)
 
     async def undo_all(session: Session) -> None:
-        known = {deployment.metadata.uid: revisions for deployment, revisions in await revisions_of(session, query)}
+        sets = await replica_sets(session, query)
 
         def change(deployment: Deployment) -> str:
-            revisions = known.get(deployment.metadata.uid, {})
+            revisions = by_revision(deployment, sets)
             return rollouts.roll_back(deployment, revisions[rollouts.chosen(deployment, revisions, to_revision)])
 
         await change_each(session, query, change)
@@ -159,9 +159,14 @@ def undo(settings: Settings, what: tuple[str, ...], selector: str, to_revision: 
     run(settings, undo_all)
 
 
+async def replica_sets(session: Session, query: Query) -> Sequence[ReplicaSet]:
+    """Of all deployments that a query can mean."""
+    return (await session.client.of(REPLICA_SETS).list(query.namespace(REPLICA_SETS, session))).items
+
+
 async def revisions_of(session: Session, query: Query) -> list[tuple[Any, dict[int, ReplicaSet]]]:
     """The deployments that a query means, each with its replica sets by revision. What cannot be had is told, and left out."""
-    sets = (await session.client.of(REPLICA_SETS).list(query.namespace(REPLICA_SETS, session))).items
+    sets = await replica_sets(session, query)
     found: list[Any] = [each for target in query.targets for each in await fetch(session, query, target)]
     return [(deployment, by_revision(deployment, sets)) for deployment in found]
 

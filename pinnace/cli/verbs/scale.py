@@ -42,7 +42,7 @@ def scale(settings: Settings, what: tuple[str, ...], selector: str, replicas: in
     def change(obj: Any) -> str:
         if current_replicas not in (None, obj.spec.replicas):
             message = f"Expected replicas to be {current_replicas}, was {obj.spec.replicas}"
-            raise Failure(message, hint="nothing was changed", code=ExitCode.CONFLICT)
+            raise Failure(message, hint="it was not changed", code=ExitCode.CONFLICT)
         obj.spec.replicas = replicas
         return "scaled"
 

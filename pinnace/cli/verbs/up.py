@@ -4,6 +4,7 @@ import asyncio
 import time
 from importlib.resources import files
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -16,7 +17,7 @@ from pinnace.cluster import strays
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
 from pinnace.cluster.errors import Busy, NoCluster
 from pinnace.cluster.follow import follow
-from pinnace.cluster.spec import FAKE, PROCESS, ClusterSpec, default_data_dir
+from pinnace.cluster.spec import FAKE, PROCESS, STAGES, ClusterSpec, default_data_dir
 
 POSITIVE = click.IntRange(min=1)
 
@@ -48,7 +49,8 @@ POSITIVE = click.IntRange(min=1)
     "--stages",
     default="",
     metavar="SET|FILE",
-    help="What containers pretend to do: fast, realistic, chaos, or a file.",
+    callback=lambda context, option, given: _stages(given),
+    help=f"What containers pretend to do: {', '.join(STAGES)}, or a file.",
 )
 @contexts.data_dir_option
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
@@ -73,13 +75,22 @@ def up(
     """
     with running.translated():
         folder = data_dir or default_data_dir()
-        found = str(Path(stages).resolve()) if Path(stages).is_file() else stages  # kubelets run elsewhere
-        spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder, runtime, found)
+        spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder, runtime, stages)
         running.run(_up(settings, spec, detach))
+
+
+def _stages(given: str) -> str:
+    """A file by its full path: kubelets run elsewhere."""
+    if given in ("", *STAGES):
+        return given
+    if not Path(given).is_file():
+        raise click.BadParameter(f'"{given}" is no file, and none of {", ".join(STAGES)}')
+    return str(Path(given).resolve())
 
 
 async def _up(settings: Settings, spec: ClusterSpec, detach: bool) -> None:
     cluster = Cluster(spec)
+    contexts.check_writable()
     with Steps(settings) as steps:
         await cluster.up(steps, timeout=settings.timeout or START_TIMEOUT)
         try:
@@ -151,6 +162,6 @@ def _warning(displaced: str) -> list[str]:
     if not displaced:
         return []
     return [
-        f"Commands in all terminals talk to it now, and no longer to {displaced}: that takes --context {displaced}.",
+        f"Commands in all terminals talk to it now, and no longer to {displaced}: that takes --context {quote(displaced)}.",
         "A terminal whose PINNACE_CONFIG names a file of its own is not concerned.",
     ]

@@ -35,7 +35,7 @@ async def test_scale(pinnace: Commands, client: Client) -> None:
     assert (done.code, done.lines) == (0, ["deployment.apps/web scaled", "replicaset.apps/web-1 scaled"])
     assert (await client.of(DEPLOYMENTS).get("web", "default")).spec.replicas == 5
     done = await pinnace("scale", "deployment", "web", "--replicas", "1", "--current-replicas", "2")
-    assert done.code == 4 and "Expected replicas to be 2, was 5" in done.err
+    assert done.code == 4 and "Expected replicas to be 2, was 5" in done.err and done.errors[1] == "hint: it was not changed"
     assert (await pinnace("scale", "pod/a", "--replicas", "1")).code == 2
 
 
@@ -46,6 +46,7 @@ async def test_rollouts(pinnace: Commands, client: Client) -> None:
         ["deployment.apps/web"], ["REVISION", "CHANGE-CAUSE"], ["1", "<none>"], ["2", "<none>"],
     ]  # fmt: skip
     assert (await pinnace("rollout", "undo", "deployment/web")).lines == ["deployment.apps/web rolled back"]
+    assert len([line for line in (await pinnace("rollout", "undo", "deploy/nope")).errors if "not found" in line]) == 1
     undone = await client.of(DEPLOYMENTS).get("web", "default")
     assert undone.spec.template.spec.containers[0].image == "app:1"
 

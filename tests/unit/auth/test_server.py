@@ -98,7 +98,10 @@ async def test_a_refusal_says_who_may_not_do_what_and_what_would_allow_it(tmp_pa
             Forbidden, match='nodes "core-0" is forbidden: User "system:kube-scheduler" cannot delete'
         ) as caught:
             await server.client("scheduler").nodes.delete("core-0")
-        assert dict(caught.value.metadata)["hint"] == "it takes a ClusterRole such as system:kube-controller-manager"
+        assert (
+            dict(caught.value.metadata)["hint"]
+            == "it takes a ClusterRoleBinding of a ClusterRole such as system:kube-controller-manager"
+        )
         with pytest.raises(Forbidden, match="confined to its own nodes"):
             await server.client(EDGE).nodes.get("core-0")
 

@@ -54,7 +54,7 @@ def test_every_violation_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
         'Error from server (Invalid): Pod "a" is invalid:',
         "  metadata.name: required",
         "  spec.containers[0].resources.requests[cpu]: negative",
-        "hint: nothing was written: correct what is named and try again",
+        "hint: it was not written: correct what is named and try again",
     ]
     single = error(Code.INVALID_ARGUMENT, "Invalid", f'Pod "a" is invalid: {name}', name)
     assert guarded(lambda: fail(single), Settings()) == 5

@@ -1,5 +1,8 @@
 """Who cannot get through is told why, before anything else is tried."""
 
+import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,10 +12,16 @@ from cryptography.hazmat.primitives import serialization
 
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import CERTIFICATES, reach
+from pinnace.client import diagnosis
 from pinnace.client.config import ClientConfig
+from pinnace.cluster.folder import Folder as ClusterFolder
+from pinnace.cluster.spec import APISERVER, ClusterSpec, Plan
+from pinnace.cluster.state import ClusterState, ProcessRecord
 from pinnace.pki import Authority, Subject
 from pinnace.pki.authority import Pair
 from pinnace.pki.folder import Folder
+from pinnace.runtime import procfs
+from pinnace.runtime.http import StatusServer
 from pinnace.runtime.tls import TlsFiles
 from tests.unit.client.certificates import certificates
 from tests.unit.client.fakeserver import FakeServer
@@ -57,6 +66,34 @@ async def test_a_certificate_of_another_authority(server: FakeServer, pki: Folde
     stranger = certificates(tmp_path / "other").files("client")
     failure = await refused(server, TlsFiles(pki.files("client").ca, stranger.cert, stranger.key))
     assert "it does not trust our certificate" in str(failure) or "alert" in str(failure)
+
+
+async def test_an_address_of_http(server: FakeServer, pki: Folder) -> None:
+    """`pinnace status` shows one beside that of gRPC."""
+    status = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop())
+    status.start()
+    with pytest.raises(Failure, match="it does not speak TLS") as caught:
+        await reach(ClientConfig((status.address,), tls=pki.files("client")))
+    assert "address of an API server" in caught.value.report.hint
+    await asyncio.to_thread(status.stop)
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_process_that_runs_and_does_not_answer_is_not_to_be_started(
+    pki: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    monkeypatch.setattr(diagnosis, "TIMEOUT", 0.05)
+    us = procfs.identify(os.getpid())
+    assert us is not None
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        if not silent:
+            listener.close()
+        record = ProcessRecord(Plan(APISERVER, "apiserver-0", address, "127.0.0.1:1", ("x",)), us)
+        ClusterFolder(tmp_path).write(ClusterState(ClusterSpec(data_dir=tmp_path), 0.0, (), (record,)))
+        with pytest.raises(Failure) as caught:
+            await reach(ClientConfig((address,), data_dir=tmp_path, tls=pki.files("client")))
+    assert (f"kill -9 {os.getpid()}" in caught.value.report.hint) is silent
 
 
 @pytest.mark.parametrize(("days", "said", "hint"), [(-400, "has expired", "`pinnace restart`"), (9, "not yet valid", "clock")])

@@ -8,7 +8,7 @@ import pytest
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.fittings import Fittings
-from pinnace.cluster.spec import ClusterSpec, default_data_dir, plan, shares
+from pinnace.cluster.spec import ClusterSpec, data_dir_flag, default_data_dir, plan, shares
 
 BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 9), fallback=False)
 
@@ -113,6 +113,12 @@ def test_shares_are_even_and_complete(total: int, parts: int) -> None:
     counts = [number for _, number in dealt]
     assert sum(counts) == total and len(dealt) == parts
     assert not counts or max(counts) - min(counts) <= 1
+
+
+def test_a_flag_for_a_folder_can_be_pasted_into_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert data_dir_flag(default_data_dir()) == ""
+    assert data_dir_flag(Path("/a b/c")) == " --data-dir '/a b/c'"
 
 
 def test_default_folder_follows_the_base_directory_specification(monkeypatch: pytest.MonkeyPatch) -> None:

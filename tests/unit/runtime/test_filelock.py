@@ -46,6 +46,15 @@ def test_where_there_can_be_no_folder_nobody_waits(tmp_path: Path) -> None:
             pass
 
 
+def test_where_a_folder_takes_no_file_nobody_is_said_to_hold_it(tmp_path: Path) -> None:
+    (tmp_path / "nowhere").symlink_to(tmp_path / "file" / "that" / "is")
+    (tmp_path / "file").touch()
+    for path in (Path("/proc/lock"), tmp_path / "nowhere" / "lock"):
+        with pytest.raises(OSError, match=r"No such file|Not a directory") as caught, locked(path):
+            pass
+        assert not isinstance(caught.value, TimeoutError)
+
+
 def test_that_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     script = f"""
 from pathlib import Path

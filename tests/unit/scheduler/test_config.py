@@ -326,6 +326,17 @@ def test_mistakes_are_named(text: str, message: str) -> None:
     assert message in str(raised.value)
 
 
+class Typo:
+    name = "Typo"
+
+    def scores(self) -> None: ...
+
+
+def test_a_plugin_that_would_never_be_asked_is_a_mistake() -> None:
+    with pytest.raises(ConfigurationError, match=r"Typo takes part in nothing: it has no method pre_enqueue,.* score,"):
+        parse(HEAD + f"profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: '{__name__}:Typo'}}]}}}}}}]")
+
+
 def test_plugins_that_make_no_profile_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="CheapestNode is enabled twice"):
         with_plugin(with_plugin(Configuration(), EXAMPLE), EXAMPLE)

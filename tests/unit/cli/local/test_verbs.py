@@ -9,6 +9,7 @@ import pytest
 from rich.console import Group
 from rich.table import Table
 
+from kubelet.stages import SETS
 from pinnace.bench.errors import BenchError
 from pinnace.cli.local import contexts, progress, running
 from pinnace.cli.main import run
@@ -21,7 +22,7 @@ from pinnace.client import contexts as kept
 from pinnace.client.config import ClientConfig
 from pinnace.cluster import errors
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ClusterSpec, Plan, default_data_dir
+from pinnace.cluster.spec import STAGES, ClusterSpec, Plan, default_data_dir
 from pinnace.cluster.state import ClusterState, ProcessRecord
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
@@ -234,6 +235,49 @@ def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
     with pytest.raises(Failure) as failed:
         contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
     assert "PINNACE_CONFIG" in failed.value.report.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("a: [1,\nb: 2", ":2: invalid YAML: while parsing a flow sequence"), (None, ": is a folder")]
+)
+def test_what_other_commands_could_not_read_is_told_before_a_cluster_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, said: str
+) -> None:
+    path = tmp_path / "broken"
+    path.mkdir() if content is None else path.write_text(content)
+    monkeypatch.setenv("PINNACE_CONFIG", str(path))
+    assert run(["up", "--nodes", "1", "--data-dir", str(tmp_path / "cluster"), "--detach"]) != 0
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {path}{said}") and hint.startswith("hint: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("up", "--data-dir", ""), '"" is no folder'),
+        (("down", "--data-dir", ""), '"" is no folder'),
+        (("up", "--stages", "nope"), '"nope" is no file, and none of fast, realistic, chaos'),
+        (("pki", "folder", "--user", ""), '"": at most 64'),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_starts_nothing(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    """An empty one is a variable that is not set."""
+    assert run(arguments) == ExitCode.USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_the_sets_of_stages_are_those_that_kubelets_know() -> None:
+    assert STAGES == SETS
+
+
+def test_the_certificates_of_a_local_cluster_are_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Others beside them would be of an authority that its processes do not know."""
+    (tmp_path / "cluster.json").touch()
+    assert run(["pki", str(tmp_path), "--server", "127.0.0.1:1"]) == ExitCode.USAGE
+    assert "`pinnace restart` renews" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
 
 
 def test_who_makes_a_cluster_the_current_one_learns_which_one_was_it(tmp_path: Path) -> None:

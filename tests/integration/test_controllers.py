@@ -37,11 +37,13 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 async def informed(client: Client) -> AsyncIterator[tuple[Informer[Node], Informer[Pod]]]:
     nodes, pods = Informer(client.of(NODES)), Informer(client.of(PODS))
     tasks = [asyncio.ensure_future(each.run()) for each in (nodes, pods)]
-    for each in (nodes, pods):
-        await each.wait_synced(PATIENCE)
-    yield nodes, pods
-    for task in tasks:
-        task.cancel()
+    try:
+        for each in (nodes, pods):
+            await each.wait_synced(PATIENCE)
+        yield nodes, pods
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def until(what: str, holds: Callable[[], bool]) -> float:

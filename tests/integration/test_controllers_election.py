@@ -45,11 +45,13 @@ async def replica(client: Client, name: str) -> AsyncIterator[Endless]:
     controller = Endless()
     manager = Manager(client, name, lambda shared: [controller])
     running = asyncio.ensure_future(manager.run())
-    yield controller
-    await manager.stop()
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
+    try:
+        yield controller
+    finally:
+        await manager.stop()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
 
 
 async def until_at(controller: Endless, key: str) -> None:

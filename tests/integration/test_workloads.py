@@ -58,11 +58,13 @@ class Watcher:
 async def watching(client: Client) -> AsyncIterator[Watcher]:
     watcher = Watcher(client)
     tasks = [asyncio.ensure_future(each.run()) for each in (watcher.pods, watcher.deployments)]
-    for each in (watcher.pods, watcher.deployments):
-        await each.wait_synced(PATIENCE)
-    yield watcher
-    for task in tasks:
-        task.cancel()
+    try:
+        for each in (watcher.pods, watcher.deployments):
+            await each.wait_synced(PATIENCE)
+        yield watcher
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 @pytest.fixture(autouse=True)

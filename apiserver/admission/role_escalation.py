@@ -1,11 +1,12 @@
 """RoleEscalation: nobody gives away what he does not have.
 
-Who writes a role must hold all of its rules (or have the verb "escalate" on it); who writes a binding must hold all rules of
-the role that it gives (or have the verb "bind" on that). To change only finalizers and ownerReferences gives nothing away: who
-sees to them need not hold what is in the role.
+Who writes a role must hold all of its rules (or have the verb "escalate" on it; of a role that is new, on all roles there); who
+writes a binding must hold all rules of the role that it gives (or have the verb "bind" on that). To write a role that gathers
+others, or did until now, takes everything: it can come to hold anything, or lose what others rely on. To change only finalizers
+and ownerReferences gives nothing away: who sees to them need not hold what is in the role.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping,
-https://github.com/kubernetes/kubernetes/blob/master/pkg/registry/rbac/helpers.go
+https://github.com/kubernetes/kubernetes/tree/master/pkg/registry/rbac (helpers.go, clusterrole/policybased/storage.go)
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,17 +52,17 @@ class RoleEscalation:
         if MASTERS in request.user.groups or (old is not None and _granting(obj) == _granting(old)):
             return
         if isinstance(obj, Role | ClusterRole):
-            self._role(request.user, obj)
+            self._role(request.user, obj, old)
         else:
             self._binding(request.user, obj)
 
-    def _role(self, user: User, role: Role | ClusterRole) -> None:
+    def _role(self, user: User, role: Role | ClusterRole, old: Any) -> None:
         name, namespace = role.metadata.name, role.metadata.namespace
         resource = CLUSTER_ROLES if isinstance(role, ClusterRole) else ROLES
-        if self._may(user, "escalate", resource is CLUSTER_ROLES, namespace, name):
+        if self._may(user, "escalate", resource is CLUSTER_ROLES, namespace, name if old is not None else ""):
             return
-        aggregates = isinstance(role, ClusterRole) and role.HasField("aggregationRule")
-        self._held(user, namespace, [*role.rules, *(EVERYTHING if aggregates else ())], f'{resource.plural} "{name}"')
+        gathers = any(isinstance(each, ClusterRole) and each.HasField("aggregationRule") for each in (role, old))
+        self._held(user, namespace, [*role.rules, *(EVERYTHING if gathers else ())], f'{resource.plural} "{name}"')
 
     def _binding(self, user: User, binding: RoleBinding | ClusterRoleBinding) -> None:
         namespace, role = binding.metadata.namespace, binding.roleRef

@@ -84,6 +84,16 @@ def test_a_role_that_gathers_others_takes_everything(world: World) -> None:
     assert refused(world, gathering)
 
 
+def test_nor_does_it_stop_gathering_at_the_word_of_who_has_less(world: World) -> None:
+    """Who may write ClusterRoles could take from everybody what the roles `admin`, `edit` and `view` give."""
+    gathering, plain = ClusterRole(), ClusterRole()
+    gathering.aggregationRule.clusterRoleSelectors.add().matchLabels["any"] = "thing"
+    assert "* *.*" in refused(world, plain, old=gathering)
+    world.cluster_role("all", rule("*", "*", ["*"]), rule("*", "", urls=["*"]))
+    world.bind("ClusterRole", "all")
+    assert not refused(world, plain, old=gathering)
+
+
 def test_the_verbs_bind_and_escalate_allow_it(world: World) -> None:
     world.cluster_role("granter", rule("bind", "clusterroles", ["rbac.authorization.k8s.io"], ["writer"]))
     world.bind("ClusterRole", "granter", "dev")
@@ -92,6 +102,16 @@ def test_the_verbs_bind_and_escalate_allow_it(world: World) -> None:
     world.cluster_role("lord", rule("escalate", "roles", ["rbac.authorization.k8s.io"]))
     world.bind("ClusterRole", "lord", "dev")
     assert not refused(world, role(rule("delete")))
+
+
+def test_to_escalate_one_role_is_not_to_make_it(world: World) -> None:
+    """What is new has no name yet, as with any other rule; which role a binding gives is known."""
+    world.cluster_role("lord", rule("escalate bind", "roles", ["rbac.authorization.k8s.io"], ["mine"]))
+    world.bind("ClusterRole", "lord", "dev")
+    world.role("mine", rule("delete"))
+    assert "delete pods" in refused(world, role(rule("delete")))
+    assert not refused(world, role(rule("delete")), old=role())
+    assert not refused(world, binding("Role", "mine"))
 
 
 @pytest.mark.parametrize("old", [role(rule("delete")), binding("ClusterRole", "writer")])

@@ -53,7 +53,7 @@ class NodeRestriction:
             case (_, Pod()):
                 self._its_pod(user, old)
             case (Node(), None):
-                _labels(user, obj.metadata.name, {}, obj.metadata.labels)
+                _labels(user, obj.metadata.name, {}, obj.metadata.labels, "set the following labels")
             case (Node(), Node()) if operation is Operation.UPDATE:
                 _spec(user, obj, old)
             case (Node(), Node()):
@@ -70,8 +70,9 @@ class NodeRestriction:
 
 def _spec(user: User, node: Node, old: Node) -> None:
     name = node.metadata.name
-    _labels(user, name, old.metadata.labels, node.metadata.labels)
-    if _lasting(node.spec.taints) != _lasting(old.spec.taints):
+    _labels(user, name, old.metadata.labels, node.metadata.labels, "modify labels")
+    new, before = _taints(node), _taints(old)
+    if not new.keys() <= before.keys() or any(before[gone].key != NOT_READY_TAINT for gone in before.keys() - new.keys()):
         raise _refused(name, "is not allowed to modify taints")
     if node.spec.unschedulable != old.spec.unschedulable:
         raise _refused(name, "is not allowed to cordon or uncordon its nodes")
@@ -79,13 +80,13 @@ def _spec(user: User, node: Node, old: Node) -> None:
         raise _refused(name, "is not allowed to modify ownerReferences")
 
 
-def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-    """Of a node that its certificate names a fleet may say that it is its own."""
+def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str], what: str) -> None:
+    """`what`: is done, in Kubernetes' words. Of a node that its certificate names a fleet may say that it is its own."""
     changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     if name in user.nodes and is_fleet(user, new.get(FLEET_LABEL, "")):
         changed.discard(FLEET_LABEL)
     if refused := sorted(filter(_is_restricted, changed)):
-        raise _refused(name, f"is not allowed to modify labels: {', '.join(refused)}")
+        raise _refused(name, f"is not allowed to {what}: {', '.join(refused)}")
 
 
 def _is_restricted(label: str) -> bool:
@@ -99,8 +100,9 @@ def _below(domain: str, domains: Iterable[str]) -> bool:
     return any(domain == each or domain.endswith(f".{each}") for each in domains)
 
 
-def _lasting(taints: Iterable[Taint]) -> set[tuple[str, str, str]]:
-    return {(taint.key, taint.value, taint.effect) for taint in taints if taint.key != NOT_READY_TAINT}
+def _taints(node: Node) -> dict[bytes, Taint]:
+    """By all that they say."""
+    return {taint.SerializeToString(): taint for taint in node.spec.taints}
 
 
 def _capacity(node: Node, old: Node) -> None:

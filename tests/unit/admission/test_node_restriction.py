@@ -1,6 +1,7 @@
 """What may a fleet change about its nodes, and which pods may it write?"""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -8,8 +9,9 @@ from apiserver.admission.node_restriction import NodeRestriction
 from apiserver.auth.user import MASTERS, NODES_GROUP, User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.api.nodenames import NodeNames
+from pinnace.api.times import to_time
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 from tests.builders import make_node, make_pod
 
@@ -114,7 +116,10 @@ def test_a_node_may_be_born_with_taints_but_not_with_restricted_labels() -> None
     born, _ = changed(taint)
     assert not refused(Operation.CREATE, born, None)
     label("node-restriction.kubernetes.io/tier")(born)
-    assert refused(Operation.CREATE, born, None)
+    label("node-role.kubernetes.io/control-plane")(born)
+    assert refused(Operation.CREATE, born, None).endswith(
+        "is not allowed to set the following labels: node-restriction.kubernetes.io/tier, node-role.kubernetes.io/control-plane"
+    )
 
 
 def test_a_node_is_not_given_to_another_fleet_at_birth() -> None:
@@ -128,6 +133,21 @@ def test_the_taint_of_a_new_node_may_be_taken_off_and_no_other() -> None:
     assert not refused(Operation.UPDATE, new, old)
     old.spec.taints.add(key="gpu", effect="NoSchedule")
     assert "taints" in refused(Operation.UPDATE, new, old)
+
+
+@pytest.mark.parametrize(
+    "taint",
+    [
+        {"key": NOT_READY_TAINT, "effect": "NoExecute"},  # would evict its pods
+        {"key": NOT_READY_TAINT, "value": "x", "effect": "NoSchedule"},
+        {"key": NOT_READY_TAINT, "effect": "NoSchedule", "timeAdded": to_time(1)},
+    ],
+)
+def test_it_may_be_neither_put_on_nor_changed(taint: dict[str, Any]) -> None:
+    new, old = changed(lambda node: node.spec.taints.append(Taint(**taint)))
+    assert "is not allowed to modify taints" in refused(Operation.UPDATE, new, old)
+    old.spec.taints.add(key=NOT_READY_TAINT, effect="NoSchedule")
+    assert "is not allowed to modify taints" in refused(Operation.UPDATE, new, old)
 
 
 @pytest.mark.parametrize("change", [grow, allot])

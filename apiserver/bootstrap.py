@@ -1,7 +1,10 @@
 """What must be there in every cluster, made by the first server that finds it missing: namespaces, default roles and bindings.
 
 Several servers may do it at once, also of several versions: whoever is overtaken by another looks at what that one has made,
-and completes it.
+and completes it. What somebody else has written there stays, but for a default binding of another role: nobody can tell to whom
+that one may be given. It is deleted and made anew, as roles of bindings do not change.
+
+Source: https://github.com/kubernetes/component-helpers/tree/master/auth/rbac/reconciliation
 """
 
 import logging
@@ -13,6 +16,7 @@ from google.protobuf.message import Message
 from apiserver import errors
 from apiserver.admission.namespace_lifecycle import PERMANENT
 from apiserver.auth import defaults
+from apiserver.auth.held import Held
 from apiserver.auth.user import SERVER
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind
@@ -20,9 +24,10 @@ from apiserver.registry.admission import Request
 from apiserver.registry.store import Store
 from apiserver.storage.interface import StorageError
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding
+from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, Resource
 from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -67,17 +72,44 @@ class Bootstrap:
 
     async def _put(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[Refusal]:
         cache, store = self._cacher.of(resource), self._stores[resource]
-        missing, lacking = [], []
+        missing, lacking, others = [], [], []
         for each in wanted:
             entry = cache.get(resource.key("", each.metadata.name))
             if entry is None:
                 missing.append(each)
+            elif entry.obj.metadata.annotations.get(defaults.AUTOUPDATE) == "false":
+                continue
+            elif isinstance(each, ClusterRoleBinding) and each.roleRef != entry.obj.roleRef:
+                others.append((entry.obj, each))
             elif (completed := _completed(entry.obj, each)) is not None:
                 lacking.append(completed)
+        gone, refused = await self._remove(resource, [found for found, _ in others])
+        missing += [each for _, each in others if each.metadata.name in gone]
         created = await store.create(missing, _BY) if missing else []
         updated = await store.update(lacking, _BY) if lacking else []
-        refused = [outcome for outcome in (*created, *updated) if isinstance(outcome, Refusal)]
+        refused += [outcome for outcome in (*created, *updated) if isinstance(outcome, Refusal)]
         return [refusal for refusal in refused if refusal.reason != errors.UNREADABLE]
+
+    async def _remove(self, resource: Resource[Any], found: Iterable[Any]) -> tuple[set[str], list[Refusal]]:
+        """The names that are free now, and what was refused. What has finalizers stays: it would not go at once."""
+        doomed = list[DeleteRequest]()
+        for each in found:
+            name = each.metadata.name
+            if each.metadata.finalizers:
+                log.warning('%s "%s" gives another role than it should, and stays: it has finalizers', resource.kind, name)
+                continue
+            log.warning('%s "%s" gives another role than it should: it is made anew', resource.kind, name)
+            doomed.append(DeleteRequest(name=name))
+            doomed[-1].options.preconditions.uid = each.metadata.uid
+            doomed[-1].options.preconditions.resourceVersion = each.metadata.resourceVersion
+        outcomes = await self._stores[resource].delete(doomed, _BY) if doomed else []
+        gone, refused = set[str](), list[Refusal]()
+        for request, outcome in zip(doomed, outcomes, strict=True):
+            if isinstance(outcome, Refusal) and outcome.code is not Code.NOT_FOUND:
+                refused.append(outcome)
+            else:
+                gone.add(request.name)
+        return gone, refused
 
 
 def _namespace(name: str) -> Namespace:
@@ -87,17 +119,22 @@ def _namespace(name: str) -> Namespace:
 
 
 def _completed(found: Any, wanted: Any) -> Any | None:
-    """What is there, with what it lacks; None: it lacks nothing, or wants to be left alone."""
-    if found.metadata.annotations.get(defaults.AUTOUPDATE) != "true":
-        return None
+    """What is there, with what it lacks; None: it lacks nothing."""
     completed = type(found)()
     completed.CopyFrom(found)
     for there, parts in zip(_parts(completed), _parts(wanted), strict=True):
         for each in parts:
-            if each not in there:
+            if not _has(there, each):
                 there.append(each)
-    completed.metadata.labels.update(wanted.metadata.labels)
+    for field in ("labels", "annotations"):
+        there = getattr(completed.metadata, field)
+        there.update({key: value for key, value in getattr(wanted.metadata, field).items() if key not in there})
     return completed if completed != found else None
+
+
+def _has(there: Any, part: Any) -> bool:
+    """Of a rule: do others allow as much?"""
+    return part in there or (isinstance(part, PolicyRule) and Held(there).cover(part))
 
 
 def _parts(obj: Message) -> Sequence[Any]:

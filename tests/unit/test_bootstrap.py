@@ -5,15 +5,18 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.auth import defaults
+from apiserver.auth.user import AUTHENTICATED
 from apiserver.errors import Rejected
 from pinnace.api.core_v1_pb2 import NamespaceList
-from pinnace.api.rbac_v1_pb2 import ClusterRole, PolicyRule
-from pinnace.api.resources import CLUSTER_ROLES
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
+from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Resource
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import ListRequest
 from tests.storage.memory import MemoryStorage
@@ -61,10 +64,25 @@ async def servers(storage: MemoryStorage, *versions: str) -> AsyncIterator[list[
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def scheduler_role(assembly: Assembly) -> ClusterRole:
-    entry = assembly.cacher.of(CLUSTER_ROLES).get(CLUSTER_ROLES.key("", "system:kube-scheduler"))
+def found(assembly: Assembly, resource: Resource[Any], name: str) -> Any:
+    """A copy of it, as the server knows it."""
+    entry = assembly.cacher.of(resource).get(resource.key("", name))
     assert entry is not None
-    return entry.obj
+    copy = resource.message()
+    copy.CopyFrom(entry.obj)
+    return copy
+
+
+def scheduler_role(assembly: Assembly) -> ClusterRole:
+    role: ClusterRole = found(assembly, CLUSTER_ROLES, "system:kube-scheduler")
+    return role
+
+
+async def call(assembly: Assembly, method: str, /, **fields: Any) -> None:
+    """By an administrator."""
+    called = assembly.methods[f"/pinnace.v1.{method}"]
+    request: Any = type(called.parse(b""))
+    await called.call(request(**fields), Caller(PEOPLE["admin"]))
 
 
 @pytest.fixture
@@ -113,20 +131,66 @@ async def test_what_roles_are_to_gather_is_completed_and_what_somebody_has_added
             role.metadata.labels["mine"] = "yes"
         return made
 
-    def edit(assembly: Assembly) -> ClusterRole:
-        entry = assembly.cacher.of(CLUSTER_ROLES).get(CLUSTER_ROLES.key("", "edit"))
-        assert entry is not None
-        return entry.obj
-
     storage, roles = MemoryStorage(), defaults.cluster_roles
     with monkeypatch.context() as patch:
         patch.setattr(defaults, "cluster_roles", of_an_older_version)
         async with servers(storage, "old") as (old,):
-            assert not edit(old).HasField("aggregationRule")
+            assert not found(old, CLUSTER_ROLES, "edit").HasField("aggregationRule")
     async with servers(storage, "new") as (new,):
-        await eventually(lambda: edit(new).HasField("aggregationRule"))
-        labels = edit(new).metadata.labels
+        await eventually(lambda: found(new, CLUSTER_ROLES, "edit").HasField("aggregationRule"))
+        labels = found(new, CLUSTER_ROLES, "edit").metadata.labels
         assert (labels["mine"], labels["rbac.authorization.k8s.io/aggregate-to-admin"]) == ("yes", "true")
+
+
+async def test_what_an_administrator_has_written_there_stays() -> None:
+    """Also where it is something else than by default; what was taken off comes back, as in Kubernetes."""
+    storage, part_of = MemoryStorage(), "rbac.authorization.k8s.io/aggregate-to-edit"
+    async with servers(storage, "old") as (server,):
+        view = found(server, CLUSTER_ROLES, "view")
+        view.metadata.labels[part_of] = "false"
+        view.metadata.annotations.clear()
+        del view.rules[:]
+        view.rules.add(verbs=["*"], apiGroups=["*"], resources=["*"])
+        await call(server, "ClusterRoles/Update", object=view)
+        own = found(server, CLUSTER_ROLES, "edit")
+        own.metadata.annotations[defaults.AUTOUPDATE] = "false"
+        del own.rules[:]
+        await call(server, "ClusterRoles/Update", object=own)
+    async with servers(storage, "new") as (server,):
+        await eventually(lambda: found(server, CLUSTER_ROLES, "view").metadata.annotations[defaults.AUTOUPDATE] == "true")
+        after = found(server, CLUSTER_ROLES, "view")
+        assert after.metadata.labels[part_of] == "false"
+        assert after.rules == view.rules, "they allow all that is in it by default"
+        assert not found(server, CLUSTER_ROLES, "edit").rules
+
+
+@pytest.mark.parametrize(
+    ("said", "stays"),
+    [
+        ({}, False),
+        ({"annotations": {defaults.AUTOUPDATE: "true"}}, False),
+        ({"annotations": {defaults.AUTOUPDATE: "false"}}, True),
+        ({"finalizers": ["example.com/mine"]}, True),
+    ],
+)
+async def test_a_default_binding_of_another_role_gives_that_to_nobody_else(
+    said: dict[str, Any], stays: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By default it is for everybody who is known: the other role was given to them, too."""
+    storage, name = MemoryStorage(), "system:public-info-viewer"
+    async with servers(storage, "old") as (server,):
+        await call(server, "ClusterRoleBindings/Delete", name=name)
+        other = ClusterRoleBinding(metadata=ObjectMeta(name=name, **said))
+        other.roleRef.kind, other.roleRef.name = "ClusterRole", "cluster-view"
+        other.subjects.add(kind="User", name="auditor")
+        await call(server, "ClusterRoleBindings/Create", object=other)
+    async with servers(storage, "new", "new") as upgraded:
+        for server in upgraded:
+            await server.cacher.fresh(PATIENCE)
+            binding = found(server, CLUSTER_ROLE_BINDINGS, name)
+            given = binding.roleRef.name, [subject.name for subject in binding.subjects]
+            assert given == (("cluster-view", ["auditor"]) if stays else (name, [AUTHENTICATED]))
+    assert not [each for each in caplog.messages if "cannot make" in each]
 
 
 async def namespaces(assembly: Assembly, caller: Caller) -> set[str]:

@@ -56,7 +56,7 @@ class WebhookAdmission:
         if not any(configuration.objects.matches(each.labels) for each in versions):
             return False
         if change.resource is NAMESPACES:
-            return any(configuration.namespaces.matches(each.labels) for each in versions)
+            return configuration.namespaces.matches(versions[0].labels)
         if not change.resource.namespaced:
             return True
         entry = self._namespaces.get(NAMESPACES.key("", versions[0].namespace))

@@ -18,6 +18,8 @@ from apiserver.registry.admission import Change, Operation
 from apiserver.registry.patching import patching
 from apiserver.webhooks.configuration import STATUS, WebhookConfiguration
 from pinnace.api import admission_pb2 as pb
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.patch import parse
 from pinnace.api.portions import portions
 from pinnace.api.status import Code, Refusal, decode
 from pinnace.api.verbs_pb2 import PatchRequest
@@ -107,7 +109,7 @@ class Webhook:
         self._meter.answered(name, self._kind, operation, answer.allowed, self._clock.monotonic() - began)
         if not answer.allowed:
             raise Rejected(self._denial(answer))
-        return self._amended(change, amend) if answer.patch else change.obj
+        return self._amended(change, amend) if amend is not None else change.obj
 
     async def close(self) -> None:
         for call in self._calls:
@@ -173,25 +175,30 @@ class Webhook:
         return Refusal(said.code, said.reason or "AdmissionDenied", message, said.violations)
 
     def _amending(self, change: Change, answer: pb.AdmissionResponse) -> Amend | None:
-        """What its patch does; None: there is none, or it may not patch this. Raises WebhookError when it cannot be read."""
-        if not answer.allowed or not answer.patch or not self.configuration.mutating or change.obj is None:
+        """What its patch does; None: nothing. Raises WebhookError when it cannot be read, or the webhook is one that judges."""
+        if not answer.patch:
             return None
-        request = PatchRequest(name=change.obj.metadata.name, type=answer.patchType or PatchRequest.MERGE, patch=answer.patch)
+        if not self.configuration.mutating:
+            raise WebhookError("received invalid webhook response: validating webhook may not return response.patch")
+        if not answer.allowed:
+            return None
+        request = PatchRequest(name=_about(change).name, type=answer.patchType or PatchRequest.MERGE, patch=answer.patch)
         try:
-            return patching(change.resource, request)
+            amend = patching(change.resource, request)
         except Rejected as rejected:
             raise WebhookError(rejected.refusal.message) from None
+        return None if change.obj is None and not parse(request.patch, request.type) else amend
 
-    def _amended(self, change: Change, amend: Amend | None) -> Any:
-        if amend is None:
-            raise self._misbehaved("it may not patch this")
+    def _amended(self, change: Change, amend: Amend) -> Any:
+        if change.obj is None:
+            raise self._misbehaved(" attempted to modify the object, which is not supported for this operation")
         try:
             return amend(change.obj)
         except Rejected as rejected:
-            raise self._misbehaved(rejected.refusal.message) from None
+            raise self._misbehaved(f": {rejected.refusal.message}") from None
 
-    def _misbehaved(self, why: str) -> Rejected:
-        message = f'Internal error occurred: admission webhook "{self.configuration.name}": {why}'
+    def _misbehaved(self, how: str) -> Rejected:
+        message = f'Internal error occurred: admission webhook "{self.configuration.name}"{how}'
         return Rejected(Refusal(Code.INTERNAL, "InternalError", message))
 
 
@@ -204,9 +211,14 @@ def _settle(question: _Question, answer: pb.AdmissionResponse | WebhookError) ->
         question.answer.set_result(answer)
 
 
+def _about(change: Change) -> ObjectMeta:
+    obj = change.obj or change.old
+    assert obj is not None
+    return obj.metadata
+
+
 def _item(uid: str, change: Change) -> pb.AdmissionRequest:
-    of, user = change.obj or change.old, change.request.user
-    assert of is not None
+    of, user = _about(change), change.request.user
     return pb.AdmissionRequest(
         uid=uid,
         apiVersion=change.resource.api_version,
@@ -214,8 +226,8 @@ def _item(uid: str, change: Change) -> pb.AdmissionRequest:
         resource=change.resource.plural,
         subResource=STATUS if change.operation is Operation.UPDATE_STATUS else "",
         operation=_OPERATIONS[change.operation],
-        namespace=of.metadata.namespace,
-        name=of.metadata.name,
+        namespace=of.namespace,
+        name=of.name,
         username=user.name,
         groups=user.groups,
         object=change.obj.SerializeToString() if change.obj is not None else b"",

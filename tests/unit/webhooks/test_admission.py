@@ -9,18 +9,20 @@ import pytest
 from apiserver.auth.user import User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Change, Operation, Request
-from apiserver.webhooks.webhook import MAX_ITEMS
+from apiserver.webhooks.configuration import WebhookConfiguration
+from apiserver.webhooks.webhook import MAX_ITEMS, Webhook
 from pinnace.api import admission_pb2 as pb
 from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.resources import PODS
+from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.selectors import parse_labels
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, PatchRequest
+from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import PodBuilder, make_pod
 from tests.unit.cacher.world import eventually
-from tests.unit.webhooks.world import FakeMeter, Judge, allow, deny, serving, webhook
+from tests.unit.webhooks.world import FakeMeter, FakeTransport, Judge, allow, deny, serving, webhook
 
 EVERY = (Operation.CREATE, Operation.UPDATE, Operation.DELETE)
 
@@ -149,7 +151,8 @@ async def test_failures_that_are_ignored() -> None:
     transport.problem = "nobody there"
     silent, _ = webhook(lambda item: AdmissionResponse(uid="another"), name="b.example.com", ignore_failures=True)
     confused, _ = webhook(allow("]"), name="c.example.com", mutating=True, ignore_failures=True)
-    async with serving(away, silent, confused) as server:
+    forward, _ = webhook(allow('{"metadata": {"name": "b"}}'), name="d.example.com", ignore_failures=True)
+    async with serving(away, silent, confused, forward) as server:
         assert (await server.create(pod().new())).metadata.name == "a"
 
 
@@ -165,7 +168,7 @@ async def test_a_patch_that_does_not_fit_is_no_failure_to_be_ignored() -> None:
     [
         (lambda item: AdmissionResponse(uid="another"), False, "its answer lacks the item"),
         (allow('{"metadata": {"name": "b"}}'), True, "metadata.name: Invalid value"),
-        (allow('{"metadata": {"labels": {"a": "b"}}}'), False, "it may not patch this"),
+        (allow('{"metadata": {"labels": {"a": "b"}}}'), False, "validating webhook may not return response.patch"),
         (allow("]"), True, "patch: not JSON"),
         (allow(json.dumps({"metadata": {"labels": dict.fromkeys(map(str, range(10_001)), "x")}})), True, "more than 10,000"),
     ],
@@ -228,6 +231,29 @@ async def test_deletes() -> None:
         assert (await refused(server.get("b"))).refusal.code is Code.NOT_FOUND
 
 
+@pytest.mark.parametrize(
+    ("patch", "kind", "ignore", "message"),
+    [
+        ("[]", PatchRequest.JSON, False, ""),
+        ("{}", PatchRequest.MERGE, False, ""),
+        ("[{", PatchRequest.JSON, True, ""),
+        ("[{", PatchRequest.JSON, False, 'failed calling webhook "a.example.com": patch: not JSON'),
+        ('{"metadata": {}}', PatchRequest.MERGE, True, "to modify the object, which is not supported for this operation"),
+    ],
+)
+async def test_a_patch_of_a_delete(patch: str, kind: PatchRequest.Type, ignore: bool, message: str) -> None:
+    """One that says nothing does nothing, one that cannot be read is a failure, and any other a mistake of the webhook's."""
+    hook, _ = webhook(allow(patch, patchType=kind), Operation.DELETE, mutating=True, ignore_failures=ignore)
+    async with serving(hook) as server:
+        await server.create(pod().new())
+        deleting = server.call("Pods/Delete", namespace="default", name="a")
+        if message:
+            assert message in str(await refused(deleting))
+        else:
+            await deleting
+            assert (await refused(server.get("a"))).refusal.code is Code.NOT_FOUND
+
+
 async def test_dry_runs() -> None:
     quiet, transport = webhook(allow('{"metadata": {"labels": {"a": "b"}}}'), mutating=True)
     loud, of_loud = webhook(allow(), name="b.example.com", dry_run=False)
@@ -259,6 +285,19 @@ async def test_selectors() -> None:
         ours = Namespace(metadata=ObjectMeta(name="ours", labels={"house": "ours"}))
         await server.call("Namespaces/Create", object=ours)
         assert str(await refused(server.create(make_pod("c", namespace="ours").req(cpu="1").new()))).endswith(": ns")
+
+
+@pytest.mark.parametrize(("before", "after", "asked"), [("ours", "theirs", 0), ("theirs", "ours", 1)])
+async def test_of_a_namespace_that_changes_the_labels_that_it_is_to_have_count(before: str, after: str, asked: int) -> None:
+    """As of one that is created."""
+    transport = FakeTransport(allow())
+    concerns = frozenset({(Operation.UPDATE, NAMESPACES)})
+    configuration = WebhookConfiguration("a.example.com", "nowhere:1", concerns, namespaces=parse_labels("house=ours"))
+    async with serving(Webhook(configuration, transport, FakeMeter(), SYSTEM_CLOCK)) as server:
+        for method, house in (("Create", before), ("Update", after)):
+            namespace = Namespace(metadata=ObjectMeta(name="team", labels={"house": house}))
+            await server.call(f"Namespaces/{method}", object=namespace)
+    assert len(transport.items) == asked
 
 
 async def test_a_slow_webhook_keeps_nobody_else_out() -> None:

@@ -15,7 +15,6 @@ from apiserver.registry.strategies.priorityclasses import SYSTEM_CLASSES
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, PRIORITY_CLASSES
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
-from pinnace.api.status import Violation
 
 DEFAULT_POLICY = "PreemptLowerPriority"
 
@@ -34,14 +33,14 @@ class Priority:
         spec = obj.spec
         value, policy = self._resolve(obj)
         if spec.HasField("priority") and spec.priority != value:
-            message = f"Forbidden: the integer value of priority ({spec.priority}) must not be provided in pod spec; "
-            message += f"priority admission controller computed {value} from the given PriorityClass name"
-            raise Rejected(errors.invalid(PODS, obj.metadata.name, [Violation("spec.priority", message)]))
+            why = f"the integer value of priority ({spec.priority}) must not be provided in pod spec; "
+            why += f"priority admission controller computed {value} from the given PriorityClass name"
+            raise _refused(obj, why)
         spec.priority = value
         if spec.HasField("preemptionPolicy") and spec.preemptionPolicy != policy:
-            message = f"Forbidden: the string value of PreemptionPolicy ({spec.preemptionPolicy[:64]}) must not be provided in "
-            message += f"pod spec; priority admission controller computed {policy} from the given PriorityClass name"
-            raise Rejected(errors.invalid(PODS, obj.metadata.name, [Violation("spec.preemptionPolicy", message)]))
+            why = f"the string value of PreemptionPolicy ({spec.preemptionPolicy[:64]}) must not be provided in pod spec; "
+            why += f"priority admission controller computed {policy} from the given PriorityClass name"
+            raise _refused(obj, why)
         spec.preemptionPolicy = policy
 
     def validate(self, request: Request, operation: Operation, obj: PriorityClass, old: PriorityClass | None) -> None:
@@ -65,8 +64,7 @@ class Priority:
             return default.value, default.preemptionPolicy or DEFAULT_POLICY
         entry = self._classes.get(PRIORITY_CLASSES.key("", name))
         if entry is None:
-            violation = Violation("spec.priorityClassName", f'no PriorityClass with name "{name}" was found')
-            raise Rejected(errors.invalid(PODS, pod.metadata.name, [violation]))
+            raise _refused(pod, f"no PriorityClass with name {name} was found")
         return entry.obj.value, entry.obj.preemptionPolicy or DEFAULT_POLICY
 
     def _default(self) -> PriorityClass | None:
@@ -77,3 +75,7 @@ class Priority:
             default = min(found, key=lambda each: each.value, default=None)
             self._known = self._classes.version, default
         return default
+
+
+def _refused(pod: Pod, why: str) -> Rejected:
+    return Rejected(errors.forbidden(f'{PODS.plural} "{pod.metadata.name}" is forbidden: {why}'))

@@ -14,7 +14,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import PODS, PRIORITY_CLASSES
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
-from pinnace.api.status import Code, Violation
+from pinnace.api.status import Code
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import serving
@@ -34,6 +34,14 @@ def change(revision: int, name: str, value: bytes | None) -> Changes:
 
 
 PLAIN = named("plain", default=False)
+
+
+def refused(plugin: Priority, pod: Pod) -> str:
+    """Why it is forbidden, as in Kubernetes: the pod is as it should be, and the class is not."""
+    with pytest.raises(Rejected) as caught:
+        plugin.admit(Request(UNSECURED), pod)
+    assert (caught.value.refusal.code, caught.value.refusal.reason) == (Code.PERMISSION_DENIED, "Forbidden")
+    return caught.value.refusal.message.removeprefix('pods "a" is forbidden: ')
 
 
 @pytest.fixture
@@ -125,15 +133,25 @@ def test_who_may_be_the_default_beside_another(
 def test_a_pod_cannot_say_another_policy_than_its_class(cacher: Cacher, name: str, said: str, computed: str) -> None:
     cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
     plugin, pod = Priority(cacher.of(PRIORITY_CLASSES)), make_pod("a").priority_class(name).preemption_policy(said).new()
-    with pytest.raises(Rejected) as caught:
-        plugin.admit(Request(UNSECURED), pod)
-    assert caught.value.refusal.violations == (
-        Violation(
-            "spec.preemptionPolicy",
-            f"Forbidden: the string value of PreemptionPolicy ({said}) must not be provided in pod spec; "
-            f"priority admission controller computed {computed} from the given PriorityClass name",
-        ),
+    assert refused(plugin, pod) == (
+        f"the string value of PreemptionPolicy ({said}) must not be provided in pod spec; "
+        f"priority admission controller computed {computed} from the given PriorityClass name"
     )
+
+
+def test_nor_another_priority(cacher: Cacher) -> None:
+    cacher.apply(change(6, "plain", PLAIN.SerializeToString()))
+    pod = make_pod("a").priority_class("plain").new()
+    pod.spec.priority = 7
+    assert refused(Priority(cacher.of(PRIORITY_CLASSES)), pod) == (
+        "the integer value of priority (7) must not be provided in pod spec; "
+        "priority admission controller computed 10 from the given PriorityClass name"
+    )
+
+
+def test_a_class_that_is_not_there(cacher: Cacher) -> None:
+    pod = make_pod("a").priority_class("plain").new()
+    assert refused(Priority(cacher.of(PRIORITY_CLASSES)), pod) == "no PriorityClass with name plain was found"
 
 
 @pytest.mark.parametrize("name", ["plain", ""])

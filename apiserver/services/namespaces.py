@@ -28,7 +28,7 @@ class NamespaceService(ResourceService[Namespace]):
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
         if request.name in PERMANENT:
-            message = f'namespaces "{request.name}" is forbidden: it may not be deleted'
+            message = f'namespaces "{request.name}" is forbidden: this namespace may not be deleted'
             raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
         ending = single(await self._delete([request], context.user))
         await self._all.fresh(patience(context))

@@ -13,6 +13,7 @@ from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.namespaces_pb2 import CreateNamespaceRequest, UpdateNamespaceRequest
 from pinnace.api.pods_pb2 import CreatePodBatchRequest, CreatePodRequest
 from pinnace.api.resources import NAMESPACES
+from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
@@ -92,10 +93,14 @@ def pod(name: str) -> Pod:
     return make_pod(name, namespace=TEAM).req(cpu="1").new()
 
 
-async def refusal(awaitable: Awaitable[object]) -> str:
+async def refused(awaitable: Awaitable[object]) -> Refusal:
     with pytest.raises(Rejected) as caught:
         await awaitable
-    return caught.value.refusal.reason
+    return caught.value.refusal
+
+
+async def refusal(awaitable: Awaitable[object]) -> str:
+    return (await refused(awaitable)).reason
 
 
 async def test_one_that_is_empty_goes_at_once(world: World) -> None:
@@ -108,6 +113,22 @@ async def test_one_that_is_not_waits_for_its_controller(world: World) -> None:
     assert (await world.delete_namespace()).status.phase == "Terminating"
     assert await world.storage.get(NAMESPACES.key("", TEAM)) is not None
     assert await refusal(world.create("b")) == "NamespaceTerminating"
+
+
+async def test_who_comes_too_late_is_told_in_kubernetes_words(world: World) -> None:
+    await world.create("a")
+    await world.delete_namespace()
+    told = await refused(world.create("q"))
+    assert (told.code, told.reason) == (Code.PERMISSION_DENIED, "NamespaceTerminating")
+    assert told.message == (
+        'pods "q" is forbidden: unable to create new content in namespace team because it is being terminated'
+    )
+    assert told.violations == (Violation("metadata.namespace", "namespace team is being terminated"),)
+
+
+async def test_so_is_who_deletes_one_that_is_permanent(world: World) -> None:
+    told = await refused(world.call("Namespaces/Delete", DeleteRequest(name="default")))
+    assert told.message == 'namespaces "default" is forbidden: this namespace may not be deleted'
 
 
 async def test_an_object_that_was_admitted_before_its_namespace_went_is_not_written(world: World) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Context, Decimal
 from functools import lru_cache
+from operator import itemgetter
 
 from pinnace.api.resource_v1_pb2 import Quantity
 
@@ -19,6 +20,8 @@ _SUFFIX = {
     "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30),
     "Ti": Decimal(2**40), "Pi": Decimal(2**50), "Ei": Decimal(2**60),
 }  # fmt: skip
+_UNITS = sorted(((suffix, int(unit)) for suffix, unit in _SUFFIX.items() if unit > 1), key=itemgetter(1), reverse=True)
+"""Of bytes, the largest first: of two that divide an amount, the first leaves the smaller number."""
 _EXACT = Context(prec=200)
 """More digits than any text of 64 characters with a suffix can need."""
 MAX = 2**63 - 1
@@ -57,12 +60,11 @@ def amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def format_amount(resource: str, value: int) -> str:
-    """The shortest usual spelling: 1500 -> "1500m" or "2" of cpu; 536870912 -> "512Mi" of memory."""
+    """The shortest usual spelling: 1500 -> "1500m", 2000 -> "2" of cpu; 536870912 -> "512Mi", 10**10 -> "10G" of memory."""
     if resource == "cpu":
         return f"{value}m" if value % 1000 else str(value // 1000)
     if resource in ("memory", "ephemeral-storage"):
-        for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
-            unit = int(_SUFFIX[suffix])
+        for suffix, unit in _UNITS:
             if value and value % unit == 0:
                 return f"{value // unit}{suffix}"
     return str(value)

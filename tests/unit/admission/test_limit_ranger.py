@@ -122,6 +122,10 @@ class TestBounds:
             (MAXIMUM, {"cpu": "1"}, {}, "maximum cpu usage per {} is 1.  No limit is specified"),
             (MAXIMUM, {"cpu": "1"}, {"cpu": "1500m"}, "maximum cpu usage per {} is 1, but limit is 1500m"),
             (MAXIMUM, {"cpu": "2"}, {"cpu": "1"}, "maximum cpu usage per {} is 1, but request is 2"),
+            (
+                {"max": {"memory": "1Gi"}}, {"memory": "1500M"}, {"memory": "1500M"},
+                "maximum memory usage per {} is 1Gi, but limit is 1500M",
+            ),
             (RATIO, {"cpu": "500m"}, {"cpu": "1"}, ""),
             (
                 RATIO, {}, {"cpu": "1"},

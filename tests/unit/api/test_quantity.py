@@ -83,7 +83,11 @@ def test_amounts_of_a_resource_list() -> None:
         ("cpu", 0, "0"),
         ("memory", 512 << 20, "512Mi"),
         ("memory", 1 << 60, "1Ei"),
-        ("memory", 1000, "1000"),
+        ("memory", 1000, "1k"),
+        ("memory", 1001, "1001"),
+        ("memory", 3 * 10**9, "3G"),
+        ("memory", 10**10, "10G"),  # and 9765625Ki
+        ("memory", 1000 << 20, "1000Mi"),  # and 1048576k
         ("memory", 0, "0"),
         ("ephemeral-storage", 2048, "2Ki"),
         ("pods", 1024, "1024"),

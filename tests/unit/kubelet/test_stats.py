@@ -100,7 +100,7 @@ async def test_what_is_measured_is_told_exactly_and_with_its_window(api: FakeApi
     response = await stats.answer(StatsRequest(nodes=["n"], pods=[api.pod("web").metadata.uid]))
     (node,), (pod,) = response.nodes, response.pods
     assert [(each.name, each.usage["cpu"].string, each.usage["memory"].string) for each in pod.containers] == [
-        ("c0", "1234567n", "3000")
+        ("c0", "1234567n", "3k")
     ]
     windows = [_seconds(each) for each in (node, pod)]
     assert windows == [pytest.approx(2.5), pytest.approx(2.5)]

@@ -127,6 +127,12 @@ def test_only_containers_of_pods_in_its_scopes_must_say_it() -> None:
             {"limits.cpu": 750, "pods": 1, "memory": 1 << 20},
             "requested: limits.cpu=750m,memory=1Mi, used: limits.cpu=1500m,memory=999Mi, limited: limits.cpu=2,memory=1G",
         ),
+        (
+            {"requests.storage": "20G"},
+            {"requests.storage": 10**10},
+            {"requests.storage": 15 * 10**9},
+            "requested: requests.storage=15G, used: requests.storage=10G, limited: requests.storage=20G",
+        ),
         ({"pods": "1", "cpu": "1"}, {"pods": 0, "cpu": 9000}, {"pods": 1}, ""),
     ],
 )

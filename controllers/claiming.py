@@ -3,10 +3,12 @@
 Selectors do not change, and a version of an object is the same object: what was found to be the owner's is not looked at again.
 """
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from controllers.controller import Shared
 from controllers.expectations import Expectations
+from controllers.labelled import anything
 from controllers.ownership import adopted, claims, keeper, kept_by, ownerless, released
 from pinnace.api.resources import Object, Resource
 from pinnace.api.selectors import LabelSelector
@@ -26,8 +28,10 @@ class Claimer(Generic[T]):
         expectations: Expectations,
         *,
         finalizer: str = "",
+        moves: Callable[[T], bool] = anything,
     ) -> None:
-        """`finalizer`: what the owners' things have; empty: none."""
+        """`finalizer`: what the owners' things have; empty: none. `moves`: what may be adopted and released, by the
+        object alone."""
         self._owners = owners
         self._owner_client = shared.client.of(owners)
         self._client = shared.client.of(things)
@@ -35,6 +39,7 @@ class Claimer(Generic[T]):
         self._free = shared.informers.labelled(things, ownerless)
         self._expectations = expectations
         self._finalizer = finalizer
+        self._moves = moves
         self._selected: dict[str, dict[str, T]] = {}
 
     async def claim(self, key: str, owner: Object, selector: LabelSelector) -> list[T]:
@@ -43,7 +48,7 @@ class Claimer(Generic[T]):
         managed, before = self._things.under(kept_by(owner)), self._selected.get(key, {})
         unsure = [obj for uid, obj in managed.items() if before.get(uid) is not obj]
         free = self._free.select(metadata.namespace, selector.matches)
-        found = claims(metadata, selector, unsure, free)
+        found = claims(metadata, selector, unsure, free, self._moves)
         sure = [obj for uid, obj in managed.items() if before.get(uid) is obj]
         self._selected[key] = {obj.metadata.uid: obj for obj in (*sure, *found.own)}
         found.own.extend(sure)

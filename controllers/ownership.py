@@ -3,16 +3,17 @@
     no controller, selected ---adopted---> the owner's ---labels no longer selected---> released: nobody's
 
 An object that has a controller already is left alone, selected or not. Adopting and releasing compare the object's version, so
-that of two owners who want it one gets it.
+that of two owners who want it one gets it. A replica set neither adopts nor releases what has ended, a job does.
 
 Source: pkg/controller/controller_ref_manager.go of Kubernetes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from controllers.controller import controller_of
+from controllers.labelled import anything
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.resources import Object, Resource
 from pinnace.api.selectors import LabelSelector
@@ -58,18 +59,24 @@ class Claims(Generic[T]):
     release: list[T]
 
 
-def claims(owner: ObjectMeta, selector: LabelSelector, managed: Iterable[T], free: Iterable[T]) -> Claims[T]:
+def claims(
+    owner: ObjectMeta,
+    selector: LabelSelector,
+    managed: Iterable[T],
+    free: Iterable[T],
+    moves: Callable[[T], bool] = anything,
+) -> Claims[T]:
     """`managed`: what has the owner as its controller. `free`: what is selected and has none. An owner that is being deleted
-    keeps what it has, and no more."""
+    keeps what it has, and no more. `moves`: may it be adopted and released?"""
     leaving = owner.HasField("deletionTimestamp")
     found: Claims[T] = Claims([], [], [])
     for obj in managed:
         if selector.matches(obj.metadata.labels):
             found.own.append(obj)
-        elif not leaving:
+        elif not leaving and moves(obj):
             found.release.append(obj)
     if not leaving:
-        found.adopt.extend(obj for obj in free if not obj.metadata.HasField("deletionTimestamp"))
+        found.adopt.extend(obj for obj in free if not obj.metadata.HasField("deletionTimestamp") and moves(obj))
     return found
 
 

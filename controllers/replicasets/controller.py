@@ -10,6 +10,7 @@ from controllers.ownership import keeper, kept_by
 from controllers.places import namespace_of
 from controllers.podcontrol import PodControl, pod_from
 from controllers.podfacts import Facts
+from controllers.podstates import active
 from controllers.quotas import those_that_lack
 from controllers.replicasets.scaling import Plan, plan
 from controllers.replicasets.status import Trouble, available_in, status_of
@@ -38,7 +39,7 @@ class ReplicaSetController:
         self._pods = informers.index(PODS, keeper)
         self._facts = shared.informers.facts
         self._expectations = Expectations(informers)
-        self._claimer = Claimer(shared, REPLICA_SETS, PODS, self._expectations)
+        self._claimer = Claimer(shared, REPLICA_SETS, PODS, self._expectations, moves=active)
         self._control = PodControl(shared, self._expectations)
 
     @property

@@ -8,12 +8,15 @@ import pytest
 from controllers.claiming import Claimer
 from controllers.labelled import Labelled
 from controllers.ownership import adopted, claims, keeper, kept_by, ownerless, released
+from controllers.podfacts import FactBook
+from controllers.replicasets.controller import ReplicaSetController
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import PODS, REPLICA_SETS
+from pinnace.api.resources import JOBS, PODS, REPLICA_SETS
 from pinnace.api.selectors import from_message
+from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.index import Index
 from tests.builders import make_pod
-from tests.workloads import deleting, make_replica_set, named, pod_of
+from tests.workloads import deleting, make_job, make_replica_set, named, pod_of, running
 
 WEB = make_replica_set("web")
 SELECTOR = from_message(WEB.spec.selector)
@@ -69,3 +72,61 @@ async def test_whoever_names_an_owner_of_another_namespace_is_not_its_own_and_is
     expectations: Any = None  # nothing is written
     claimer: Claimer[Pod] = Claimer(shared, REPLICA_SETS, PODS, expectations)
     assert named(await claimer.claim("default/web", WEB, SELECTOR)) == ["own"]
+
+
+class Cluster:
+    """Two objects' worth of an API: what is written is remembered, and not done."""
+
+    resource = PODS
+
+    def __init__(self, owner: Any, pods: list[Pod]) -> None:
+        self.owner = owner
+        self.updated: list[Any] = []
+        self.made = 0
+        informers = SimpleNamespace(
+            store=lambda resource: {f"default/{owner.metadata.name}": owner},
+            index=lambda resource, by: Index(by, pods if resource is PODS else [owner]),
+            labelled=lambda resource, only: Labelled(only, pods),
+            facts=FactBook(),
+        )
+        client = SimpleNamespace(of=lambda resource: self, pods=self)
+        clock, events = SimpleNamespace(time=lambda: 100.0), SimpleNamespace(event=lambda *_: None)
+        self.shared: Any = SimpleNamespace(informers=informers, client=client, clock=clock, events=events)
+
+    async def get(self, name: str, namespace: str) -> Any:
+        return self.owner
+
+    async def update(self, changed: Any) -> Any:
+        self.updated.append(changed)
+        return changed
+
+    async def update_status(self, changed: Any) -> Any:
+        return changed
+
+    async def create_batch(self, pods: list[Pod]) -> list[BatchItem]:
+        self.made += len(pods)
+        return [BatchItem(name="new") for _ in pods]
+
+
+async def test_a_replica_set_leaves_what_has_ended_where_it_is_and_nobodys_failures_do_not_hold_it_up() -> None:
+    over = [make_pod(f"run-{number}").label("app", "web").created(99.0).phase("Failed").build() for number in range(6)]
+    lost = [pod_of(WEB, "lost", labels={}).phase("Succeeded").build(), pod_of(WEB, "going", labels={}).terminating().build()]
+    cluster = Cluster(WEB, [*over, *lost])
+    await ReplicaSetController(cluster.shared).sync("default/web")
+    assert (cluster.updated, cluster.made) == ([], 1)
+
+
+async def test_a_replica_set_adopts_and_releases_what_runs() -> None:
+    pods = [running(make_pod("new").label("app", "web")).build(), running(pod_of(WEB, "old", labels={})).build()]
+    cluster = Cluster(WEB, pods)
+    await ReplicaSetController(cluster.shared).sync("default/web")
+    assert {each.metadata.name: keeper(each) for each in cluster.updated} == {"new": kept_by(WEB), "old": ""}
+
+
+async def test_a_job_adopts_what_has_ended() -> None:
+    """It counts it."""
+    job = make_job("web")
+    cluster = Cluster(job, [make_pod("a").label("app", "web").phase("Succeeded").build()])
+    expectations: Any = SimpleNamespace(wrote=lambda *_: None)
+    claimer: Claimer[Pod] = Claimer(cluster.shared, JOBS, PODS, expectations)
+    assert named(await claimer.claim("default/web", job, SELECTOR)) == ["a"]

@@ -21,6 +21,8 @@ from kubelet.runtime import ContainerState, ContainerView, Instant
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
+EVICTION_GRACE = 1.0
+"""Seconds: Kubernetes' immediateEvictionGracePeriodSeconds. With none at all no container is asked to end."""
 
 Views = Mapping[str, ContainerView]
 
@@ -89,7 +91,9 @@ def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], 
     return Step(state, None, (*turn.actions, Remove()) if deleting else tuple(turn.actions))
 
 
-def evict(state: PodState, reason: str, message: str, now: Instant, *, grace: float = 0.0, disrupts: bool = True) -> PodState:
+def evict(
+    state: PodState, reason: str, message: str, now: Instant, *, grace: float = EVICTION_GRACE, disrupts: bool = True
+) -> PodState:
     """The state of a pod that its node ends; of one that is over, or ends already, the same state. `disrupts`: see Ending."""
     if state.phase.final or state.ending is not None:
         return state

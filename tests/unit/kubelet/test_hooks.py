@@ -2,7 +2,8 @@
 
 import pytest
 
-from kubelet.lifecycle import Phase
+from kubelet.lifecycle import Phase, evict
+from pinnace.api.podstatus import EVICTED
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import Machine
 
@@ -68,6 +69,15 @@ def test_a_kill_at_once_has_no_time_for_a_hook(grace: int) -> None:
     machine = Machine(hooked("preStop").declare(stop_seconds=5)).delete(grace=grace)
     assert ("call c0 PreStopHook" in machine.told) == (grace > 0)
     assert (machine.alive == []) == (grace == 0)
+
+
+def test_an_eviction_has_a_second_for_a_hook() -> None:
+    machine = Machine(hooked("preStop").declare(pre_stop_seconds=9, stop_seconds=1))
+    machine.state = evict(machine.state, EVICTED, "low on memory", machine.now)
+    machine.step()
+    assert "call c0 PreStopHook" in machine.told
+    assert machine.wait(1).told[-1] == "stop c0 2"
+    assert machine.wait(1).phase is Phase.FAILED
 
 
 def test_a_sleep_really_sleeps() -> None:

@@ -9,6 +9,7 @@ import pytest
 from kubelet import eviction
 from kubelet.eviction import Kind
 from kubelet.housekeeping import HOUSEKEEPING, TRANSITION, Housekeeping
+from kubelet.lifecycle.container import MIN_GRACE
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.wellknown import PRESSURE_ANNOTATION
@@ -140,8 +141,16 @@ async def test_evicted_pods_are_gone_with_their_containers(house: House) -> None
     await house.create(sized("a").declare(stop_seconds="60"))
     house.tell("pid")
     await house.pass_()
+    assert house.api.fleet.staying("n") == []
+    await house.api.clock.advance(MIN_GRACE)
     assert house.api.phases("a") == ["Running", "Failed"]
-    assert house.api.fleet.staying("n") == [], "at once, without a grace"
+
+
+async def test_an_evicted_container_is_asked_to_end_and_can(house: House) -> None:
+    await house.create(sized("a").declare(stop_seconds="1"))
+    house.tell("pid")
+    await house.pass_(2)
+    assert house.api.pod("a").status.containerStatuses[0].state.terminated.exitCode == 0
 
 
 async def test_what_pods_have_requested_is_asked_only_when_one_is_to_go(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

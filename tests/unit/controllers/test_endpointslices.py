@@ -1,5 +1,6 @@
 """Where the pods of a service are reached."""
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,6 +61,13 @@ class World:
         again = changes(self.service, grouped(self.service, pods, lambda node: "zone-a"), self.slices.values())
         assert again == Changes(), "it never comes to rest"
         return found
+
+    def holds(self, *groups: Iterable[Pod]) -> None:
+        """A slice for each."""
+        for number, pods in enumerate(groups):
+            [made] = World(self.service).sync(list(pods)).create
+            made.metadata.name = f"old-{number}"
+            self.slices[made.metadata.name] = made
 
     @property
     def sizes(self) -> list[int]:
@@ -151,6 +159,62 @@ def test_slices_are_of_a_hundred_and_few_of_them_change() -> None:
     assert (len(found.create), len(found.update), len(found.delete)) == (0, 0, 2)
     found = world.sync([])
     assert world.sizes == [0]
+
+
+@pytest.mark.parametrize(
+    ("held", "there", "writes", "sizes"),
+    [
+        ([(1, 246, 4), (3, 246, 4)], 250, (1, 1), [61, 89, 100]),
+        ([(1, 296, 4), (3, 296, 4)], 300, (2, 0), [52, 74, 74, 100]),
+        ([(0, 95, 1), (95, 190, 1)], 200, (1, 0), [10, 95, 95]),
+        ([(0, 40, 1), (40, 100, 1)], 110, (0, 1), [40, 70]),
+    ],
+    ids=["the last of many", "no room for all of them", "no room for all", "the fullest"],
+)
+def test_new_endpoints_change_one_of_the_other_slices_at_most(
+    held: list[tuple[int, int, int]], there: int, writes: tuple[int, int], sizes: list[int]
+) -> None:
+    """The first two cases are Kubernetes'."""
+    world, pods = World(service()), [pod(number) for number in range(there)]
+    world.holds(*([pods[number] for number in range(*picked)] for picked in held))
+    found = world.sync(pods)
+    assert (len(found.create), len(found.update), found.delete) == (*writes, [])
+    assert world.sizes == sizes
+
+
+def test_a_slice_whose_labels_change_changes_anyhow() -> None:
+    world, pods = World(service()), [pod(number) for number in range(30)]
+    world.holds(pods[:5], pods[5:20])
+    world.slices["old-0"].metadata.labels["team"] = "b"
+    found = world.sync(pods)
+    assert [(each.metadata.name, len(each.endpoints)) for each in found.update] == [("old-0", 15)]
+
+
+def test_slices_of_a_port_that_changes_become_those_of_the_new_one() -> None:
+    """Who replaced them would leave the service without endpoints for whoever sees the deletions first."""
+    world, pods = World(service(8080)), [pod(number) for number in range(25)]
+    world.holds(*(pods[start : start + 5] for start in range(0, 25, 5)))
+    world.service.spec.ports[0].targetPort.intVal = 9090
+    found = world.sync(pods)
+    assert (found.create, [each.metadata.name for each in found.update], len(found.delete)) == ([], ["old-0"], 4)
+    assert [port.port for port in world.slices["old-0"].ports] == [9090] and world.sizes == [25]
+
+
+def test_a_slice_of_another_family_is_not_made_over() -> None:
+    """The API lets nobody change its addressType."""
+    world = World(service())
+    world.sync([pod(1)])
+    found = world.sync([pod(1, ip="fd00::1")])
+    assert (len(found.create), found.update, len(found.delete)) == (1, [], 1)
+
+
+@pytest.mark.parametrize("headless", [True, False])
+def test_what_a_service_calls_itself_makes_its_slices_not_headless(headless: bool) -> None:
+    world = World(service(headless=headless))
+    world.service.metadata.labels["service.kubernetes.io/headless"] = "invalid"
+    world.sync([pod(1)])
+    [made] = world.slices.values()
+    assert made.metadata.labels.get("service.kubernetes.io/headless") == ("" if headless else None)
 
 
 @pytest.mark.parametrize("owner", ["uid-before", ""])

@@ -7,11 +7,12 @@ from controllers.controller import Shared, Watch, itself
 from controllers.endpointslices.endpoints import grouped
 from controllers.endpointslices.slices import MANAGED_BY_LABEL, MANAGER, changes
 from controllers.expectations import Expectations
-from controllers.places import namespace_of
+from controllers.places import namespace_of, node_of
 from controllers.workqueue import MAX_BACKOFF
-from pinnace.api.core_v1_pb2 import Pod, Service
+from pinnace.api.core_v1_pb2 import Node, Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES, store_key
+from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.api.wellknown import SERVICE_LABEL, ZONE_LABEL
 from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta
@@ -42,23 +43,32 @@ class EndpointSliceController:
         self._services = informers.store(SERVICES)
         self._services_in = informers.index(SERVICES, namespace_of)
         self._pods = informers.labelled(PODS)
+        self._bound = informers.index(PODS, node_of)
         self._nodes = informers.store(NODES)
         self._slices = informers.index(ENDPOINT_SLICES, service_of)
         self._expectations = Expectations(informers)
+        self._missed: dict[str, set[str]] = {}
+        """By service: the nodes that are not there, of pods that it would have."""
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
-        return (Watch(SERVICES, itself), Watch(PODS, self._of_pod), Watch(ENDPOINT_SLICES, _of_slice))
+        return (
+            Watch(SERVICES, itself),
+            Watch(PODS, self._of_pod),
+            Watch(ENDPOINT_SLICES, _of_slice),
+            Watch(NODES, self._of_node),
+        )
 
     async def sync(self, key: str) -> float | None:
         """The slices of a service that is gone are the garbage collector's."""
         await self._expectations.met(key)
+        self._missed.pop(key, None)
         service = self._services.get(key)
         if service is None or not service.spec.selector or service.spec.type == "ExternalName":
             return None
         if service.metadata.HasField("deletionTimestamp"):
             return None
-        pods = self._pods.select(service.metadata.namespace, lambda labels: selects(service, labels))
+        pods = self._reachable(key, service)
         wanted = changes(service, grouped(service, pods, self._zone_of), self._slices.under(key).values())
         for each in wanted.create:
             await self._create(key, each)
@@ -71,6 +81,16 @@ class EndpointSliceController:
             except NotFound:
                 continue
         return None
+
+    def _reachable(self, key: str, service: Service) -> list[Pod]:
+        """The pods that it selects, without those whose node is gone: nobody tells any more how they are. A service that
+        publishes pods that are not ready has them all the same."""
+        pods = self._pods.select(service.metadata.namespace, lambda labels: selects(service, labels))
+        missed = {name for pod in pods if (name := pod.spec.nodeName) and name not in self._nodes}
+        if not missed or service.spec.publishNotReadyAddresses:
+            return pods
+        self._missed[key] = missed
+        return [pod for pod in pods if pod.spec.nodeName not in missed]
 
     async def _create(self, key: str, each: EndpointSlice) -> None:
         try:
@@ -94,6 +114,15 @@ class EndpointSliceController:
         for service in self._services_in.under(delta.obj.metadata.namespace).values():
             if any(selects(service, pod.metadata.labels) for pod in (delta.obj, delta.old) if pod is not None):
                 yield store_key(service)
+
+    def _of_node(self, delta: Delta[Node]) -> Iterable[str]:
+        """Nothing for its heartbeats, and little where a term begins: the services are looked at then anyhow."""
+        name = delta.obj.metadata.name
+        if delta.kind == ADDED:
+            yield from [key for key, missed in self._missed.items() if name in missed]
+        elif delta.kind == DELETED:
+            for pod in self._bound.under(name).values():
+                yield from self._of_pod(Delta(DELETED, pod, None))
 
 
 def _of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:

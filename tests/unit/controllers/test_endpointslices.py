@@ -13,13 +13,13 @@ from controllers.labelled import Labelled, anything
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.resources import ENDPOINT_SLICES, SERVICES
+from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES, Resource, store_key
 from pinnace.api.scalars import STRING
-from pinnace.api.verbs_pb2 import MODIFIED
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.api.wellknown import SERVICE_LABEL
 from pinnace.client.index import Index
 from pinnace.client.informer import Delta
-from tests.builders import PodBuilder, make_pod
+from tests.builders import PodBuilder, make_node, make_pod
 
 
 def service(*ports: int | str, headless: bool = False) -> Service:
@@ -256,22 +256,70 @@ async def test_a_slice_whose_label_is_changed_is_replaced(label: str | None) -> 
     del after.metadata.labels[SERVICE_LABEL]
     if label:
         after.metadata.labels[SERVICE_LABEL] = label
-    created: list[EndpointSlice] = []
+    cluster = Cluster(world.service, [pod(1)], ["n"], [after])
+    for key in cluster.keys(ENDPOINT_SLICES, Delta(MODIFIED, after, before)):
+        await cluster.controller.sync(key)
+    assert [each.metadata.labels[SERVICE_LABEL] for each in cluster.created] == ["web"]
 
-    async def create(made: EndpointSlice) -> EndpointSlice:
-        created.append(made)
+
+class Cluster:
+    """What is made is remembered, and not stored."""
+
+    def __init__(self, of: Service, pods: list[Pod], nodes: Iterable[str], slices: Iterable[EndpointSlice] = ()) -> None:
+        self.nodes = {name: make_node(name).build() for name in nodes}
+        self.created: list[EndpointSlice] = []
+        things: dict[Any, Any] = {SERVICES: [of], ENDPOINT_SLICES: slices, PODS: pods}
+        informers = SimpleNamespace(
+            store=lambda resource: self.nodes if resource is NODES else {store_key(each): each for each in things[resource]},
+            index=lambda resource, by: Index(by, things[resource]),
+            labelled=lambda resource: Labelled(anything, pods),
+            wait_for=self._know,
+        )
+        client = SimpleNamespace(of=lambda resource: SimpleNamespace(create=self._create))
+        shared: Any = SimpleNamespace(informers=informers, client=client)
+        self.controller = EndpointSliceController(shared)
+
+    async def _know(self, *_: object) -> None:
+        pass
+
+    async def _create(self, made: EndpointSlice) -> EndpointSlice:
+        self.created.append(made)
         return made
 
-    things: dict[Any, list[Any]] = {SERVICES: [world.service], ENDPOINT_SLICES: [after]}
-    informers = SimpleNamespace(
-        store=lambda resource: {f"default/{each.metadata.name}": each for each in things.get(resource, [])},
-        index=lambda resource, by: Index(by, things[resource]),
-        labelled=lambda resource: Labelled(anything, [pod(1)]),
-    )
-    client = SimpleNamespace(of=lambda resource: SimpleNamespace(create=create))
-    shared: Any = SimpleNamespace(informers=informers, client=client)
-    controller = EndpointSliceController(shared)
-    [watch] = [each for each in controller.watches if each.resource is ENDPOINT_SLICES]
-    for key in watch.keys(Delta(MODIFIED, after, before)):
-        await controller.sync(key)
-    assert [each.metadata.labels[SERVICE_LABEL] for each in created] == ["web"]
+    def keys(self, resource: Resource[Any], delta: Delta[Any]) -> set[str]:
+        """What is to be looked at after a change."""
+        return {key for each in self.controller.watches if each.resource is resource for key in each.keys(delta)}
+
+    async def endpoints(self) -> set[str]:
+        """What the controller makes of it now: the nodes."""
+        self.created.clear()
+        await self.controller.sync("default/web")
+        return {each.nodeName for made in self.created for each in made.endpoints}
+
+
+def on(node: str, number: int) -> Pod:
+    made = pod(number)
+    made.spec.nodeName = node
+    return made
+
+
+@pytest.mark.parametrize(("anyway", "expected"), [(False, {"here"}), (True, {"here", "gone"})])
+async def test_who_is_on_a_node_that_is_gone_is_no_endpoint(anyway: bool, expected: set[str]) -> None:
+    web = service()
+    web.spec.publishNotReadyAddresses = anyway
+    assert await Cluster(web, [on("here", 1), on("gone", 2)], ["here"]).endpoints() == expected
+
+
+async def test_a_service_hears_of_its_nodes_that_come_and_go_and_of_no_heartbeats() -> None:
+    cluster = Cluster(service(), [on("a", 1), on("b", 2)], ["a", "b"])
+    a, b = cluster.nodes.values()
+    assert await cluster.endpoints() == {"a", "b"}
+    assert not cluster.keys(NODES, Delta(MODIFIED, a, a))
+    del cluster.nodes["b"]
+    assert cluster.keys(NODES, Delta(DELETED, b, b)) == {"default/web"}
+    assert await cluster.endpoints() == {"a"}
+    assert not cluster.keys(NODES, Delta(ADDED, make_node("other").build(), None))
+    cluster.nodes["b"] = b
+    assert cluster.keys(NODES, Delta(ADDED, b, None)) == {"default/web"}
+    assert await cluster.endpoints() == {"a", "b"}
+    assert not cluster.keys(NODES, Delta(ADDED, b, None))

@@ -52,9 +52,12 @@ def untracked(pod: Pod) -> Pod:
 
 
 def failed(job: Job, pod: Pod) -> bool:
-    """One that is being deleted counts as failed at once, unless the job waits for it; on no node it never ends."""
+    """One that is being deleted counts as failed at once, unless the job waits for it; on no node it never ends. If
+    the job itself is being deleted, its pods go for that."""
     if pod.status.phase == "Failed":
         return True
+    if job.metadata.HasField("deletionTimestamp"):
+        return False
     return terminating(pod) and (not only_ended_are_replaced(job) or not pod.spec.nodeName)
 
 

@@ -78,7 +78,7 @@ def finish(count: Count, now: float) -> bool:
 
 def time_left(job: Job, status: JobStatus, now: float) -> float | None:
     """Seconds until the job is late; None: it has all the time, or stands still."""
-    if not job.spec.HasField("activeDeadlineSeconds") or not status.HasField("startTime"):
+    if not job.spec.HasField("activeDeadlineSeconds") or not status.HasField("startTime") or job.spec.suspend:
         return None
     return to_seconds(status.startTime) + job.spec.activeDeadlineSeconds - now
 

@@ -36,20 +36,24 @@ class Plan:
 
 
 def plan(job: Job, pods: Sequence[Pod], now: float) -> Plan:
-    """`pods`: its own. The job has not ended."""
+    """`pods`: its own. The job has not ended. Of one that is being deleted it is said how it ends, and its pods are let go."""
     count = counted(job, pods)
     status = count.status
     made = Plan(status, count.release)
-    if job.metadata.HasField("deletionTimestamp"):
-        made.release = [pod for pod in pods if tracked(pod)]
-        return made
-    _suspend_or_resume(job, status, now)
+    leaving = job.metadata.HasField("deletionTimestamp")
+    if not leaving:
+        _suspend_or_resume(job, status, now)
     judge(job, count, pods, now)
     running = [pod for pod in pods if active(pod)]
     if condition(status, FAILURE) is not None:
         count = condemned(job, count, pods)
         made.release = count.release
         running = [pod for pod in running if may_end(job, status, pod)]
+    if leaving:
+        made.release = [pod for pod in pods if tracked(pod)]
+        made.delete = running if condition(status, FAILURE) is not None else []
+        finish(count, now)
+        return made
     if judged(status) or job.spec.suspend:
         made.delete = running
         finish(count, now)

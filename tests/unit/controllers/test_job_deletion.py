@@ -1,0 +1,68 @@
+"""What is said of a job that is being deleted, while something keeps it."""
+
+from typing import Any
+
+import pytest
+
+from controllers.jobs.counting import untracked
+from controllers.jobs.outcome import condition
+from controllers.jobs.plan import Plan, plan
+from pinnace.api.batch_v1_pb2 import Job
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.times import to_time
+from tests.unit.controllers.jobs import NOW, pod, pods
+from tests.workloads import deleting, make_job, named
+
+
+def going(**spec: Any) -> Job:
+    job = make_job("j", **spec)
+    job.status.startTime.CopyFrom(to_time(NOW - 100))
+    deleting(job)
+    return job
+
+
+def look(job: Job, own: list[Pod]) -> Plan:
+    """Stores the status, as the controller does."""
+    wanted = plan(job, own, NOW)
+    job.status.CopyFrom(wanted.status)
+    return wanted
+
+
+@pytest.mark.parametrize(
+    ("spec", "phase", "end", "reason"),
+    [
+        ({"backoffLimit": 0}, "Failed", "Failed", "BackoffLimitExceeded"),
+        ({"activeDeadlineSeconds": 60}, "Running", "Failed", "DeadlineExceeded"),
+        ({}, "Succeeded", "Complete", "CompletionsReached"),
+    ],
+)
+def test_it_is_said_how_a_job_ended_that_is_being_deleted(spec: dict[str, int], phase: str, end: str, reason: str) -> None:
+    job = going(**spec)
+    own = pods(job, phase)
+    first = look(job, own)
+    assert named(first.release) == ["p0"]
+    assert named(first.delete) == (["p0"] if phase == "Running" else [])
+    look(job, [untracked(each) for each in own if phase != "Running"])
+    said = condition(job.status, end)
+    assert said is not None and said.reason == reason
+
+
+def test_what_still_runs_is_let_go_and_nothing_is_said_of_it() -> None:
+    job = going(parallelism=2, completions=4)
+    wanted = look(job, pods(job, "Running", "Running"))
+    assert (named(wanted.release), wanted.delete, wanted.create) == (["p0", "p1"], [], [])
+    assert not job.status.conditions
+
+
+def test_pods_that_go_with_their_job_are_no_failures() -> None:
+    """The garbage collector may delete them before they have lost their finalizers."""
+    job = going(backoffLimit=0)
+    wanted = look(job, [pod(job, "a", terminating=True)])
+    assert named(wanted.release) == ["a"] and not job.status.conditions
+    assert not job.status.uncountedTerminatedPods.failed
+
+
+def test_a_suspended_job_is_not_late() -> None:
+    job = going(activeDeadlineSeconds=60, suspend=True)
+    look(job, pods(job, "Running"))
+    assert not job.status.conditions

@@ -11,7 +11,7 @@ from controllers.controller import Keys, Shared, T, Watch, itself
 from controllers.nodelifecycle.conditions import left, ready, unreachable
 from controllers.nodelifecycle.silence import Silences
 from controllers.nodelifecycle.taints import evicts, should_evict, tainted
-from controllers.nodelifecycle.zones import Rates, Zones, zone_of
+from controllers.nodelifecycle.zones import Rates, Zones, counts, zone_of
 from controllers.places import node_of
 from controllers.writes import Batcher, in_batches, unless_refused
 from pinnace.api import conditions
@@ -130,7 +130,7 @@ class NodeLifecycle:
         """A node that is silent counts before it is marked: when the first of many is, it is known that there are many."""
         name = node.metadata.name
         healthy = ready(node) == "True" and self._silences.lasts(name, now) is None
-        self._zones.note(name, zone_of(node), healthy, now)
+        self._zones.note(name, zone_of(node), healthy, now, counts=counts(node))
 
 
 def not_ready(pod: Pod, now: float) -> Pod | None:

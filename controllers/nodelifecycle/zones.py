@@ -7,6 +7,8 @@
     FullDisruption       none is ready                                    Rates.eviction
     all zones so                                                          none, and none stays marked to be emptied
 
+Nodes with the label node.kubernetes.io/exclude-disruption do not count for the state, and have turns as all others.
+
 A turn that is given back, because its node is well again or gone, goes to who has the last one: so one node is told, not all.
 
 After all zones were disrupted, nothing is emptied for RECOVERY seconds: the kubelets come back one after another.
@@ -26,6 +28,8 @@ from pinnace.api.wellknown import REGION_LABEL, ZONE_LABEL
 FEW = 2
 """So many nodes that are not ready disrupt no zone."""
 RECOVERY = 5.0
+EXCLUDED_LABEL = "node.kubernetes.io/exclude-disruption"
+"""Whatever its value is."""
 
 
 class State(StrEnum):
@@ -51,6 +55,11 @@ def zone_of(node: Node) -> str:
     return f"{region}:{zone}" if region or zone else ""
 
 
+def counts(node: Node) -> bool:
+    """For the state of its zone."""
+    return EXCLUDED_LABEL not in node.metadata.labels
+
+
 def state_of(healthy: int, unhealthy: int, threshold: float) -> State:
     if unhealthy and not healthy:
         return State.FULL
@@ -64,13 +73,38 @@ class Zone:
 
     def __init__(self) -> None:
         self.nodes: dict[str, bool] = {}  # is it healthy?
-        self.unhealthy = 0
+        self.excluded: set[str] = set()  # of these
+        self.unhealthy = 0  # of the others
         self.rate = 0.0
         self.turns: dict[str, float] = {}  # given out at this rate
         self.last_turn = float("-inf")
 
+    def put(self, node: str, healthy: bool, counts: bool) -> bool:
+        """Is that news?"""
+        if self.nodes.get(node) is healthy and (node not in self.excluded) is counts:
+            return False
+        self.drop(node)
+        self.nodes[node] = healthy
+        if counts:
+            self.unhealthy += not healthy
+        else:
+            self.excluded.add(node)
+        return True
+
+    def drop(self, node: str) -> None:
+        healthy = self.nodes.pop(node, True)
+        if node in self.excluded:
+            self.excluded.remove(node)
+        else:
+            self.unhealthy -= not healthy
+
+    @property
+    def size(self) -> int:
+        """Nodes that count."""
+        return len(self.nodes) - len(self.excluded)
+
     def state(self, threshold: float) -> State:
-        return state_of(len(self.nodes) - self.unhealthy, self.unhealthy, threshold)
+        return state_of(self.size - self.unhealthy, self.unhealthy, threshold)
 
     def give_back(self, node: str, now: float) -> Collection[str]:
         """The node's turn, unless it has come. Whose is another now."""
@@ -97,16 +131,14 @@ class Zones:
         self._changed: set[str] = set()
         self._resumed = float("-inf")
 
-    def note(self, node: str, zone: str, healthy: bool, now: float) -> None:
-        """What is known of a node."""
+    def note(self, node: str, zone: str, healthy: bool, now: float, *, counts: bool = True) -> None:
+        """What is known of a node. `counts`: for the state of its zone."""
         if self._zone_of.get(node, zone) != zone:
             self.forget(node, now)
         found = self._zones.setdefault(zone, Zone())
-        if found.nodes.get(node) is healthy:
+        if not found.put(node, healthy, counts):
             return
         self._zone_of[node] = zone
-        found.unhealthy += found.nodes.get(node, True) - healthy
-        found.nodes[node] = healthy
         if healthy:
             self._changed.update(found.give_back(node, now))
         self._look(found, now)
@@ -116,7 +148,7 @@ class Zones:
         if zone is None:
             return
         found = self._zones[zone]
-        found.unhealthy -= not found.nodes.pop(node)
+        found.drop(node)
         self._changed.update(found.give_back(node, now))
         self._changed.discard(node)
         if not found.nodes:
@@ -125,7 +157,7 @@ class Zones:
 
     @property
     def disrupted(self) -> bool:
-        """Is no node of any zone ready?"""
+        """Is no node of any zone ready, of those that count?"""
         return self._disrupted
 
     def states(self) -> dict[str, State]:
@@ -150,10 +182,11 @@ class Zones:
     def _rate(self, zone: Zone) -> float:
         if zone.state(self._rates.unhealthy) is not State.PARTIAL:
             return self._rates.eviction
-        return self._rates.secondary if len(zone.nodes) > self._rates.large else 0.0
+        return self._rates.secondary if zone.size > self._rates.large else 0.0
 
     def _look(self, changed: Zone, now: float) -> None:
-        disrupted = bool(self._zones) and all(zone.unhealthy == len(zone.nodes) for zone in self._zones.values())
+        states = [zone.unhealthy == zone.size for zone in self._zones.values() if zone.size]
+        disrupted = bool(states) and all(states)
         concerned = (changed,) if disrupted is self._disrupted else self._zones.values()
         if self._disrupted and not disrupted:
             self._resumed = now

@@ -186,3 +186,17 @@ async def test_a_node_that_is_marked_already_takes_no_turn_again() -> None:
         cluster.put(NODES, "c", make_node("c").condition("Ready", "True").build())
         await cluster.clock.advance(SILENT)
         assert cluster.taints("b") == {NO_SCHEDULE, NO_EXECUTE}
+
+
+async def test_the_label_of_a_node_excludes_it() -> None:
+    """Three of five that are silent would disrupt their zone, and empty none of them."""
+    names = ["a", "b", "c", "d", "e"]
+    cluster = Cluster(*names)
+    for name in ("a", "b"):
+        excluded = make_node(name).label("node.kubernetes.io/exclude-disruption", "").condition("Ready", "True").build()
+        cluster.put(NODES, name, excluded)
+    async with cluster.at_work():
+        for name in ("a", "b", "c"):
+            cluster.falls(name)
+        await cluster.clock.advance(SILENT)
+        assert [cluster.taints(name) for name in ("a", "b", "c")] == [{NO_SCHEDULE, NO_EXECUTE}] * 3

@@ -9,7 +9,7 @@ from controllers.nodelifecycle.eviction import patience
 from controllers.nodelifecycle.lifecycle import not_ready
 from controllers.nodelifecycle.silence import Silences, lease_key
 from controllers.nodelifecycle.taints import tainted
-from controllers.nodelifecycle.zones import RECOVERY, Rates, State, Zones, state_of, zone_of
+from controllers.nodelifecycle.zones import RECOVERY, Rates, State, Zones, counts, state_of, zone_of
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Taint, Toleration
 from tests.builders import NodeBuilder, make_node, make_pod
@@ -245,6 +245,33 @@ def test_a_node_that_moves_or_goes_is_counted_once() -> None:
     assert found.states() == {"a": State.NORMAL, "b": State.FULL}
     found.forget("a1", NOW)
     assert found.states() == {"a": State.NORMAL}
+
+
+def test_nodes_that_are_excluded_do_not_count_for_their_zone_and_have_turns_all_the_same() -> None:
+    found = zones(Rates(eviction=0.1), **many("a", 2, 2))
+    for name in ("x", "y", "z"):
+        found.note(name, "a", False, NOW, counts=False)
+    assert found.states() == {"a": State.NORMAL}
+    assert turns(found, ["a2", "x", "y"]) == [0.0, 10.0, 20.0]
+    found.note("x", "a", False, NOW)  # the label is taken away
+    assert found.states() == {"a": State.PARTIAL}
+    found.note("x", "a", True, NOW, counts=False)
+    found.forget("y", NOW)
+    assert found.states() == {"a": State.NORMAL}
+
+
+def test_where_all_that_count_are_silent_an_excluded_node_makes_no_difference() -> None:
+    found = zones(**many("a", 0, 2), **many("b", 1, 0))
+    found.note("b0", "b", True, NOW, counts=False)
+    assert found.disrupted
+    found.forget("a0", NOW)
+    found.forget("a1", NOW)
+    assert not found.disrupted, "nobody counts"
+
+
+@pytest.mark.parametrize(("label", "expected"), [("node.kubernetes.io/exclude-disruption", False), ("other", True)])
+def test_who_counts_is_said_by_a_label(label: str, expected: bool) -> None:
+    assert counts(make_node("n").label(label, "").build()) is expected
 
 
 def test_a_zone_is_region_and_zone() -> None:

@@ -5,20 +5,21 @@
 
 The time begins when the leader first sees the taint, as in Kubernetes: the next leader gives it anew. It ends with the taint
 whether anybody leads or not, so that one who leads once more does not take a new taint for an old one. Each taint of a node has
-its own time, but for not-ready and unreachable, which follow one another: they share one.
+its own time, but for not-ready and unreachable, which follow one another: they share one. A pod that was to go, and stays after
+all, has an event of it.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controllers.controller import Shared, Watch, itself
 from controllers.places import node_of
+from controllers.podstates import active
 from controllers.writes import in_batches, unless_refused
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
-from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.tolerations import evicting, tolerates
 from pinnace.api.verbs_pb2 import DELETED, Disruption
@@ -58,6 +59,8 @@ class TaintEviction:
         self._pods = shared.informers.index(PODS, node_of)
         self._since: dict[str, dict[tuple[str, str], float]] = {}
         """By node, and by trouble and uid: since when a pod's time has run, in monotonic seconds."""
+        self._to_go: dict[str, set[str]] = {}
+        """By node: the uids of the pods whose time runs."""
         shared.informers.add_handler(NODES, self._forget)
 
     @property
@@ -67,14 +70,16 @@ class TaintEviction:
     async def sync(self, key: str) -> float | None:
         node = self._nodes.get(key)
         taints = evicting(node) if node is not None else []
+        to_go = self._to_go.pop(key, set())
         if not taints:
+            self._spare(key, to_go)
             return None
         now = self._clock.monotonic()
         before, since = self._since.get(key, {}), dict[tuple[str, str], float]()
         self._since[key] = since
-        doomed, waits = [], []
+        doomed, waits = [], dict[str, float]()
         for uid, pod in self._pods.under(key).items():
-            if pod.metadata.HasField("deletionTimestamp") or ended(pod):
+            if not active(pod):
                 continue
             left = math.inf
             for taint in taints:
@@ -85,9 +90,12 @@ class TaintEviction:
             if left <= 0:
                 doomed.append(pod)
             elif left < math.inf:
-                waits.append(left)
+                waits[uid] = left
+        self._spare(key, to_go - waits.keys() - {pod.metadata.uid for pod in doomed})
+        if waits:
+            self._to_go[key] = set(waits)
         refused = await self._evict(doomed)
-        return unless_refused(min(waits, default=None), refused, but=(NotFound, Conflict))
+        return unless_refused(min(waits.values(), default=None), refused, but=(NotFound, Conflict))
 
     def _forget(self, deltas: Sequence[Delta[Node]]) -> None:
         for delta in deltas:
@@ -96,6 +104,16 @@ class TaintEviction:
             left = {what: at for what, at in self._since.pop(name, {}).items() if what[0] in there}
             if left:
                 self._since[name] = left
+            if delta.kind == DELETED:
+                self._to_go.pop(name, None)
+
+    def _spare(self, node: str, uids: Iterable[str]) -> None:
+        """Says of those that are still there that they stay."""
+        pods = self._pods.under(node)
+        for pod in filter(None, map(pods.get, uids)):
+            if active(pod):
+                key = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                self._events.event(pod, "Normal", "TaintManagerEviction", f"Cancelling deletion of Pod {key}")
 
     async def _evict(self, pods: Sequence[Pod]) -> Sequence[ApiError | None]:
         """Says why of each, and deletes it. What became of each."""

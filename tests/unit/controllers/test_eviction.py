@@ -14,7 +14,7 @@ from controllers.places import node_of
 from controllers.working import Working
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES
-from pinnace.api.verbs_pb2 import ADDED, MODIFIED, BatchItem, DeleteRequest
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem, DeleteRequest
 from pinnace.client.index import Index
 from pinnace.client.informer import Delta
 from tests.builders import make_node, make_pod
@@ -35,6 +35,7 @@ class Cluster:
     bound: Index[Pod] = field(default_factory=lambda: Index(node_of))
     handlers: list[Any] = field(default_factory=list)
     told: list[tuple[str, str]] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
     """Pods that may not be deleted."""
@@ -53,6 +54,7 @@ class Cluster:
 
     def event(self, obj: Pod, type_: str, reason: str, message: str) -> None:
         self.told.append((obj.metadata.name, reason))
+        self.messages.append(message)
 
     async def delete_batch(self, requests: list[DeleteRequest]) -> list[BatchItem]:
         self.deleted += [request.name for request in requests if request.name not in self.refused]
@@ -185,6 +187,22 @@ async def test_who_comes_later_has_its_time_from_then(cluster: Cluster, controll
     clock.stall(100.0)
     cluster.bind("p", 5)
     assert await controller.sync("n") == 5.0
+
+
+async def test_who_stays_after_all_is_told(cluster: Cluster, controller: TaintEviction) -> None:
+    cluster.bind("p", 5, repair=60)
+    cluster.bind("gone", 5, repair=60)
+    cluster.taint(UNREACHABLE)
+    await controller.sync("n")
+    gone = cluster.bound.under("n")["gone"]
+    cluster.bound.follow([Delta(DELETED, gone, gone)])
+    cluster.taint("repair")
+    await controller.sync("n")
+    assert cluster.messages == [], "it goes for another reason"
+    for _ in range(2):
+        cluster.taint()
+        await controller.sync("n")
+    assert cluster.messages == ["Cancelling deletion of Pod default/p"]
 
 
 async def test_who_may_not_be_deleted_keeps_nobody_else(

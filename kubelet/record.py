@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from kubelet.addresses import Addresses
 from kubelet.lifecycle import Phase, PodState, Wanted, accepted
 from kubelet.runtime import ContainerState, ContainerView
-from kubelet.status import render
+from kubelet.status import alike, render
 from kubelet.template import Template, template_of
-from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod, PodCondition
 from pinnace.api.podstatus import ended
 
@@ -34,6 +33,10 @@ class Record:
     """`revision` and `changes` of the report that is on its way."""
     waiting: bool = False
     """A report met a Conflict, and the informer has not brought what it conflicts with."""
+    foreign: bool = False
+    """Somebody else may have written the informer's latest status, and nobody has compared it with ours."""
+    patient_until: float = 0.0
+    """Monotonic time until which nobody is contradicted."""
     over: bool = False
     """The pod is to be removed, once everything is reported."""
 
@@ -60,16 +63,17 @@ class Record:
         ahead = self.state.phase is Phase.PENDING and status.phase not in ("", Phase.PENDING)
         return ahead or status.startTime.seconds != int(self.state.accepted.unix)
 
-    @property
     def is_contradicted(self) -> bool:
-        """Does the API say that the pod is not Ready, after we have said that it is? The node was taken to be unreachable. Only
-        the informer's latest word counts, which may come before the answer to our own."""
-        if self.state is None or not self.state.ready.holds or not self.reported:
+        """Does the API say something else of the pod than we have? Somebody took its node to be unreachable, or wrote over what
+        is ours. Only the informer's latest word counts, which may come before the answer to our own. What agrees is not looked
+        at again."""
+        if not self.foreign or self.state is None or not self.reported:
             return False
         if self.revision != self.pod.metadata.resourceVersion:  # our report is newer
             return False
-        said = conditions.find(self.pod.status.conditions, "Ready")
-        return said is not None and said.status != "True"
+        ours = render(self.pod, self.revision, self.template, self.state, self.containers, self.addresses)
+        self.foreign = not alike(ours.status, self.pod.status)
+        return self.foreign
 
     @property
     def running(self) -> list[str]:
@@ -83,6 +87,9 @@ class Record:
         revision = metadata.resourceVersion
         if int(revision) < int(self.revision):
             return False
+        if revision != self.pod.metadata.resourceVersion:
+            # While a report is on its way it is its echo, as a rule, and the answer will say so.
+            self.foreign = revision != self.revision and (self.foreign or not self.reported or pod.status != self.pod.status)
         moved = metadata.generation != self.pod.metadata.generation
         self.pod, self.revision = pod, revision
         if moved:
@@ -103,6 +110,8 @@ class Record:
         self.acknowledged = self.sent_changes
         if int(revision) > int(self.revision):
             self.revision = revision
+        if revision == self.pod.metadata.resourceVersion:
+            self.foreign = False
 
 
 def wanted(pod: Pod, template: Template) -> Wanted:

@@ -2,6 +2,11 @@
 
 changed --> a report, on top of the latest version --stored--> known; over? --> a removal --> gone
               '-- Conflict: again, once the informer has brought what it conflicts with; refused: again later --'
+
+What somebody else has written over what is the kubelet's is said again, at once and then every PATIENCE seconds: two who write
+over each other keep nobody busy. It is looked for only where another's version of the status comes.
+
+Source: pkg/kubelet/status/status_manager.go of Kubernetes, needsReconcile.
 """
 
 import asyncio
@@ -9,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kubelet.batches import BatchWriter, refused
+from kubelet.delayqueue import DelayQueue
 from kubelet.record import Record
 from kubelet.tracing import PodTraces
 from pinnace.api.core_v1_pb2 import Pod
@@ -16,6 +22,11 @@ from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
 from pinnace.client.resource import delete_request
 from pinnace.runtime.clock import Clock
+
+PATIENCE = 2.0
+"""Seconds between two reports of a pod that only contradict."""
+STEPS = 256
+"""Pods that are looked at before the event loop gets a turn."""
 
 
 class PodWriter(Protocol):
@@ -43,6 +54,8 @@ class Reports:
         self._gone = gone
         self._traces = traces
         self._reports = BatchWriter("pod status", self._report, writer.update_status_batch, self._reported, clock=clock)
+        self._clock = clock
+        self._later = DelayQueue(clock)
         self._removals = BatchWriter("pod removal", self._removal, writer.delete_batch, self._removed, clock=clock)
 
     @property
@@ -55,6 +68,7 @@ class Reports:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._reports.run())
             group.create_task(self._removals.run())
+            group.create_task(self._contradict_later())
 
     def changed(self, uid: str, record: Record) -> None:
         """There is something new to say."""
@@ -66,8 +80,25 @@ class Reports:
         if record.waiting:
             record.waiting = False
             self._reports.mark(uid)
-        if record.is_contradicted:
+        self._contradict(uid, record)
+
+    def _contradict(self, uid: str, record: Record) -> None:
+        """Says it again, if somebody else says something else."""
+        if not record.foreign:
+            return
+        now = self._clock.monotonic()
+        if now < record.patient_until:
+            self._later.add_at(uid, record.patient_until)
+        elif record.is_contradicted():
+            record.patient_until = now + PATIENCE
             self.changed(uid, record)
+
+    async def _contradict_later(self) -> None:
+        while True:
+            for uid in await self._later.take(STEPS):
+                if (record := self._records.get(uid)) is not None:
+                    self._contradict(uid, record)
+            await asyncio.sleep(0)
 
     def thawed(self, uid: str, record: Record) -> None:
         """Something can be said of the pod again."""
@@ -91,8 +122,7 @@ class Reports:
         if not item.HasField("error"):
             record.acknowledge(item.resourceVersion)
             self._traces.reported(uid)
-            if record.is_contradicted:
-                self.changed(uid, record)
+            self._contradict(uid, record)
             self.over(uid, record)
         elif item.error.code == Code.NOT_FOUND:
             self._gone(uid)

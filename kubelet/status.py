@@ -42,11 +42,13 @@ def render(
         status.startTime.seconds = int(state.accepted.unix)
     if state.refused:  # there is nothing else to say
         return report
-    if not status.hostIP:
+    if addresses.host and status.hostIP != addresses.host:
         status.hostIP = addresses.host
+        del status.hostIPs[:]
         status.hostIPs.add(ip=addresses.host)
-    if addresses.pod and not status.podIP:  # the server refuses an empty one, and with it the whole report
+    if addresses.pod and status.podIP != addresses.pod:  # the server refuses an empty one, and with it the whole report
         status.podIP = addresses.pod
+        del status.podIPs[:]
         status.podIPs.add(ip=addresses.pod)
     _clear(status, state.accepted)
     if state.phase.final and state.ending is not None and state.ending.disrupts:
@@ -66,6 +68,20 @@ def render(
         shown = show(template.plan, state, containers)
         status.MergeFromString(_conditions(state, shown) + containerstatus.encode(pod.metadata, template.plan, state, shown))
     return report
+
+
+def alike(one: PodStatus, other: PodStatus) -> bool:
+    """Do they say the same? In whatever order conditions are, and since whenever they are as they are."""
+    return _unordered(one) == _unordered(other)
+
+
+def _unordered(status: PodStatus) -> PodStatus:
+    found = PodStatus()
+    found.CopyFrom(status)
+    found.conditions.sort(key=lambda each: each.type)
+    for each in found.conditions:
+        each.ClearField("lastTransitionTime")
+    return found
 
 
 def _clear(status: PodStatus, accepted: Instant) -> None:

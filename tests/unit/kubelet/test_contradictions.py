@@ -1,0 +1,138 @@
+"""What becomes of a pod's status when somebody else writes over what is the kubelet's."""
+
+from collections.abc import Callable
+
+import pytest
+
+from kubelet import record
+from kubelet.reports import PATIENCE
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import PodStatus
+from pinnace.api.verbs_pb2 import MODIFIED
+from tests.builders import make_pod
+from tests.unit.kubelet.fakeapi import FakeApi
+
+
+def write_over(api: FakeApi, change: Callable[[PodStatus], None]) -> None:
+    """Somebody writes the status of the pod."""
+    pod = api.pod("a")
+    change(pod.status)
+    api._changed(pod, MODIFIED)
+
+
+def no_containers(status: PodStatus) -> None:
+    del status.containerStatuses[:]
+
+
+def not_ready(status: PodStatus) -> None:
+    found = conditions.find(status.conditions, "ContainersReady")
+    assert found is not None
+    found.status = "False"
+
+
+def no_condition(status: PodStatus) -> None:
+    del status.conditions[:]
+
+
+def another_address(status: PodStatus) -> None:
+    status.podIP = status.podIPs[0].ip = "198.51.100.9"
+
+
+def another_host(status: PodStatus) -> None:
+    status.hostIP = status.hostIPs[0].ip = "198.51.100.9"
+
+
+def a_reason(status: PodStatus) -> None:
+    status.reason, status.message = "Lost", "somebody says so"
+
+
+async def running(api: FakeApi) -> PodStatus:
+    """What is said of it."""
+    api.create(make_pod("a").req(cpu="100m"))
+    await api.clock.advance(1.0)
+    told = PodStatus()
+    told.CopyFrom(api.pod("a").status)
+    api.history.clear()
+    return told
+
+
+@pytest.mark.parametrize("change", [no_containers, not_ready, no_condition, another_address, another_host, a_reason])
+async def test_it_is_put_right_by_one_report(api: FakeApi, change: Callable[[PodStatus], None]) -> None:
+    told = await running(api)
+    write_over(api, change)
+    await api.clock.advance(600.0)
+    assert len(api.history) == 1
+    told.conditions.sort(key=lambda each: each.type)
+    found = api.pod("a").status
+    found.conditions.sort(key=lambda each: each.type)
+    assert found == told
+
+
+async def test_so_it_is_where_it_is_heard_of_before_the_answer_to_the_kubelets_own_report(api: FakeApi) -> None:
+    api.answers.clear()
+    api.create(make_pod("a").req(cpu="100m"))
+    await api.clock.advance(1.0)
+    write_over(api, no_containers)
+    api.touch("a")
+    api.answers.set()
+    await api.clock.advance(1.0)
+    assert len(api.pod("a").status.containerStatuses) == 1
+
+
+def shuffled(status: PodStatus) -> None:
+    status.conditions.reverse()
+
+
+def since_another_time(status: PodStatus) -> None:
+    for each in status.conditions:
+        each.lastTransitionTime.seconds += 60
+
+
+def of_somebody_else(status: PodStatus) -> None:
+    status.conditions.add(type="example.com/audited", status="True")
+    status.nominatedNodeName = "other"
+
+
+@pytest.mark.parametrize("change", [shuffled, since_another_time, of_somebody_else])
+async def test_what_says_the_same_or_is_not_the_kubelets_is_left_alone(
+    api: FakeApi, change: Callable[[PodStatus], None]
+) -> None:
+    await running(api)
+    write_over(api, change)
+    await api.clock.advance(600.0)
+    assert api.history == []
+
+
+async def test_two_who_write_over_each_other_keep_nobody_busy_and_the_kubelet_has_the_last_word(api: FakeApi) -> None:
+    await running(api)
+    for _ in range(600):
+        write_over(api, a_reason)
+        await api.clock.advance(0.1)
+    assert 0 < len(api.history) <= 60 / PATIENCE + 1
+    await api.clock.advance(PATIENCE)
+    assert api.pod("a").status.reason == ""
+    api.history.clear()
+    await api.clock.advance(600.0)
+    assert api.history == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_nothing_is_compared_but_what_somebody_else_has_written(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """Thousands of pods change each second."""
+
+    def alike(one: PodStatus, other: PodStatus) -> bool:
+        raise AssertionError("compared")
+
+    monkeypatch.setattr(record, "alike", alike)
+    api.create(make_pod("a").req(cpu="100m").declare(start_seconds="1"))
+    await api.clock.advance(0.0)
+    api.deaf = late
+    await api.clock.advance(2.0)
+    api.deliver()
+    api.touch("a")
+    await api.clock.advance(1.0)
+    api.delete("a")
+    await api.clock.advance(60.0)
+    assert api.phases("a") == ["Pending", "Running", "Succeeded", "deleted"]

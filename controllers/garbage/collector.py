@@ -3,6 +3,8 @@
 An owner that is not in the cache may only not be there yet: whether it is gone the API is asked, once for each owner as it is
 named: kind, place and uid. The answer holds for that name alone. A reference with the uid of somebody who lives, but another
 name, kind or namespace, says nothing about that one's own dependents.
+
+One that only the API has is asked about again until the cache has it: of who goes before that nobody hears.
 """
 
 import asyncio
@@ -29,6 +31,8 @@ REMEMBERED = 10_000
 """Owners that are known to be gone."""
 AT_ONCE = 32
 """Dependents of one owner that are made ownerless at once."""
+UNSEEN = 5.0
+"""Seconds after which an object is looked at again that has an owner whom no informer has shown yet."""
 PATIENCE = 10.0
 """Seconds for an informer to know of an owner's deletion; of kinds that seldom change it hears after some two seconds."""
 
@@ -79,18 +83,21 @@ class GarbageCollector:
                 if not self._blocked(obj):
                     await self._free(resource, obj, FOREGROUND_FINALIZER)
             elif metadata.ownerReferences and not metadata.HasField("deletionTimestamp"):
-                await self._judge(resource, obj)
+                return await self._judge(resource, obj)
         except NotFound:
             return None
         return None
 
     # --- an object and its owners
 
-    async def _judge(self, resource: Resource[Any], obj: Object) -> None:
+    async def _judge(self, resource: Resource[Any], obj: Object) -> float | None:
+        """Seconds after which it is to be judged again; None: whatever becomes of its owners will be heard of."""
         metadata = obj.metadata
-        owners = dict[str, Owner]()
+        owners, again = dict[str, Owner](), None
         for each in metadata.ownerReferences:
-            owners[each.uid] = max(owners.get(each.uid, Owner.GONE), await self._state(each, metadata.namespace))
+            state, seen = await self._state(each, metadata.namespace)
+            owners[each.uid] = max(owners.get(each.uid, Owner.GONE), state)
+            again = again if seen else UNSEEN
         match fate(metadata, owners, bool(self._dependents.of(metadata.uid))):
             case Keep():
                 pass
@@ -98,24 +105,28 @@ class GarbageCollector:
                 await self._release(resource, obj, uids)
             case Delete(policy):
                 await self._delete(resource, obj, policy)
+        return again
 
-    async def _state(self, reference: OwnerReference, namespace: str) -> Owner:
+    async def _state(self, reference: OwnerReference, namespace: str) -> tuple[Owner, bool]:
+        """Of the owner; and will it be heard of if that changes?"""
         resource = by_kind(reference.kind, reference.apiVersion)
         if resource is None or resource not in self._stores or (resource.namespaced and not namespace):
-            return Owner.STAYS  # what we do not know we do not judge
+            return Owner.STAYS, True  # what we do not know we do not judge
         named = Named(resource.plural, _place(resource, reference, namespace), reference.uid)
         if named in self._gone:
-            return Owner.GONE
+            return Owner.GONE, True
         owner = self._stores[resource].get(named.place)
+        seen = True
         if owner is None or owner.metadata.uid != reference.uid:
+            seen = False
             try:
                 owner = await self._client.of(resource).get(reference.name, namespace)
             except NotFound:
                 owner = None
             if owner is None or owner.metadata.uid != reference.uid:
                 self._remember(named)
-                return Owner.GONE
-        return Owner.WAITS if deleting(owner.metadata, FOREGROUND_FINALIZER) else Owner.STAYS
+                return Owner.GONE, True
+        return Owner.WAITS if deleting(owner.metadata, FOREGROUND_FINALIZER) else Owner.STAYS, seen
 
     def _known(self, reference: OwnerReference, namespace: str) -> Object | None:
         """The owner, if it is in the cache."""

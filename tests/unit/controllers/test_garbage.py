@@ -138,6 +138,8 @@ class World:
 
     def __init__(self) -> None:
         self.stores: dict[Any, dict[str, Any]] = {}
+        self.unseen: dict[str, Any] = {}
+        """What the API has and no informer has shown."""
         self.deleted: list[str] = []
         self.asked: list[str] = []
         self._handlers: dict[Any, Any] = {}
@@ -199,9 +201,10 @@ class World:
 
         async def get(name: str, namespace: str) -> Any:
             self.asked.append(f"{resource.plural} {namespace}/{name}")
-            if f"{namespace}/{name}" not in store:
+            found = store.get(f"{namespace}/{name}") or self.unseen.get(f"{namespace}/{name}")
+            if found is None:
                 raise NotFound(Refusal(Code.NOT_FOUND, "NotFound", f"no {name}"))
-            return store[f"{namespace}/{name}"]
+            return found
 
         async def delete(name: str, namespace: str, *, propagation: str, **_: object) -> None:
             self.deleted.append(f"{namespace}/{name}")
@@ -284,6 +287,28 @@ async def test_the_api_is_asked_once_about_an_owner_however_many_name_it() -> No
     await world.sync(*[world.put(REPLICA_SETS, replica_set(name, gone)) for name in ("a", "b", "c")])
     assert len(world.deleted) == 3
     assert world.asked == ["deployments default/gone"]
+
+
+async def test_of_an_owner_that_goes_before_its_informer_has_shown_it_nothing_is_left() -> None:
+    """A watch that is opened anew tells nothing of who came and went meanwhile."""
+    world, web = World(), make_deployment("web")
+    own = world.put(REPLICA_SETS, replica_set("own", web))
+    world.unseen["default/web"] = web
+    again = await world.collector.sync(own)
+    assert again is not None and world.deleted == []
+    world.unseen.clear()
+    assert await world.collector.sync(own) is None
+    assert world.deleted == ["default/own"]
+
+
+async def test_an_owner_that_an_informer_has_shown_is_not_asked_about_again() -> None:
+    world, web = World(), make_deployment("web")
+    own = world.put(REPLICA_SETS, replica_set("own", web))
+    world.unseen["default/web"] = web
+    assert await world.collector.sync(own) is not None
+    world.put(DEPLOYMENTS, web)
+    assert await world.collector.sync(own) is None
+    assert len(world.asked) == 1
 
 
 def circle(world: World, *names: str) -> dict[str, Any]:

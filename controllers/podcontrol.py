@@ -78,6 +78,10 @@ class PodControl:
                 return errors[0]
         return None
 
+    def forget(self, key: str) -> None:
+        """The owner is gone."""
+        self._refused.discard(key)
+
     async def delete(self, key: str, owner: Object, pods: Sequence[Pod]) -> ApiError | None:
         """The first refusal, as `create`. A pod that is gone is deleted."""
         for start in range(0, len(pods), BATCH):

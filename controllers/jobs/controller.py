@@ -68,6 +68,7 @@ class JobController:
         await self._let_go(key, job)
         if job is None:
             self._claimer.forget(key)
+            self._control.forget(key)
             return None
         if (end := ended(job)) is not None:
             return await self._expire(job, end)

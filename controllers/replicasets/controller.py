@@ -52,6 +52,7 @@ class ReplicaSetController:
         replica_set = self._sets.get(key)
         if replica_set is None:
             self._claimer.forget(key)
+            self._control.forget(key)
             return None
         own = await self._claimer.claim(key, replica_set, from_message(replica_set.spec.selector))
         pods = list(self._facts.of(own))

@@ -1,6 +1,7 @@
 """What is due by time stays due when something is refused, or no server is there: no back-off puts it off."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,15 +34,21 @@ class Cluster:
         self.things = things
         self.call_fails = call_fails
         self.told: list[Any] = []
+        self.asked: list[int] = []
+        """How many pods each call was to make."""
         informers = SimpleNamespace(
             store=lambda resource: {f"default/{each.metadata.name}": each for each in self.things.get(resource, ())},
             index=lambda resource, by: Index(by, self.things.get(resource, ())),
             labelled=lambda resource, only: Labelled(only, self.things.get(resource, ())),
             facts=FactBook(),
+            wait_for=self._know,
         )
         client = SimpleNamespace(of=lambda resource: self, pods=self)
         clock, events = SimpleNamespace(time=lambda: NOW), SimpleNamespace(event=lambda *_: None)
         self.shared: Any = SimpleNamespace(informers=informers, client=client, clock=clock, events=events)
+
+    async def _know(self, *_: object) -> None:
+        pass
 
     async def update_status(self, obj: Any) -> Any:
         self.told.append(obj)
@@ -51,6 +58,7 @@ class Cluster:
         raise from_refusal(QUOTA)
 
     async def create_batch(self, pods: Sequence[Object]) -> list[BatchItem]:
+        self.asked.append(len(pods))
         if self.call_fails is not None:
             raise self.call_fails
         return [BatchItem(error=encode(QUOTA)) for _ in pods]
@@ -93,3 +101,26 @@ async def test_a_rollout_that_may_not_go_on_has_its_deadline_all_the_same() -> N
     assert [each.reason for each in cluster.told[-1].status.conditions if each.type == PROGRESSING] == [
         "ProgressDeadlineExceeded"
     ]
+
+
+@pytest.mark.parametrize(
+    ("make", "owners", "owner"),
+    [
+        (ReplicaSetController, REPLICA_SETS, make_replica_set("web", replicas=3)),
+        (JobController, JOBS, make_job("web", parallelism=3)),
+    ],
+    ids=["replica set", "job"],
+)
+async def test_what_an_owner_of_the_name_was_refused_before_is_forgotten_when_it_goes(
+    make: Any, owners: Resource[Any], owner: Object
+) -> None:
+    """Whoever has just been refused asks for one pod first; this would grow with each name there ever was."""
+    cluster, store = Cluster({}), dict[str, Object]()
+    cluster.shared.informers.store = lambda resource: store if resource is owners else {}
+    controller = make(cluster.shared)
+    for there in (True, True, False, True):
+        store.clear()
+        store.update({"default/web": owner} if there else {})
+        with suppress(Unfinished):
+            await controller.sync("default/web")
+    assert cluster.asked == [3, 1, 3]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from controllers.budgets.status import Scale, needs_scale, remark, status_of
+from controllers.budgets.status import Scale, needs_scale, remark, spared, status_of
 from controllers.controller import Shared, Watch, controller_of, itself
 from controllers.expectations import Expectations
 from controllers.places import namespace_of
@@ -67,6 +67,9 @@ class DisruptionController:
             self._expectations.wrote(key, POD_DISRUPTION_BUDGETS, stored.metadata.resourceVersion)
             if (said := remark(facts, scale)) is not None:
                 self._events.event(budget, *said)
+            for pod in spared(budget.status, status, facts):
+                message = f"Pod was expected by PDB {key} to be deleted but it wasn't"
+                self._events.event(pod, "Warning", "NotDeleted", message)
         return again
 
     def _scale(self, pods: Iterable[Pod]) -> Scale:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from controllers.amounts import amount
 from controllers.podfacts import Facts
 from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.scalars import MAX_INT32, STRING
@@ -68,6 +69,12 @@ def remark(pods: Sequence[Facts], scale: Scale) -> tuple[str, str, str] | None:
         message = f"Failed to calculate the number of expected pods: {scale.unknown}"
         return "Warning", "CalculateExpectedPodCountFailed", message
     return ("Warning", "UnmanagedPods", _UNMANAGED) if scale.unmanaged else None
+
+
+def spared(before: PodDisruptionBudgetStatus, now: PodDisruptionBudgetStatus, pods: Iterable[Facts]) -> list[Pod]:
+    """Whose eviction is not believed in any more: it was granted, and they are still there."""
+    given_back = before.disruptedPods.keys() - now.disruptedPods.keys()
+    return [each.pod for each in pods if each.pod.metadata.name in given_back and not each.deleting]
 
 
 def disrupted(granted: Mapping[str, Time], pods: Iterable[Facts], now: float) -> tuple[dict[str, float], float | None]:

@@ -1,6 +1,7 @@
 """What a disruption budget allows."""
 
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -107,11 +108,17 @@ class Synced(NamedTuple):
     events: list[str]
 
 
-async def synced(replica_set: ReplicaSet, pods: list[Pod], **bounds: int | str) -> Synced:
-    """What the controller writes, in a cluster of a deployment of 8 and this replica set."""
+async def synced(
+    replica_set: ReplicaSet, pods: list[Pod], granted: Mapping[str, float] = MappingProxyType({}), **bounds: int | str
+) -> Synced:
+    """What the controller writes, in a cluster of a deployment of 8 and this replica set. `granted`: whose evictions, and
+    when."""
+    kept = budget(**bounds)
+    for name, at in granted.items():
+        kept.status.disruptedPods[name].CopyFrom(to_time(at))
     deployment = make_deployment("web", replicas=8)
     stores: dict[Any, dict[str, Any]] = {
-        POD_DISRUPTION_BUDGETS: {"default/b": budget(**bounds)},
+        POD_DISRUPTION_BUDGETS: {"default/b": kept},
         REPLICA_SETS: {"default/web": replica_set},
         DEPLOYMENTS: {"default/web": deployment},
     }
@@ -155,3 +162,10 @@ async def test_why_a_budget_may_allow_less_than_is_expected_is_told() -> None:
     assert (await synced(WEB, [*healthy(5), alone], maxUnavailable=1)).events == ["UnmanagedPods"]
     assert (await synced(WEB, [alone], minAvailable=1)).events == []
     assert (await synced(WEB, healthy(5), maxUnavailable=1)).events == []
+
+
+async def test_a_pod_that_was_to_be_evicted_and_is_still_there_is_told() -> None:
+    """Whoever evicted it got no further."""
+    going = running(pod_of(WEB, "going")).terminating().build()
+    granted = {"p0": NOW - UNCONFIRMED, "p1": NOW - 1, "going": NOW - UNCONFIRMED, "gone": NOW - UNCONFIRMED}
+    assert (await synced(WEB, [*healthy(3), going], granted, minAvailable=1)).events == ["NotDeleted"]

@@ -22,7 +22,7 @@ def build(shared: Shared, options: Options) -> Sequence[Controller]:
         TaintEviction(shared.reporting("taint-eviction-controller")),
         PodGarbageCollector(shared),
         NamespaceController(shared),
-        GarbageCollector(shared),
+        GarbageCollector(shared.reporting("garbage-collector-controller")),
         ReplicaSetController(shared.reporting("replicaset-controller")),
         DeploymentController(shared.reporting("deployment-controller")),
         JobController(shared.reporting("job-controller")),

@@ -2,7 +2,7 @@
 
 An owner that is not in the cache may only not be there yet: whether it is gone the API is asked, once for each owner as it is
 named: kind, place and uid. The answer holds for that name alone. A reference with the uid of somebody who lives, but another
-name, kind or namespace, says nothing about that one's own dependents.
+name, kind or namespace, says nothing about that one's own dependents; of the namespace an event tells.
 
 One that only the API has is asked about again until the cache has it: of who goes before that nobody hears.
 """
@@ -19,7 +19,7 @@ from controllers.garbage.fate import Delete, Keep, Owner, Release, deleting, fat
 from controllers.workqueue import MAX_BACKOFF
 from controllers.writes import Batcher
 from pinnace.api.meta_v1_pb2 import OwnerReference
-from pinnace.api.resources import COLLECTED, PODS, Object, Resource, by_kind, store_key
+from pinnace.api.resources import COLLECTED, NAMESPACES, PODS, Object, Resource, by_kind, store_key
 from pinnace.api.verbs_pb2 import DELETED, DeleteRequest
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from pinnace.client.errors import NotFound, timed_out
@@ -46,6 +46,15 @@ class Named(NamedTuple):
     uid: str
 
 
+class Found(NamedTuple):
+    """What is known of an owner. `seen`: it will be heard of if that changes. `elsewhere`: another
+    namespace has one of that name and uid, or the object is in none and its owner must be in one."""
+
+    state: Owner
+    seen: bool = True
+    elsewhere: bool = False
+
+
 class GarbageCollector:
     name = "garbage-collector"
     workers = 64
@@ -61,7 +70,8 @@ class GarbageCollector:
         for resource in WATCHED.values():
             shared.informers.add_handler(resource, partial(self._dependents.follow, resource))
         self._deletions: Batcher[DeleteRequest] = Batcher(shared.client.pods.delete_batch)
-        self._gone: OrderedDict[Named, None] = OrderedDict()
+        self._events = shared.events
+        self._gone: OrderedDict[Named, Found] = OrderedDict()
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
@@ -95,9 +105,11 @@ class GarbageCollector:
         metadata = obj.metadata
         owners, again = dict[str, Owner](), None
         for each in metadata.ownerReferences:
-            state, seen = await self._state(each, metadata.namespace)
-            owners[each.uid] = max(owners.get(each.uid, Owner.GONE), state)
-            again = again if seen else UNSEEN
+            found = await self._find(each, metadata.namespace)
+            owners[each.uid] = max(owners.get(each.uid, Owner.GONE), found.state)
+            again = again if found.seen else UNSEEN
+            if found.elsewhere:
+                self._events.event(obj, "Warning", "OwnerRefInvalidNamespace", _misplaced(each, metadata.namespace))
         match fate(metadata, owners, bool(self._dependents.of(metadata.uid))):
             case Keep():
                 pass
@@ -107,14 +119,15 @@ class GarbageCollector:
                 await self._delete(resource, obj, policy)
         return again
 
-    async def _state(self, reference: OwnerReference, namespace: str) -> tuple[Owner, bool]:
-        """Of the owner; and will it be heard of if that changes?"""
+    async def _find(self, reference: OwnerReference, namespace: str) -> Found:
         resource = by_kind(reference.kind, reference.apiVersion)
-        if resource is None or resource not in self._stores or (resource.namespaced and not namespace):
-            return Owner.STAYS, True  # what we do not know we do not judge
+        if resource is None or resource not in self._stores:
+            return Found(Owner.STAYS)  # what we do not know we do not judge
+        if resource.namespaced and not namespace:
+            return Found(Owner.STAYS, elsewhere=True)
         named = Named(resource.plural, _place(resource, reference, namespace), reference.uid)
-        if named in self._gone:
-            return Owner.GONE, True
+        if (gone := self._gone.get(named)) is not None:
+            return gone
         owner = self._stores[resource].get(named.place)
         seen = True
         if owner is None or owner.metadata.uid != reference.uid:
@@ -124,9 +137,13 @@ class GarbageCollector:
             except NotFound:
                 owner = None
             if owner is None or owner.metadata.uid != reference.uid:
-                self._remember(named)
-                return Owner.GONE, True
-        return Owner.WAITS if deleting(owner.metadata, FOREGROUND_FINALIZER) else Owner.STAYS, seen
+                return self._remember(named, elsewhere=self._is_elsewhere(resource, reference))
+        return Found(Owner.WAITS if deleting(owner.metadata, FOREGROUND_FINALIZER) else Owner.STAYS, seen)
+
+    def _is_elsewhere(self, resource: Resource[Any], reference: OwnerReference) -> bool:
+        store = self._stores[resource]
+        places = [_place(resource, reference, namespace) for namespace in self._stores[NAMESPACES] if resource.namespaced]
+        return any(owner.metadata.uid == reference.uid for owner in filter(None, map(store.get, places)))
 
     def _known(self, reference: OwnerReference, namespace: str) -> Object | None:
         """The owner, if it is in the cache."""
@@ -240,10 +257,12 @@ class GarbageCollector:
             if owner is not None and deleting(owner.metadata, FOREGROUND_FINALIZER):
                 yield _key(resource, owner)
 
-    def _remember(self, owner: Named) -> None:
-        self._gone[owner] = None
+    def _remember(self, owner: Named, *, elsewhere: bool = False) -> Found:
+        """That it is gone."""
+        found = self._gone[owner] = Found(Owner.GONE, elsewhere=elsewhere)
         if len(self._gone) > REMEMBERED:
             self._gone.popitem(last=False)
+        return found
 
 
 def _has_other_owners(delta: Delta[Any]) -> bool:
@@ -255,6 +274,11 @@ def _has_other_owners(delta: Delta[Any]) -> bool:
 def _place(resource: Resource[Any], owner: OwnerReference, namespace: str) -> str:
     """Where the owner of an object of this namespace is."""
     return f"{namespace}/{owner.name}" if resource.namespaced else owner.name
+
+
+def _misplaced(owner: OwnerReference, namespace: str) -> str:
+    coordinates = f"{owner.apiVersion}/{owner.kind}, namespace: {namespace}, name: {owner.name}, uid: {owner.uid}"
+    return f'ownerRef [{coordinates}] does not exist in namespace "{namespace}"'
 
 
 def _key(resource: Resource[Any], obj: Object) -> str:

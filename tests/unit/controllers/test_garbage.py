@@ -8,14 +8,14 @@ import pytest
 from controllers.garbage.collector import GarbageCollector
 from controllers.garbage.dependents import Dependents, Place
 from controllers.garbage.fate import Delete, Fate, Keep, Owner, Release, fate, waits_for, without_owners
-from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
-from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Object, Resource
+from pinnace.api.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, Object, Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
-from tests.builders import make_pod
+from tests.builders import make_node, make_pod
 from tests.workloads import deleting, make_deployment, make_replica_set, pod_of
 
 STAYS, WAITS, GONE = Owner.STAYS, Owner.WAITS, Owner.GONE
@@ -123,7 +123,7 @@ async def test_no_dependent_is_overlooked_because_an_informer_is_late() -> None:
         return changed
 
     client = SimpleNamespace(of=lambda resource: SimpleNamespace(update=update), pods=SimpleNamespace(delete_batch=None))
-    shared: Any = SimpleNamespace(client=client, informers=informers)
+    shared: Any = SimpleNamespace(client=client, informers=informers, events=None)
     collector = GarbageCollector(shared)
     informers.stores[REPLICA_SETS]["default/web"] = owner
     await collector.sync("replicasets default/web")
@@ -144,7 +144,9 @@ class World:
         self.asked: list[str] = []
         self._handlers: dict[Any, Any] = {}
         self._changed: dict[str, None] = {}
-        shared: Any = SimpleNamespace(informers=self, client=self)
+        self.told: list[tuple[str, str]] = []
+        events = SimpleNamespace(event=lambda obj, type_, reason, message: self.told.append((reason, message)))
+        shared: Any = SimpleNamespace(informers=self, client=self, events=events)
         self.pods = SimpleNamespace(delete_batch=None)
         self.collector = GarbageCollector(shared)
         self._keys = {watch.resource: watch.keys for watch in self.collector.watches}
@@ -240,6 +242,31 @@ async def test_a_reference_that_misnames_a_living_owner_ends_nobody_but_its_own_
     stranger = world.put(REPLICA_SETS, replica_set("stranger", web, namespace=namespace, **said))
     await world.sync(own, stranger, own)
     assert world.deleted == [f"{namespace}/stranger"]
+
+
+async def test_whoever_names_an_owner_of_another_namespace_is_told_why_it_goes() -> None:
+    world, web = World(), make_deployment("web")
+    for name in ("default", "other"):
+        world.stores[NAMESPACES][name] = Namespace()
+    world.put(DEPLOYMENTS, web)
+    for name in ("a", "b"):
+        await world.sync(world.put(REPLICA_SETS, replica_set(name, web, namespace="other")))
+    await world.sync(world.put(REPLICA_SETS, replica_set("c", make_deployment("gone"))))
+    why = (
+        "OwnerRefInvalidNamespace",
+        'ownerRef [apps/v1/Deployment, namespace: other, name: web, uid: uid-web] does not exist in namespace "other"',
+    )
+    assert world.told == [why, why]
+    assert world.deleted == ["other/a", "other/b", "default/c"]
+
+
+async def test_who_is_in_no_namespace_and_names_an_owner_of_one_is_told_and_stays() -> None:
+    world, web = World(), make_deployment("web")
+    node = make_node("n").build()
+    node.metadata.ownerReferences.add(kind="Deployment", apiVersion="apps/v1", name="web", uid=web.metadata.uid)
+    world.stores[NODES]["n"] = node
+    await world.sync("nodes n")
+    assert [reason for reason, _ in world.told] == ["OwnerRefInvalidNamespace"] and not world.deleted
 
 
 @pytest.mark.parametrize("said", ["name", "kind"])

@@ -113,11 +113,13 @@ class World:
         return [pod for pod in found if pod.status.phase == "Running"]
 
     async def pids(self, name: str) -> dict[str, str]:
-        """By pod, of its process."""
-        said = {}
-        for pod in await self.running(name):
-            logs = await asyncio.to_thread(pinnace, self.servers[0].address, "logs", pod.metadata.name)
-            said[pod.metadata.name] = logs.stdout
+        """By pod, of its process, once that has said it: it runs from before it has been loaded."""
+        async with asyncio.timeout(NOTICED):
+            return {pod.metadata.name: await self._said(pod.metadata.name) for pod in await self.running(name)}
+
+    async def _said(self, pod: str) -> str:
+        while not (said := (await asyncio.to_thread(pinnace, self.servers[0].address, "logs", pod)).stdout):
+            pass
         return said
 
 

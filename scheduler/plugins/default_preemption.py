@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
+from pinnace.fit.requests import PODS
 from scheduler import metrics
 from scheduler.cache.some_nodes import SomeNodes
 from scheduler.framework import (
@@ -105,9 +106,12 @@ class DefaultPreemption:
 
 
 def _has_room(pod: PodInfo, row: int, nodes: NodeTable, preemption: Preemption) -> bool:
-    """Is there room enough for the pod on a node, with what pods of a lower priority take up? Extended resources may be
-    somebody else's to count: whether they are, the profile's filter is asked, and only then, for it costs more."""
+    """Is there room enough for the pod on a node, with what pods of a lower priority take up, if there are any? Extended
+    resources may be somebody else's to count: whether they are, the profile's filter is asked, and only then, for it costs
+    more."""
     lower = preemption.cache.below(pod.priority)
+    if PODS not in lower or not lower[PODS][row]:
+        return False
     short = [resource for resource, amount in pod.requests.amounts if _room(resource, row, nodes, lower) < amount]
     if not short or not all("/" in resource for resource in short):
         return not short

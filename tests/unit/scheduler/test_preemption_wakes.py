@@ -152,6 +152,26 @@ def test_it_is_not_tried_again_for_each_victim() -> None:
     stage.play(story())
 
 
+def test_nobody_is_there_to_preempt() -> None:
+    """Pods of the same priority end one after the other, where there is room enough: the port is what the pod waits for. Tried
+    each time in vain, it would have to wait for the end of its backoff when it is free."""
+    stage = Stage()
+
+    async def story() -> None:
+        put_node(stage, 4)
+        jobs = [make_pod(f"job{number}").node("n") for number in range(8)]
+        put(stage, *jobs, make_pod("server").host_port(80).node("n"), make_pod("next").host_port(80))
+        await asyncio.sleep(20.0)
+        for job in jobs:
+            stage.api.remove(PODS, f"default/{job.build().metadata.name}")
+            await asyncio.sleep(1.0)
+        stage.api.remove(PODS, "default/server")
+        await asyncio.sleep(0.1)
+        assert stage.node_of("next") == "n"
+
+    stage.play(story())
+
+
 def nominated(stage: Stage) -> str:
     return stage.schedulers[0]._cache.nodes.nominated.node_of("uid-default-high")
 

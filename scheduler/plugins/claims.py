@@ -22,17 +22,17 @@ class Volumes:
 
     def claim_of(self, pod: PodInfo, key: str) -> PersistentVolumeClaim | str:
         """A claim that the pod uses; or why the pod cannot use it."""
-        name, ephemeral = key.partition("/")[2], _is_ephemeral(pod, key)
+        name = key.partition("/")[2]
         claim = self.claims.get(key)
-        if claim is None and ephemeral:
-            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
         if claim is None:
-            return not_found(name)
+            return not_there(pod, key)
         if claim.status.phase == "Lost":
             return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volumeName}"'
         if claim.metadata.HasField("deletionTimestamp"):
             return f'persistentvolumeclaim "{name}" is being deleted'
-        if ephemeral and not any(owner.controller and owner.uid == pod.uid for owner in claim.metadata.ownerReferences):
+        if _is_ephemeral(pod, key) and not any(
+            owner.controller and owner.uid == pod.uid for owner in claim.metadata.ownerReferences
+        ):
             return f'PVC "{key}" was not created for pod "{pod.key}" (pod is not owner)'
         return claim
 
@@ -45,14 +45,20 @@ class Volumes:
         return storage_class is not None and storage_class.volumeBindingMode == "WaitForFirstConsumer"
 
 
-def not_found(name: str) -> str:
-    """In the words of an event, as Kubernetes has them. `name`: a claim's."""
-    return f'persistentvolumeclaim "{name}" not found'
+_NOT_FOUND = 'persistentvolumeclaim "{}" not found'
+
+
+def not_there(pod: PodInfo, key: str) -> str:
+    """Of a claim that the pod uses, in the words of an event, as Kubernetes has them."""
+    name = key.partition("/")[2]
+    if _is_ephemeral(pod, key):
+        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+    return _NOT_FOUND.format(name)
 
 
 def missing(reason: str) -> str:
-    """The claim's name, if this is what `not_found` says; else empty."""
-    found = re.fullmatch(not_found("(.+)"), reason)
+    """The name of a claim that somebody has to create, if this is what `not_there` says; else empty."""
+    found = re.fullmatch(_NOT_FOUND.format("(.+)"), reason)
     return found[1] if found is not None else ""
 
 

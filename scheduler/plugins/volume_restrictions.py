@@ -1,5 +1,5 @@
 """VolumeRestrictions: no two pods write to one disk on a node (NoDiskConflict), and a claim with the access mode
-ReadWriteOncePod is one pod's.
+ReadWriteOncePod is one pod's. A claim that is not there is VolumeBinding's to refuse.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import numpy as np
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS
 from scheduler.cache.used_volumes import Disk
 from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
-from scheduler.plugins.claims import claims_of, is_about_claims, not_found
+from scheduler.plugins.claims import claims_of, is_about_claims
 from scheduler.plugins.listers import Objects
 
 DISK = "node(s) had no available disk"
@@ -29,9 +29,6 @@ class VolumeRestrictions:
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         if pod.volumes is None:
             return SKIP
-        for key in pod.volumes.claims:
-            if key not in self._claims:
-                return Status(not_found(key.partition("/")[2]))
         return None if pod.volumes.disks or any(self._alone(pod)) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
@@ -48,7 +45,8 @@ class VolumeRestrictions:
 
     def _alone(self, pod: PodInfo) -> Iterator[str]:
         """The claims that no other pod may use at the same time."""
-        return (key for key in claims_of(pod) if "ReadWriteOncePod" in self._claims[key].spec.accessModes)
+        there = (key for key in claims_of(pod) if key in self._claims)
+        return (key for key in there if "ReadWriteOncePod" in self._claims[key].spec.accessModes)
 
 
 def _conflicting(pod: PodInfo, nodes: NodeTable) -> Iterator[str]:

@@ -23,7 +23,7 @@ from scheduler.framework import (
     Sees,
     Status,
 )
-from scheduler.plugins.claims import Volumes, claims_of, is_about_claims, not_found
+from scheduler.plugins.claims import Volumes, claims_of, is_about_claims, not_there
 from scheduler.plugins.listers import Objects
 
 REASON = "node(s) had no available volume zone"
@@ -49,7 +49,7 @@ class VolumeZone:
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         found = []
         for key in claims_of(pod):
-            volume = self._volume(key)
+            volume = self._volume(pod, key)
             if isinstance(volume, Status):
                 return volume
             if volume is not None and any(label in volume.metadata.labels for label in LABELS):
@@ -70,12 +70,11 @@ class VolumeZone:
         about_others = event.resource in (PERSISTENT_VOLUMES.plural, STORAGE_CLASSES.plural)
         return Change.OBJECT not in event.change or about_others or is_about_claims(event, pod)
 
-    def _volume(self, key: str) -> PersistentVolume | Status | None:
+    def _volume(self, pod: PodInfo, key: str) -> PersistentVolume | Status | None:
         """None: there is none yet, and need not be."""
         claim = self._objects.claims.get(key)
-        name = key.partition("/")[2]
         if claim is None:
-            return Status(not_found(name))
+            return Status(not_there(pod, key))
         if not claim.spec.volumeName:
             wanted = class_of(claim)
             if not wanted:

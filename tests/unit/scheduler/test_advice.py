@@ -252,9 +252,9 @@ def test_a_claim_that_does_not_exist_is_one_thing_in_the_way() -> None:
         0/3 nodes are available: persistentvolumeclaim "nope" not found.
 
         What rules nodes out (ALONE: nodes ruled out by this reason only):
-          PLUGIN               NODES   ALONE   REASON                                   WHICH
-          VolumeRestrictions   3       2       persistentvolumeclaim "nope" not found   n0, n1, n2
-          TaintToleration      1       0       node(s) had untolerated taint {gpu: }    n2
+          PLUGIN            NODES   ALONE   REASON                                   WHICH
+          VolumeBinding     3       2       persistentvolumeclaim "nope" not found   n0, n1, n2
+          TaintToleration   1       0       node(s) had untolerated taint {gpu: }    n2
 
         The smallest change that would help:
           * create the PersistentVolumeClaim nope  -> n0, n1

@@ -84,10 +84,12 @@ class TestVolumeRestrictions:
         assert plugin.helps(event, wanted, cache.nodes), "on the other node"
         assert not plugin.helps(event, pod(gce("d")), cache.nodes)
 
-    def test_a_claim_that_is_not_there(self) -> None:
-        assert refusals(VolumeRestrictions(Stores()), pod("c"), cache_of(make_node("n")).nodes) == (
-            'persistentvolumeclaim "c" not found'
-        )
+    def test_a_claim_that_is_not_there_is_left_to_volume_binding(self) -> None:
+        cache = cache_of(make_node("n"))
+        plugin = VolumeRestrictions(Stores(claim("c", modes=["ReadWriteOncePod"])))
+        assert refusals(plugin, pod("missing"), cache.nodes) == [""]
+        cache.observe(pod("c", name="old"), "n")
+        assert refusals(plugin, pod("missing", "c"), cache.nodes) == [IN_USE]
 
 
 class TestVolumeZone:
@@ -127,6 +129,12 @@ class TestVolumeZone:
     )
     def test_claims_without_a_volume(self, stores: Stores, expected: list[str] | str) -> None:
         assert refusals(VolumeZone(stores), pod("c"), cache_of(make_node("n")).nodes) == expected
+
+    def test_an_ephemeral_claim_that_is_not_there(self) -> None:
+        """In the words of VolumeBinding, so that it is told once."""
+        assert refusals(VolumeZone(Stores()), pod({"ephemeral": {}}), cache_of(make_node("n")).nodes) == (
+            'waiting for ephemeral volume controller to create the persistentvolumeclaim "new-v0"'
+        )
 
 
 class TestNodeVolumeLimits:

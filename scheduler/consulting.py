@@ -9,6 +9,8 @@
   are serial; so the time that extenders take is the time that all pods wait.
 * What has changed meanwhile counts. The filters are asked again, so the pod fits where it goes; a candidate whose node has
   changed is left out. A pod that is bound, deleted or changed by then is left alone, and so are all once the term is over.
+* When an extender cannot say whether room can be made, or all candidates have changed, nothing has been found out: the pod
+  stays nominated where it was, and is tried again.
 """
 
 import asyncio
@@ -75,9 +77,11 @@ class Consulting:
         try:
             left = await self._held(queued, asking, leads)
         except ExtenderError as error:
-            return proposal.turned_down(str(error), outdated=True)
+            return proposal.put_off(str(error), cache.nodes.nominated.node_of(queued.info.uid))
         still = [each for each in left if cache.version(each.node) == versions[each.node]]
-        return proposal.settled(still) if still or not left else proposal.turned_down(NO_CANDIDATE, outdated=True)
+        if still or not left:
+            return proposal.settled(still)
+        return proposal.put_off(NO_CANDIDATE, cache.nodes.nominated.node_of(queued.info.uid))
 
     async def _held(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:
         """Raises what asking raises, and _Overtaken."""

@@ -82,8 +82,12 @@ class Proposal:
         message = f"{self.message} {nominated.reason}" if nominated.reason else self.message
         return Unschedulable(self.refused_by, message, nominated.node)
 
-    def turned_down(self, reason: str, *, outdated: bool = False) -> Unschedulable:
-        return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}", outdated=outdated)
+    def turned_down(self, reason: str) -> Unschedulable:
+        return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}")
+
+    def put_off(self, reason: str, nominated: str) -> Unschedulable:
+        """Whether room can be made is not known: it is kept where it was, and the pod is tried again. `nominated`: there."""
+        return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}", nominated, outdated=True)
 
 
 Outcome = Placed | Unschedulable | Broken

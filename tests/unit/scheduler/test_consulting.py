@@ -10,6 +10,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.consulting import Consulting
 from scheduler.cycle import Broken, Outcome, Placed, Unschedulable
+from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.extender import Extender
 from scheduler.extenders.transport import Filtered
 from scheduler.framework.profile import Enabled, everywhere
@@ -243,3 +244,17 @@ class TestPreemption:
         story = self.story(transport.extender())
         outcome = await story.told_after(transport, lambda: self.bench.cache.set_node(node("n1").label("new", "er").build()))
         assert isinstance(outcome, Unschedulable) and outcome.outdated and not self.bench.evicted
+
+    @pytest.mark.parametrize("answer", [failing("preempt"), {"n1": ["y"]}], ids=["the extender fails", "all have changed"])
+    async def test_room_stays_kept_when_nothing_has_been_found_out(self, answer: ExtenderError | dict[str, list[str]]) -> None:
+        transport = FakeTransport(preempt=answer)
+        story = self.story(transport.extender())
+        self.bench.cache.nominate(story.queued.info, "n0")
+        outcome = await story.told_after(transport, lambda: self.bench.cache.set_node(node("n1").label("new", "er").build()))
+        assert isinstance(outcome, Unschedulable) and outcome.outdated and outcome.nominated == "n0"
+
+    async def test_no_room_is_kept_any_more_when_extenders_object_to_all_nodes(self) -> None:
+        story = self.story(FakeTransport(preempt={}).extender())
+        self.bench.cache.nominate(story.queued.info, "n0")
+        outcome = await story.told()
+        assert isinstance(outcome, Unschedulable) and not outcome.nominated

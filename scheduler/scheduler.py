@@ -209,10 +209,7 @@ class Scheduler:
                 metrics.attempts(profile, metrics.UNSCHEDULABLE).note(now - began)
                 self._traces.tried(queued, began, "unschedulable")
                 self._nominate(info, nominated, now)
-                if outdated:
-                    self._queue.retry(queued, now)
-                else:
-                    self._queue.unschedulable(queued, refused_by, now)
+                self._queue.unschedulable(queued, refused_by, now, missed=outdated)
                 self._reporter.failed(info, "Unschedulable", message, nominated)
             case Broken(error):
                 metrics.attempts(profile, metrics.ERROR).note(now - began)
@@ -260,10 +257,17 @@ class Scheduler:
         self._reporter.scheduled(decision.queued.info, decision.node)
 
     def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
-        self._give_up(decision, "SchedulerError", f"binding to {decision.node}: {message}", retry=retry)
+        current = self._given_up(decision)
+        if current is not None and retry:
+            self._queue.retry(decision.queued, self._clock.monotonic())
+            self._report(current, "SchedulerError", f"binding to {decision.node}: {message}")
 
     def refused(self, decision: Decision, refused: Refused) -> None:
-        self._give_up(decision, "Unschedulable", refused.message, retry=True)
+        """The pod waits for its backoff, not for an event that may help: that may have come while it was on its way."""
+        current = self._given_up(decision)
+        if current is not None:
+            self._queue.unschedulable(decision.queued, frozenset([refused.plugin]), self._clock.monotonic(), missed=True)
+            self._report(current, "Unschedulable", refused.message)
 
     def superseded(self, decision: Decision) -> None:
         self._traces.settled(decision, "superseded")
@@ -274,16 +278,18 @@ class Scheduler:
         log.warning("token %d is fenced: another leader has been elected", token)
         self._standby.stand_down()
 
-    def _give_up(self, decision: Decision, reason: str, message: str, *, retry: bool) -> None:
-        """The pod waits for its backoff, not for an event that may help: that may have come while it was on its way."""
+    def _given_up(self, decision: Decision) -> PodInfo | None:
+        """Ends a decision. The pod as it is now, if it still needs a node."""
         metrics.FAILED.inc()
         self._traces.settled(decision, "failed")
-        queued = decision.queued
-        current = self._forget(queued.info)
-        if current is not None and retry:
-            queued.info = current
-            self._queue.retry(queued, self._clock.monotonic())
-            self._reporter.failed(current, reason, message, self._cache.nodes.nominated.node_of(current.uid))
+        current = self._forget(decision.queued.info)
+        if current is not None:
+            decision.queued.info = current
+        return current
+
+    def _report(self, pod: PodInfo, reason: str, message: str) -> None:
+        """That it was not bound."""
+        self._reporter.failed(pod, reason, message, self._cache.nodes.nominated.node_of(pod.uid))
 
     def _end_cycle(self, decision: Decision) -> BindingCycle | None:
         """The decision's binding cycle, unless it has ended before."""

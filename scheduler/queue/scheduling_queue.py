@@ -14,7 +14,8 @@
 
 * ACTIVE is a heap, ordered by the QueueSort plugin.
 * A pod that had no place waits in UNSCHEDULABLE until an event may help it, as the plugins that refused it say. It is not
-  tried again sooner than its backoff: 1 s after the first failure, doubling up to 10 s.
+  tried again sooner than its backoff: 1 s after the first failure, doubling up to 10 s. Refusals count apart from errors, of
+  which those in a row count: an API server that was away does not make a pod wait longer for its place, nor the reverse.
 * Pods of one template that were refused by the same plugins wait as one group, and the plugins are asked once for all. Room
   that is kept for a nominated pod wakes that pod, and nobody of its priority or below.
 * Who is GATED is asked about again when the pod changes, after an event that the plugin which holds it back awaits (in turns:
@@ -51,11 +52,15 @@ class Policy(Protocol):
 class QueuedPod:
     """A pod on its way to a node. After `pop` it belongs to whoever popped it, until it is given back."""
 
-    __slots__ = ("attempts", "awaits", "held", "info", "place", "refused_by", "since")
+    __slots__ = ("attempts", "awaits", "errors", "held", "info", "place", "refusals", "refused_by", "since")
 
     def __init__(self, info: PodInfo, now: float) -> None:
         self.info = info
         self.attempts = 0
+        self.refusals = 0
+        """Attempts after which it had no place."""
+        self.errors = 0
+        """Attempts that have gone wrong since the last refusal."""
         self.since = now
         """When it arrived, or failed last."""
         self.place = Place.ACTIVE
@@ -175,16 +180,18 @@ class SchedulingQueue:
             return False
         return True
 
-    def unschedulable(self, queued: QueuedPod, refused_by: frozenset[str], now: float) -> None:
+    def unschedulable(self, queued: QueuedPod, refused_by: frozenset[str], now: float, *, missed: bool = False) -> None:
         """Gives back a pod that no node can take now. `refused_by`: the plugins whose verdict must change; none: anything
-        may help."""
-        if queued.held is not None and queued.held[0] != self._events:
-            queued.refused_by = refused_by
-            self.retry(queued, now)
-            return
-        queued.held = None
-        queued.since, queued.place, queued.refused_by = now, Place.UNSCHEDULABLE, refused_by
+        may help. `missed`: the event that would help may have come already, so it waits for its backoff only."""
+        missed = missed or (queued.held is not None and queued.held[0] != self._events)
+        queued.refusals, queued.errors = queued.refusals + 1, 0
+        queued.since, queued.refused_by, queued.held = now, refused_by, None
         uid = queued.info.uid
+        if missed:
+            self._pods[uid] = queued
+            self._after_backoff(queued, now)
+            return
+        queued.place = Place.UNSCHEDULABLE
         self._pods[uid] = self._unschedulable[uid] = queued
         queued.awaits = self._policy.awaited(refused_by, queued.info)
         groups = self._groups.setdefault(queued.awaits, {})
@@ -192,7 +199,7 @@ class SchedulingQueue:
 
     def retry(self, queued: QueuedPod, now: float) -> None:
         """Gives back a pod whose attempt went wrong for reasons that are not the cluster's: it waits for its backoff."""
-        queued.since, queued.held = now, None
+        queued.since, queued.held, queued.errors = now, None, queued.errors + 1
         self._pods[queued.info.uid] = queued
         self._after_backoff(queued, now)
 
@@ -276,8 +283,8 @@ class SchedulingQueue:
         self._activate(queued)
 
     def _ready(self, queued: QueuedPod) -> float:
-        """When its backoff is over."""
-        doublings = min(max(queued.attempts - 1, 0), 32)
+        """When its backoff is over. It has failed at least once."""
+        doublings = min((queued.errors or queued.refusals) - 1, 32)
         backoff: float = min(self._initial_backoff * 2**doublings, self._max_backoff)
         return queued.since + backoff
 

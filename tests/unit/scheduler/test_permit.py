@@ -1,12 +1,17 @@
 """Pods that wait for the permission of a plugin, through the whole scheduler."""
 
+import asyncio
+
 import pytest
 
-from scheduler.config import with_plugin
+from pinnace.api.resources import NODES, PODS
+from scheduler.config import Configuration, with_plugin
 from scheduler.framework import CycleState, Handle, PodInfo, Status, Wait
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.cluster import PATIENCE, QUICK, TICK, Cluster
+from tests.unit.scheduler.fake_api import Weather
 from tests.unit.scheduler.pod_clients import LosingPods
+from tests.unit.scheduler.stage import Stage
 
 
 class Turnstile:
@@ -127,3 +132,39 @@ async def test_what_plugins_did_for_binds_that_did_not_happen_is_undone_in_the_n
     await cluster.bound("a")
     log = TURNSTILES[-1].log
     assert sorted(log[2:4]) in (["unreserve a", "unreserve b"], ["bound a", "bound b"])
+
+
+class Doorman:
+    """Sends pods away while the door is closed."""
+
+    name = "Doorman"
+    closed = False
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        DOORMEN.append(self)
+
+    def permit(self, state: CycleState, pod: PodInfo, node: str) -> Wait | None:
+        self.asked.append(asyncio.get_running_loop().time())
+        return Wait(0.1) if self.closed else None
+
+
+DOORMEN: list[Doorman] = []
+
+
+def test_a_refusal_is_not_held_against_a_pod_together_with_the_errors_before_it() -> None:
+    """Binds fail for so long that the next is tried ten seconds later. Then the pod is refused for the first time."""
+    stage = Stage(with_plugin(Configuration(), f"{__name__}:Doorman"))
+
+    async def story() -> None:
+        stage.api.weather = lambda: Weather.REFUSED
+        stage.api.put(NODES, make_node("n").build())
+        stage.api.put(PODS, make_pod("a").build())
+        await asyncio.sleep(30.0)
+        doorman = DOORMEN[-1]
+        doorman.closed, errors = True, len(doorman.asked)
+        await asyncio.sleep(15.0)
+        refused, again = doorman.asked[errors : errors + 2]
+        assert again - refused == pytest.approx(1.1, abs=0.05)
+
+    stage.play(story())

@@ -128,6 +128,24 @@ def test_backoff_doubles_up_to_its_limit(attempts: int, backoff: float) -> None:
     assert names(queue, now + backoff) == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("failures", "backoff"), [("eeeee r", 1.0), ("rrrr e", 1.0), ("rrrr eee", 4.0), ("rr eeee r", 4.0), ("e r e", 1.0)]
+)
+def test_refusals_and_errors_count_apart(failures: str, backoff: float) -> None:
+    """The r are refusals, the e errors."""
+    queue = queue_of(make_pod("a"))
+    now = 0.0
+    for failure in failures.replace(" ", ""):
+        now += 100.0
+        queued = pop(queue, now)
+        if failure == "e":
+            queue.retry(queued, now)
+        else:
+            queue.unschedulable(queued, FIT, now)
+            queue.activate(queued.info.uid, now)
+    assert queue.next_due() == now + backoff
+
+
 def test_a_pod_that_is_woken_early_still_waits_for_its_backoff() -> None:
     queue = queue_of(make_pod("a").req(cpu=1))
     fail(queue, 10.0)

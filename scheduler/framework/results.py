@@ -110,6 +110,9 @@ class FilterResult:
 
     passed: BoolArray
     explain: Callable[[], Verdicts]
+    hopeless: Callable[[], BoolArray] | None = None
+    """The nodes that it would refuse whatever pods of their own left them, which is only asked before preemption looks at them.
+    None: there are none, or all are if the plugin does not await POD_FREED."""
 
     @classmethod
     def refusing(cls, refused: BoolArray, reason: str) -> "FilterResult":
@@ -118,6 +121,8 @@ class FilterResult:
         return cls(passed, lambda: Verdicts(~passed, lambda _: (reason,)))
 
     @classmethod
-    def coded(cls, codes: NDArray[Any], reasons: Sequence[str]) -> "FilterResult":
+    def coded(
+        cls, codes: NDArray[Any], reasons: Sequence[str], hopeless: Callable[[], BoolArray] | None = None
+    ) -> "FilterResult":
         """For a filter with a fixed list of reasons: code n stands for `reasons[n]`, and 0 for passing."""
-        return cls(codes == 0, lambda: Verdicts(codes, lambda code: (reasons[code],)))
+        return cls(codes == 0, lambda: Verdicts(codes, lambda code: (reasons[code],)), hopeless)

@@ -197,6 +197,8 @@ class Framework:
             hint = self._hints.get(plugin)
             if hint is not None and Change.POD_FREED not in hint.helped_by:
                 curable &= result.passed
+            elif result.hopeless is not None:
+                curable &= ~result.hopeless()
         if diagnosis.hopeless is not None:
             curable &= ~diagnosis.hopeless
         return curable

@@ -75,7 +75,8 @@ class InterPodAffinity:
             codes[weighted_sum(nodes, [(term.topology_key, self._matching(term, nodes), 1) for term in away]) > 0] = 2
         if near := _own(pod, Kind.AFFINITY):
             codes[~self._near(near, pod, nodes)] = 1
-        return FilterResult.coded(codes, ["", AFFINITY_REASON, ANTI_AFFINITY_REASON, EXISTING_REASON])
+        reasons = ["", AFFINITY_REASON, ANTI_AFFINITY_REASON, EXISTING_REASON]
+        return FilterResult.coded(codes, reasons, lambda: codes == 1)  # where nobody is to be near, nobody can leave
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """A node that leaves a topology, or goes, may take pods with it that were in the way. One that comes back may bring

@@ -79,7 +79,10 @@ class NodeResourcesFit:
 
             return Verdicts(codes, reasons)
 
-        return FilterResult(~reduce(np.bitwise_or, short), explain)
+        def too_small() -> BoolArray:
+            return reduce(np.bitwise_or, [lacking for _, lacking in insufficient(requests, nodes.allocatable)])
+
+        return FilterResult(~reduce(np.bitwise_or, short), explain, too_small)
 
     def lacking(self, pod: PodInfo, free: Callable[[str], int]) -> Sequence[str]:
         return [reason_of(resource) for resource, amount in self._requests(pod).amounts if free(resource) < amount]

@@ -91,7 +91,7 @@ class PodTopologySpread:
             told = codes > 0
             codes[(skew > each.max_skew)[labels.codes] & ~told] = 2
             codes[labels.equal(None) & ~told] = 1
-        return FilterResult.coded(codes, ["", LABEL_REASON, REASON])
+        return FilterResult.coded(codes, ["", LABEL_REASON, REASON], lambda: ~counted)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """A node that leaves the topology may take the domain with it that had fewest pods: then others are not too full.

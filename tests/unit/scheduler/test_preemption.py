@@ -96,15 +96,16 @@ def test_victims_of_the_other_filters() -> None:
     [
         ([node("a")], [low("p", "a", priority=1000)], "1 No preemption victims found for incoming pod"),
         ([node("a").taint("gpu")], [low("p", "a")], "1 Preemption is not helpful for scheduling"),
-        ([node("a", cpu=2)], [low("p", "a", cpu=1)], "1 Insufficient cpu"),
+        ([node("a")], [low("p", "a", cpu=1), low("q", "a", cpu=1, priority=1000)], "1 Insufficient cpu"),
+        ([node("a", cpu=2)], [low("p", "a", cpu=1)], "1 Preemption is not helpful for scheduling"),
         (
             [node("a"), node("b").taint("gpu")],
             [low("p", "a", cpu=2, priority=1000), low("q", "a", cpu=1)],
             "1 Insufficient cpu, 1 Preemption is not helpful for scheduling",
         ),
         (
-            [node("a", cpu=2), node("b").taint("gpu")],
-            [],
+            [node("a"), node("b").taint("gpu")],
+            [low("p", "a", priority=1000)],
             "1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling",
         ),
     ],
@@ -112,6 +113,51 @@ def test_victims_of_the_other_filters() -> None:
 def test_why_it_does_not_help(nodes: list[NodeBuilder], placed: list[PodBuilder], reasons: str) -> None:
     bench = Bench(cache_of(*nodes, placed=placed))
     assert bench.preempt(HIGH) == Status(MESSAGE.format(len(nodes), reasons)) and not bench.evicted
+
+
+WEB = make_pod("high").req(cpu=1).priority(1000).label("app", "web")
+HOPELESS = pytest.mark.parametrize(
+    "pod",
+    [
+        WEB.affinity("app=db", "zone"),
+        make_pod("high").req(cpu=1).priority(1000).spread("app=web", "rack"),
+        make_pod("high").req(cpu=1).priority(1000).spread("app=web", "zone").spread("app=web", "rack"),
+        make_pod("high").req(cpu=5).priority(1000),
+    ],
+    ids=["nobody to be near", "not in the topology", "too many, and not in another topology", "too small"],
+)
+
+
+@HOPELESS
+def test_where_no_pod_is_to_blame_nothing_is_tried(pod: PodBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although pods of a lower priority are there, and were they gone, there would be room."""
+    wide = [make_node(name).capacity(cpu=4, memory="4Gi", pods=10).label("zone", name) for name in "ab"]
+    bench = Bench(cache_of(*wide, placed=[low(f"p{name}", name).label("app", "web") for name in "ab"]))
+    diagnosis, asked = bench.diagnose(info(pod)), []
+    judge = bench.framework.judge
+    monkeypatch.setattr(bench.framework, "judge", lambda *args: asked.append(args) or judge(*args))
+    answer = bench.plugin().post_filter({}, info(pod), bench.cache.nodes, diagnosis)
+    assert answer == Status(MESSAGE.format(2, "2 Preemption is not helpful for scheduling")) and not asked
+
+
+@HOPELESS
+def test_the_nominated_node_cannot_take_the_pod_any_more(pod: PodBuilder) -> None:
+    """It does not wait until the victims there are gone."""
+    cache = cache_of(node("a").label("zone", "a"), placed=[low("p", "a").label("app", "web")])
+    cache.nominate(info(pod), "a")
+    bench = Bench(cache)
+    bench.leaving = {info(make_pod("p")).uid}
+    assert bench.preempt(pod) == Status(MESSAGE.format(1, "1 Preemption is not helpful for scheduling"))
+
+
+def test_who_is_near_by_and_in_the_way_is_no_reason_to_give_up() -> None:
+    """Neither are too many of them."""
+    cache = cache_of(node("a").label("zone", "a"), placed=[low("p", "a").label("app", "db")])
+    assert chosen(cache, make_pod("high").req(cpu=1).priority(10).anti_affinity("app=db", "zone")) == ("a", ["p"])
+    cache.set_node(node("b").label("zone", "b").build())
+    cache.observe(info(low("equal", "b", priority=10)), "b")
+    spread = make_pod("high").req(cpu=1).priority(10).label("app", "db").spread("app=db", "zone")
+    assert chosen(cache, spread) == ("a", ["p"])
 
 
 def test_not_eligible() -> None:

@@ -16,7 +16,6 @@ from tests.builders import make_node, make_pod
 from tests.unit.scheduler.cluster import QUICK, TICK, Cluster, sees, small
 from tests.unit.scheduler.pod_clients import HeldPods
 
-NO_VICTIMS = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 NOT_HELPFUL = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 
 
@@ -40,7 +39,7 @@ async def test_a_pod_without_a_place_says_why_and_is_placed_when_there_is_one(cl
     async def condition() -> str:
         return next((c.message for c in (await cluster.pod("big")).status.conditions if c.status == "False"), "")
 
-    assert await cluster.until(condition) == f"0/1 nodes are available: 1 Insufficient cpu. {NO_VICTIMS}"
+    assert await cluster.until(condition) == f"0/1 nodes are available: 1 Insufficient cpu. {NOT_HELPFUL}"
     await cluster.create(make_node("m").capacity(cpu=2, memory="1Gi", pods=10))
     assert await cluster.bound("big") == "m"
     assert await cluster.bound("a") == "n"

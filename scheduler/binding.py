@@ -72,6 +72,9 @@ class Binder:
         self.waiting = self._cycles.waiting
         """The pods that wait in Permit."""
 
+        self.call_off = self._cycles.call_off
+        self.is_called_off = self._cycles.is_called_off
+
     @property
     def has_room(self) -> bool:
         return self._room.is_set()

@@ -7,6 +7,8 @@
 
 * A pod that waits in Permit has no task; the cluster's room bounds how many there can be. A group may be as large as it likes.
 * PreBind and Bind run in at most CYCLES tasks. Others are QUEUED; with MAX_QUEUED of them the scheduling cycle pauses.
+* As long as nothing has been sent for a pod, it can be called off: while it waits, is QUEUED, or is in PreBind, which is then
+  cancelled. It is refused once that has ended, whatever came of it; never within the cycle of the pod that it must give way to.
 * Everything has a deadline: waiting is limited by the plugin that asked for it (and WaitingPods), PreBind by PRE_BIND_DEADLINE,
   Bind by BIND_DEADLINE. After the last the outcome is unknown, and looked up, before the plugin is asked again.
 """
@@ -57,6 +59,8 @@ class BindingCycles:
         self._queued: deque[tuple[Decision, BindingCycle]] = deque()
         self._preparing: dict[asyncio.Task[None], Decision] = {}
         self._binding: set[asyncio.Task[None]] = set()
+        self._called_off: dict[str, Refused] = {}
+        """By uid, those of whom it has not been told yet."""
 
     @property
     def full(self) -> bool:
@@ -71,6 +75,33 @@ class BindingCycles:
             self._queued.append((decision, cycle))
         self._work.set()
 
+    def call_off(self, uid: str, refused: Refused) -> bool:
+        """The pod must not be bound. False: it is too late, or it has never been here."""
+        if uid in self._called_off:
+            return True
+        if uid in self._held:
+            if (waiting := self.waiting.get(uid)) is not None:
+                waiting.reject(refused.plugin, refused.reason)
+        elif any(decision.queued.info.uid == uid and not cycle.sent for decision, cycle in self._queued):
+            self._work.set()
+        elif (task := self._preparation(uid)) is not None:
+            task.cancel()
+        else:
+            return False
+        self._called_off[uid] = refused
+        return True
+
+    def _preparation(self, uid: str) -> asyncio.Task[None] | None:
+        """The task that PreBinds a pod for which no bind has been sent."""
+        for task, decision in self._preparing.items():
+            if decision.queued.info.uid == uid and decision.cycle is not None and not decision.cycle.sent:
+                return task
+        return None
+
+    def is_called_off(self, uid: str) -> bool:
+        """Has it been, and still takes room?"""
+        return uid in self._called_off
+
     def stand_down(self) -> list[Decision]:
         """Ends the term. Returns what was not sent, nor will be; what was, stays in doubt."""
         unsent = [*self._held.values(), *(decision for decision, _ in self._queued), *self._preparing.values()]
@@ -80,6 +111,7 @@ class BindingCycles:
         self._queued.clear()
         self._preparing.clear()
         self._binding.clear()
+        self._called_off.clear()
         self.waiting.clear()
         return unsent
 
@@ -89,6 +121,7 @@ class BindingCycles:
             while True:
                 self._work.clear()
                 self._take_settled()
+                self._refuse_called_off()
                 while self._queued and len(self._preparing) + len(self._binding) < CYCLES:
                     decision, cycle = self._queued.popleft()
                     task = group.create_task(self._carry_out(decision, cycle))
@@ -103,10 +136,20 @@ class BindingCycles:
             cycle = decision.cycle
             assert cycle is not None
             cycle.waits = {}
+            refused = self._called_off.pop(waited.pod.uid, refused)
             if refused is not None:
                 self._outcomes.refused(decision, refused)
             else:
                 self._batches.submit(decision)
+
+    def _refuse_called_off(self) -> None:
+        """Of those that are QUEUED."""
+        if not self._called_off:
+            return
+        refused = [decision for decision, _ in self._queued if decision.queued.info.uid in self._called_off]
+        self._queued = deque(each for each in self._queued if each[0].queued.info.uid not in self._called_off)
+        for decision in refused:
+            self._outcomes.refused(decision, self._called_off.pop(decision.queued.info.uid))
 
     async def _next_work(self) -> None:
         due = self.waiting.next_due()
@@ -116,7 +159,9 @@ class BindingCycles:
             await race(self._work.wait(), self._clock.sleep(due - self._clock.monotonic()))
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._preparing.pop(task, None)
+        decision = self._preparing.pop(task, None)
+        if decision is not None and decision.cycle is not None and decision.queued.info.uid in self._called_off:
+            self._queued.append((decision, decision.cycle))  # it was cancelled, and is refused from there
         self._binding.discard(task)
         self._work.set()
 
@@ -126,6 +171,7 @@ class BindingCycles:
         prepared = await self._prepare(cycle)
         if self._preparing.pop(task, None) is None:
             return  # the term is over, the decision was given back
+        prepared = self._called_off.pop(cycle.pod.uid, prepared)
         if isinstance(prepared, Refused):
             self._outcomes.refused(decision, prepared)
         elif prepared:
@@ -152,6 +198,7 @@ class BindingCycles:
     async def _bind(self, decision: Decision, cycle: BindingCycle, task: asyncio.Task[None]) -> None:
         """Once the term is over, `task` is not among those that bind any more: then only what is certain counts."""
         fence = Fence(election=self._election, token=decision.token)
+        cycle.sent = True
         try:
             async with asyncio.timeout(BIND_DEADLINE):
                 answer = await cycle.bind(fence)

@@ -81,7 +81,7 @@ class Scheduler:
         guarded = client.guarded(lambda: self._standby.fence)
         store = self._informers.pods.store
         self._recorders = Recorders(client.events, [each.scheduler_name for each in config.profiles], name, clock=clock)
-        self._evictions = Evictions(guarded.pods, store, self._recorders, self._activate, clock=clock)
+        self._evictions = Evictions(guarded.pods, self._binder, store, self._recorders, self._activate, clock=clock)
         preemption = PreemptionHandle(self._cache, self._evictions, store, config.seed)
         self._extenders = Extenders(config.extenders)
         handle = PluginHandle(self._informers, self._binder.waiting, self._activate, preemption, guarded)

@@ -49,6 +49,8 @@ class BindingCycle:
     pre_binds: Sequence[PreBindPlugin] = ()
     binds: Sequence[BindPlugin] = ()
     """Those to be asked before the pod goes to the batches."""
+    sent: bool = False
+    """One of them has been asked: it may have bound the pod."""
 
     @property
     def direct(self) -> bool:

@@ -48,8 +48,9 @@ class Preemption(Protocol):
         """Those of the pod's profile."""
         ...
 
-    def evict(self, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
-        """Has these pods deleted, without waiting for it."""
+    def evict(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
+        """Has these pods leave the node, without waiting for it. `plugin`: who wants it. Those for which no bind has been sent
+        are called off, and need another node; the others are deleted."""
         ...
 
     def is_leaving(self, pod: PlacedPod) -> bool:

@@ -1,7 +1,8 @@
 """DefaultPreemption: a pod that fits nowhere may push pods of a lower priority off a node. The rules: scheduler.preemption.
 
 Extenders may have a say in where that is. It nominates the node and lets the victims be deleted; it does not wait for that. A
-pod whose victims are still on their way out preempts no others. A victim that still waits in Permit is rejected, not deleted.
+pod whose victims are still on their way out preempts no others. A victim for which no bind has been sent is not deleted: it
+goes back to the queue.
 
 Arguments: minCandidateNodesPercentage (10), minCandidateNodesAbsolute (100): see scheduler.preemption.candidates.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
@@ -94,14 +95,7 @@ class DefaultPreemption:
 
     def _make_room(self, pod: PodInfo, candidates: Sequence[Victims], preemption: Preemption) -> Nominated:
         best = candidates.best if isinstance(candidates, Found) else choose(candidates)
-        bound = []
-        for victim in best.pods:
-            waiting = self._handle.waiting.get(victim.uid)
-            if waiting is not None:
-                waiting.reject(self.name, "preempted")
-            else:
-                bound.append(victim)
-        preemption.evict(pod, best.node, bound)
+        preemption.evict(self.name, pod, best.node, best.pods)
         return Nominated(best.node)
 
 

@@ -1,8 +1,9 @@
 """Removing victims, beside the next decisions.
 
     submit --> pending --batch--> delete, with the uid as precondition, and condition DisruptionTarget --> event Preempted
-                  ^                 |
-                  '--- a TRANSIENT error: for DEADLINE seconds at most
+       |          ^                 |                                                                           ^
+       |          '--- a TRANSIENT error: for DEADLINE seconds at most                                          |
+       '--- no bind has been sent: called off, it needs another node -------------------------------------------'
 
 A victim that is gone already is as good as deleted: the pod that it was to make room for is woken when room is there. One that
 cannot be deleted, or not in time, stays, which is logged; the pod, or all that chose this victim, is tried anew, and asks for
@@ -30,6 +31,7 @@ from pinnace.client.resource import delete_request, errors_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
+from scheduler.framework.results import Refused
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,13 @@ class Pods(Protocol):
     """What is needed of pinnace.client.client.PodClient."""
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]: ...
+
+
+class Binding(Protocol):
+    """What is needed of scheduler.binding.Binder."""
+
+    def call_off(self, uid: str, refused: Refused) -> bool: ...
+    def is_called_off(self, uid: str) -> bool: ...
 
 
 class Recorder(Protocol):
@@ -72,6 +81,7 @@ class Evictions:
     def __init__(
         self,
         pods: Pods,
+        binding: Binding,
         store: Mapping[str, Pod],
         recorder: Recorder,
         activate: Callable[[str], None],
@@ -80,6 +90,7 @@ class Evictions:
     ) -> None:
         """`store`: the informer's. `activate`: called with the uid of a preemptor whose victim stays."""
         self._pods = pods
+        self._binding = binding
         self._store = store
         self._recorder = recorder
         self._activate = activate
@@ -88,21 +99,24 @@ class Evictions:
         """By uid."""
         self._some = asyncio.Event()
 
-    def submit(self, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
-        """Those that are being deleted anyway are left out."""
+    def submit(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
+        """Those that are being deleted anyway are left out. `plugin`: who chose them."""
         told = f"Preempted by pod {preemptor.key} on node {node}"
         until = self._clock.monotonic() + DEADLINE
         for victim in victims:
             pod, pending = self._current(victim.key, victim.uid), self._pending.get(victim.uid)
-            if pending is not None:
+            if self._binding.call_off(victim.uid, Refused(plugin, "preempted")):
+                if pod is not None:
+                    self._recorder.event(pod, "Normal", "Preempted", told)
+            elif pending is not None:
                 pending.preemptors.add(preemptor.uid)
             elif pod is not None and victim.group.living:
                 self._pending[victim.uid] = _Eviction(pod, told, {preemptor.uid}, preemptor.raw.spec.schedulerName, until)
                 self._some.set()
 
     def pending(self, uid: str) -> bool:
-        """Is the deletion of the pod still to come?"""
-        return uid in self._pending
+        """Is the pod still to be deleted, or called off and still there?"""
+        return uid in self._pending or self._binding.is_called_off(uid)
 
     def drop(self) -> None:
         """Deletes nothing more: somebody else leads."""

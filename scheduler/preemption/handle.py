@@ -27,9 +27,9 @@ class PreemptionHandle:
     def filters(self, pod: PodInfo) -> Framework:
         return self.profiles.of(pod)
 
-    def evict(self, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
+    def evict(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
         metrics.VICTIMS.observe(len(victims))
-        self._evictions.submit(preemptor, node, victims)
+        self._evictions.submit(plugin, preemptor, node, victims)
 
     def is_leaving(self, pod: PlacedPod) -> bool:
         if self._evictions.pending(pod.uid):

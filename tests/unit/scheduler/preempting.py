@@ -52,7 +52,7 @@ class Bench(Offline):
     def filters(self, pod: PodInfo) -> Framework:
         return self.framework
 
-    def evict(self, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
+    def evict(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
         self.evicted += [victim.key.removeprefix("default/") for victim in victims]
 
     def is_leaving(self, pod: PlacedPod) -> bool:

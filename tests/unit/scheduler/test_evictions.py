@@ -8,6 +8,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, Disruption
 from pinnace.client.errors import from_refusal
+from scheduler.framework.results import Refused
 from scheduler.preemption.evictions import AGAIN, DEADLINE, Evictions
 from tests.builders import make_pod
 from tests.clock import FakeClock
@@ -43,10 +44,21 @@ class World:
         self.cache = cache_of(placed=[make_pod(name).node("n") for name in "ab"] + [make_pod("c").node("n").terminating()])
         self.store = {f"default/{name}": make_pod(name).build() for name in "abc"}
         self.activated: list[str] = []
-        self.evictions = Evictions(self.api, self.store, self.api, self.activated.append, clock=self.clock)
+        self.unbound: set[str] = set()
+        """Pods that can be called off."""
+        self.called_off: dict[str, Refused] = {}
+        self.evictions = Evictions(self.api, self, self.store, self.api, self.activated.append, clock=self.clock)
+
+    def call_off(self, uid: str, refused: Refused) -> bool:
+        if uid in self.unbound:
+            self.called_off[uid] = refused
+        return uid in self.unbound
+
+    def is_called_off(self, uid: str) -> bool:
+        return uid in self.called_off
 
     def submit(self, preemptor: str = "high") -> None:
-        self.evictions.submit(info(make_pod(preemptor)), "n", list(self.cache.pods_on("n")))
+        self.evictions.submit("Preemptor", info(make_pod(preemptor)), "n", list(self.cache.pods_on("n")))
 
 
 @pytest.fixture
@@ -65,6 +77,18 @@ async def test_victims_are_deleted_and_it_is_told_why(world: World) -> None:
     assert world.api.why[0].reason == "PreemptionByScheduler"
     assert world.api.why[0].message == "default-scheduler: preempting to accommodate a higher priority pod"
     assert not world.evictions.pending(info(make_pod("a")).uid)
+
+
+async def test_who_can_be_called_off_is_not_deleted_but_told(world: World) -> None:
+    uid = info(make_pod("a")).uid
+    world.unbound = {uid}
+    world.submit()
+    assert world.called_off == {uid: Refused("Preemptor", "preempted")} and world.evictions.pending(uid)
+    await world.clock.advance(0)
+    assert world.api.deletes == [["b uid-default-b"]]
+    assert world.api.events[0] == "a Normal Preempted: Preempted by pod default/high on node n"
+    world.called_off.clear()
+    assert not world.evictions.pending(uid)
 
 
 async def test_a_pod_that_is_another_by_now_is_left_alone(world: World) -> None:

@@ -83,7 +83,7 @@ class Cache:
         if self.confirm(info.uid, node):
             return None
         moved = self.remove(info.uid)
-        change = Change.POD_PLACED if moved is None else Change.POD_PLACED | Change.POD_FREED
+        change = Change.POD_PLACED if moved is None else Change.POD_PLACED | moved.change
         return ClusterEvent(change, node if moved is None else moved.node, self._place(info, node).group)
 
     def placed(self, uid: str) -> ClusterEvent:
@@ -137,7 +137,8 @@ class Cache:
         self.nodes.pods.remove(placed.group, placed.node)
         self.nodes.by_priority.count(placed, -1)
         self._changed(placed.node)
-        return ClusterEvent(Change.POD_FREED, placed.node, placed.group)
+        change = Change.POD_FREED if placed.volumes is None else Change.POD_FREED | Change.VOLUMES_FREED
+        return ClusterEvent(change, placed.node, placed.group)
 
     def node_of(self, uid: str) -> str | None:
         """Where the pod takes room, assumed or bound."""

@@ -25,6 +25,8 @@ class Change(Flag):
     NODE_REMOVED = auto()
     POD_FREED = auto()
     """A pod left a node, or finished: its resources and ports are free."""
+    VOLUMES_FREED = auto()
+    """Beside POD_FREED: the pod had claims or disks."""
     POD_PLACED = auto()
     """A pod is bound to a node."""
     POD_LABELS = auto()

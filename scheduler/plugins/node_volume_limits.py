@@ -54,6 +54,9 @@ class NodeVolumeLimits:
         return FilterResult.refusing(refused, REASON)
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        """A pod that leaves without volumes leaves the node with as many."""
+        if event.change & Change.POD_FREED:
+            return bool(event.change & Change.VOLUMES_FREED)
         is_limit = event.resource == CSI_NODES.plural
         return Change.OBJECT not in event.change or is_limit or is_about_claims(event, pod)
 

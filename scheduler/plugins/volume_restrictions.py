@@ -41,6 +41,8 @@ class VolumeRestrictions:
         """A pod that leaves may have had the claim of one pod: then others of the nodes take it."""
         if Change.OBJECT in event.change:
             return is_about_claims(event, pod)
+        if event.change & Change.POD_FREED and not event.change & Change.VOLUMES_FREED:
+            return False
         return bool(claims_of(pod)) or event.node not in set(_conflicting(pod, nodes))
 
     def _alone(self, pod: PodInfo) -> Iterator[str]:

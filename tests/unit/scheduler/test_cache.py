@@ -68,6 +68,14 @@ def test_a_pod_bound_elsewhere_by_somebody_else_is_moved(cache: Cache) -> None:
     assert cache.forget(info(POD).uid) is None
 
 
+def test_who_leaves_with_volumes_frees_them() -> None:
+    cache = cache_of(make_node("n"), make_node("m"))
+    pod, freed = info(make_pod("a").claim("data")), Change.POD_FREED | Change.VOLUMES_FREED
+    cache.assume(pod, "n")
+    assert cache.observe(pod, "m") == ClusterEvent(freed | Change.POD_PLACED, "n")
+    assert cache.remove(pod.uid) == ClusterEvent(freed, "m")
+
+
 def test_a_pod_deleted_while_it_is_assumed_is_gone(cache: Cache) -> None:
     cache.assume(info(POD), "n")
     assert cache.remove(info(POD).uid) == FREED

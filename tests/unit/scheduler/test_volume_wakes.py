@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from pinnace.api.resources import CSI_NODES, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.stage import Stage
-from tests.unit.scheduler.volume_objects import claim, volume
+from tests.unit.scheduler.volume_objects import claim, csi_node, volume
 
 NOT_HELPFUL = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 
@@ -48,6 +48,31 @@ def test_the_end_of_other_pods_does_not_bring_a_claim() -> None:
         await end(stage, 8)
         stage.api.put(PERSISTENT_VOLUMES, volume("v", phase="Bound"))
         put_claim(stage, "data", volume="v")
+        await asyncio.sleep(0.1)
+        assert stage.node_of("a") == "n"
+
+    stage.play(story())
+
+
+@pytest.mark.parametrize("limited", [True, False], ids=["as many as the node may have", "a claim of one pod"])
+def test_the_end_of_pods_without_volumes_frees_none(limited: bool) -> None:
+    """When the pod that has what is waited for ends, the next one is there at once."""
+    stage = Stage()
+    holder, wanted = ("mine", "other") if limited else ("mine", "mine")
+
+    async def story() -> None:
+        if limited:
+            stage.api.put(CSI_NODES, csi_node("n", d=1))
+        for name in ("mine", "other"):
+            csi = {"driver": "d", "volumeHandle": name}
+            stage.api.put(PERSISTENT_VOLUMES, volume(f"of-{name}", phase="Bound", csi=csi))
+            put_claim(stage, name, volume=f"of-{name}", modes=["ReadWriteOncePod"])
+        with_jobs(stage, 8)
+        stage.api.put(PODS, make_pod("holder").claim(holder).node("n").build(), make_pod("a").claim(wanted).build())
+        await asyncio.sleep(20.0)
+        await end(stage, 8)
+        assert not stage.node_of("a")
+        stage.api.remove(PODS, "default/holder")
         await asyncio.sleep(0.1)
         assert stage.node_of("a") == "n"
 

@@ -41,8 +41,8 @@ class Feed:
         self._changed = changed
         self._nodes: dict[str, Change] = {}
         """What has happened to nodes since those were asked whom it may help; by name, the longest waiting first."""
-        self._noted: dict[tuple[str, Change, PodGroup | None], ClusterEvent] = {}
-        """What the pods of one batch have changed: where, how, and which pods."""
+        self._noted: dict[tuple[str, Change, PodGroup | None, PodGroup | None], ClusterEvent] = {}
+        """What the pods of one batch have changed: where, how, which pods, and what they were."""
         self._news = asyncio.Event()
         queue.gates.on_due = self._news.set
 
@@ -139,7 +139,7 @@ class Feed:
 
     def _note(self, event: ClusterEvent | None) -> None:
         if event is not None and event.change:
-            self._noted[event.node, event.change, event.pod] = event
+            self._noted[event.node, event.change, event.pod, event.was] = event
 
     def _wake_noted(self, now: float) -> None:
         """Pods that are alike and leave a node together, such as a preemptor's victims, are one event."""

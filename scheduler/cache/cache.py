@@ -94,11 +94,12 @@ class Cache:
     def relabel(self, pod: Pod) -> ClusterEvent:
         """The pod has other labels than before, or is being deleted."""
         placed = self._pods[pod.metadata.uid]
-        self.nodes.pods.remove(placed.group, placed.node)
+        was = placed.group
+        self.nodes.pods.remove(was, placed.node)
         placed.group = self.nodes.pods.place(pod, placed.node)
         self.nodes.touch(placed.node)
         self._changed(placed.node)
-        return ClusterEvent(Change.POD_LABELS, placed.node)
+        return ClusterEvent(Change.POD_LABELS, placed.node, placed.group, was)
 
     def started(self, uid: str, seconds: float) -> None:
         """The pod's kubelet has begun with it."""

@@ -46,7 +46,9 @@ class ClusterEvent:
     node: str = ""
     """Where it happened; empty for an OBJECT."""
     pod: PodGroup | None = field(default=None, compare=False)
-    """The pod that was freed or placed."""
+    """The pod that was freed, placed or relabelled. None: it is not known."""
+    was: PodGroup | None = field(default=None, compare=False)
+    """The pod before it was relabelled."""
     resource: str = ""
     """The OBJECT's, in the plural."""
     obj: Object | None = None

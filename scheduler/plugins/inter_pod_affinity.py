@@ -96,7 +96,10 @@ class InterPodAffinity:
             return True
         if event.change & Change.POD_FREED and any(term.kind is Kind.ANTI_AFFINITY for term in event.pod.terms):
             return True
-        return any(term.labels.matches(event.pod.labels) for term in required)
+        if event.was is not None and event.was.terms != event.pod.terms:
+            return True
+        pods = [event.pod] if event.was is None else [event.pod, event.was]
+        return any(term.labels.matches(each.labels) for each in pods for term in required)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         own = _own(pod, Kind.PREFERRED)

@@ -104,8 +104,9 @@ class PodTopologySpread:
         if event.change & (Change.NODE_ADDED | Change.NODE_TAINTS):
             row = nodes.row(event.node)
             return row is not None and all(each.topologyKey in nodes.raw[row].metadata.labels for each in own)
-        labels = event.pod.labels if event.pod is not None else None
-        return labels is None or any(selectors.from_message(each.labelSelector).matches(labels) for each in own)
+        counted = [selectors.from_message(each.labelSelector) for each in own]
+        pods = [each for each in (event.pod, event.was) if each is not None]
+        return not pods or any(selector.matches(each.labels) for each in pods for selector in counted)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         constraints = self._constraints(pod, SOFT)

@@ -250,3 +250,15 @@ def test_pods_that_leave_a_node_together_wake_whom_their_room_helps_once(world: 
     monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append((event.node, event.change, world.free)))
     world.feed.on_pods([Delta(DELETED, pod.build(), pod.build()) for pod in gone])
     assert told == [("n", Change.POD_FREED, 1000)] * 2, "one for those that are alike, when all of them have gone"
+
+
+def test_pods_that_become_alike_are_told_of_by_what_they_were(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may wait for what one of them is no more."""
+    before = [make_pod(name).label("app", app).node("n") for name, app in (("x", "web"), ("y", "db"), ("z", "db"))]
+    for pod in before:
+        world.tell(ADDED, pod)
+    told = list[str]()
+    monkeypatch.setattr(world.queue, "wake", lambda event, nodes, now: told.append(event.was.labels["app"]))
+    after = [make_pod(name).label("app", "none").node("n") for name in "xyz"]
+    world.feed.on_pods([Delta(MODIFIED, new.build(), old.build()) for new, old in zip(after, before, strict=True)])
+    assert told == ["web", "db"]

@@ -277,6 +277,28 @@ def test_hints(wanted: PodBuilder, change: Change, other: PodBuilder, expected: 
     assert (bool(change & plugin.helped_by) and plugin.helps(event, info(wanted), cache.nodes)) is expected
 
 
+@pytest.mark.parametrize(
+    ("wanted", "before", "after", "expected"),
+    [
+        (pod().affinity("app=web", "zone"), pod("x"), pod("x").label("app", "web"), True),
+        (pod().affinity("app=web", "zone"), pod("x"), pod("x").label("app", "db"), False),
+        (pod().affinity("app=web", "zone"), pod("x"), pod("x").terminating(), False),
+        (pod().anti_affinity("app=web", "zone"), pod("x").label("app", "web"), pod("x"), True),
+        (pod().anti_affinity("app=web", "zone"), pod("x").label("app", "db"), pod("x"), False),
+        (pod().anti_affinity("app=web", "zone", matchLabelKeys=["v"]), pod("x"), pod("x").label("v", "1"), True),
+        (pod(), pod("x").anti_affinity("app=web", "zone", matchLabelKeys=["tier"]), "tier", True),
+    ],
+)
+def test_of_pods_that_are_relabelled_those_help_that_are_near_or_in_the_way(
+    wanted: PodBuilder, before: PodBuilder, after: PodBuilder | str, expected: bool
+) -> None:
+    """Also those whose own terms depend on their labels."""
+    cache = cache_of(*NODES, placed=[before.node("a1").uid("changed")])
+    changed = before.label(after, "1") if isinstance(after, str) else after.uid("changed")
+    event, plugin = cache.relabel(changed.build()), InterPodAffinity()
+    assert event.change & plugin.helped_by and plugin.helps(event, info(wanted), cache.nodes) is expected
+
+
 def test_a_node_that_leaves_its_zone_takes_those_away_that_were_refused_there() -> None:
     """It is what the pod wants to be near, in a topology that the node leaves too."""
     wanted = pod().affinity("app=db", "rack").anti_affinity("app=web", "zone")

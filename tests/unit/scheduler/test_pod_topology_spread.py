@@ -262,6 +262,26 @@ def test_hints(wanted: PodBuilder, change: Change, other: PodBuilder, expected: 
     assert (bool(change & plugin.helped_by) and plugin.helps(event, info(wanted), cache.nodes)) is expected
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (DB, make_pod("db").label("app", "db").terminating(), False),
+        (DB, make_pod("db").label("app", "cache"), False),
+        (WEB, DB, True),
+        (DB, WEB, True),
+        (WEB, make_pod("web").label("app", "web").terminating(), True),
+    ],
+    ids=["another goes", "another is relabelled", "one less", "one more", "one goes"],
+)
+def test_of_pods_that_are_relabelled_those_help_that_are_counted(before: PodBuilder, after: PodBuilder, expected: bool) -> None:
+    """A pod that is being deleted is counted no more."""
+    cache = cache_of(A1, B1, placed=[before.node("a1").uid("changed")])
+    event = cache.relabel(after.uid("changed").build())
+    plugin = PodTopologySpread()
+    assert event.change & plugin.helped_by
+    assert plugin.helps(event, info(pod().spread("app=web", "zone")), cache.nodes) is expected
+
+
 def test_a_node_that_leaves_its_zone_may_take_the_empty_one_away() -> None:
     """A selector keeps the pod in zone a, which is full beside zone b."""
     wanted, plugin = (

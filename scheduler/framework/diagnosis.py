@@ -7,7 +7,7 @@ text. Source: FitError.Error in k8s.io/kubernetes/pkg/scheduler/framework/types.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from typing import Any
 
@@ -32,6 +32,8 @@ class Diagnosis:
     """(plugin, reason) when a PreFilter refused the pod for all nodes."""
     hopeless: BoolArray | None = None
     """Nodes that could not take the pod whatever pods left them, beside those of which the plugins say so."""
+    awaited: dict[bool, frozenset[str]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Whose verdicts must change, by whether the pod may preempt, once the framework has found out: alike pods share it."""
 
     @cached_property
     def feasible(self) -> BoolArray:
@@ -73,12 +75,6 @@ class Diagnosis:
     def plugins(self) -> frozenset[str]:
         """Those whose verdict must change before the pod can have a node: of each node the first that refuses it."""
         return frozenset([self.pre_filter[0]] if self.pre_filter else self.counts)
-
-    @cached_property
-    def all_plugins(self) -> frozenset[str]:
-        """All that refuse a node, the first or not: preemption may overcome the first, and then it is up to the others."""
-        refusing = frozenset(plugin for plugin, result in self.refusals if not result.passed.all())
-        return frozenset([self.pre_filter[0]]) if self.pre_filter else refusing
 
     @cached_property
     def message(self) -> str:

@@ -113,6 +113,8 @@ class FilterResult:
     hopeless: Callable[[], BoolArray] | None = None
     """The nodes that it would refuse whatever pods of their own left them, which is only asked before preemption looks at them.
     None: there are none, or all are if the plugin does not await POD_FREED."""
+    needs_pods: bool = False
+    """It passes nodes because of pods that are there: once those have left, it may refuse them."""
 
     @classmethod
     def refusing(cls, refused: BoolArray, reason: str) -> "FilterResult":
@@ -122,7 +124,12 @@ class FilterResult:
 
     @classmethod
     def coded(
-        cls, codes: NDArray[Any], reasons: Sequence[str], hopeless: Callable[[], BoolArray] | None = None
+        cls,
+        codes: NDArray[Any],
+        reasons: Sequence[str],
+        hopeless: Callable[[], BoolArray] | None = None,
+        *,
+        needs_pods: bool = False,
     ) -> "FilterResult":
         """For a filter with a fixed list of reasons: code n stands for `reasons[n]`, and 0 for passing."""
-        return cls(codes == 0, lambda: Verdicts(codes, lambda code: (reasons[code],)), hopeless)
+        return cls(codes == 0, lambda: Verdicts(codes, lambda code: (reasons[code],)), hopeless, needs_pods)

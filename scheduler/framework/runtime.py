@@ -158,9 +158,42 @@ class Framework:
             yield from self._makers_of_room
 
     def awaited_plugins(self, pod: PodInfo, diagnosis: Diagnosis) -> frozenset[str]:
-        """Those of whose verdicts one must change before another attempt makes sense."""
-        may_preempt = self._makers_of_room and pod.raw.spec.preemptionPolicy != "Never"
-        return diagnosis.all_plugins if may_preempt else diagnosis.plugins
+        """Those of whose verdicts one must change before another attempt makes sense: of each node the first that refuses it;
+        for a pod that may preempt, see `_not_overcome`."""
+        may_preempt = bool(self._makers_of_room) and pod.raw.spec.preemptionPolicy != "Never"
+        found = diagnosis.awaited.get(may_preempt)
+        if found is None:
+            of_one = not may_preempt or diagnosis.pre_filter is not None
+            found = diagnosis.awaited[may_preempt] = diagnosis.plugins if of_one else self._not_overcome(diagnosis)
+        return found
+
+    def _not_overcome(self, diagnosis: Diagnosis) -> frozenset[str]:
+        """Where removing pods does not overcome what refuses a node, the first such plugin. Else it is up to all that refuse
+        the node, and to who would once pods have left it. Whom pods that come may help counts wherever it refuses: the search
+        for victims may have failed for it on other nodes."""
+        awaited, left = set(), np.ones(diagnosis.nodes, np.bool_)
+        for plugin, result in diagnosis.refusals:
+            lasting = self._lasting(plugin, result)
+            if lasting is not None and (left & lasting).any():
+                awaited.add(plugin)
+                left &= ~lasting
+        for plugin, result in diagnosis.refusals:
+            refused = ~result.passed if self._needs_pods(plugin) else ~result.passed & left
+            if refused.any() or (result.needs_pods and left.any()):
+                awaited.add(plugin)
+        return frozenset(awaited)
+
+    def _needs_pods(self, plugin: str) -> bool:
+        """May it refuse a node that it passes, once pods have left it? Then pods that come may help."""
+        hint = self._hints.get(plugin)
+        return hint is None or Change.POD_PLACED in hint.helped_by
+
+    def _lasting(self, plugin: str, result: FilterResult) -> BoolArray | None:
+        """The nodes that it refuses whatever pods left them. None: there are none."""
+        hint = self._hints.get(plugin)
+        if hint is not None and Change.POD_FREED not in hint.helped_by:
+            return ~result.passed
+        return result.hopeless() if result.hopeless is not None else None
 
     def judge(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
         """Every filter's verdict on every node. Raises PluginError."""
@@ -194,11 +227,8 @@ class Framework:
         """The nodes that might take the pod if other pods left them, as far as those say that refuse them."""
         curable = np.full(diagnosis.nodes, diagnosis.pre_filter is None)
         for plugin, result in diagnosis.refusals:
-            hint = self._hints.get(plugin)
-            if hint is not None and Change.POD_FREED not in hint.helped_by:
-                curable &= result.passed
-            elif result.hopeless is not None:
-                curable &= ~result.hopeless()
+            if (lasting := self._lasting(plugin, result)) is not None:
+                curable &= ~lasting
         if diagnosis.hopeless is not None:
             curable &= ~diagnosis.hopeless
         return curable

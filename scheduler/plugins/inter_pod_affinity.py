@@ -76,7 +76,8 @@ class InterPodAffinity:
         if near := _own(pod, Kind.AFFINITY):
             codes[~self._near(near, pod, nodes)] = 1
         reasons = ["", AFFINITY_REASON, ANTI_AFFINITY_REASON, EXISTING_REASON]
-        return FilterResult.coded(codes, reasons, lambda: codes == 1)  # where nobody is to be near, nobody can leave
+        # where nobody is to be near, nobody can leave
+        return FilterResult.coded(codes, reasons, lambda: codes == 1, needs_pods=bool(near))
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """A node that leaves a topology, or goes, may take pods with it that were in the way. One that comes back may bring

@@ -58,7 +58,7 @@ class Churn:
         self._state: Any = None
         self._fits: Sequence[tuple[str, str, str]] = ()
         """Pending pods that could go somewhere in this state: uid, whether as it is or by preemption, and where."""
-        self._fits_since: dict[tuple[str, str], float] = {}
+        self._fits_since: dict[tuple[str, str, str], float] = {}
         self.api.lag = self._lag
         self.api.weather = self._weather
         self.api.on_write = self._written
@@ -177,15 +177,18 @@ class Churn:
                     self._complain(f"s{number}: {key} is neither queued nor assumed")
 
     def _look_for_the_forgotten(self) -> None:
-        """Pods that a node fits, and has fitted for long."""
+        """Pods that a node fits, and has fitted for long. A pod for which room is made somewhere else than before has not been
+        forgotten: others may have been faster, where room was made for it."""
         now, view = self._now(), self._truth()
-        state = self.api.revision, [(pod.metadata.uid, node) for pod, node in view.nominated]
+        nominated = {pod.metadata.uid: node for pod, node in view.nominated}
+        state = self.api.revision, nominated
         if state != self._state:
             pods = [pod for pod in self.api.all(PODS).values() if _waits(pod)]
             self._state, self._fits = state, [(pod.metadata.uid, *could) for pod in pods if (could := _could_go(pod, view))]
-        self._fits_since = {(uid, how): self._fits_since.get((uid, how), now) for uid, how, _ in self._fits}
-        for uid, how, nodes in self._fits:
-            if now - self._fits_since[uid, how] > PATIENCE:
+        keys = [(uid, how, nominated.get(uid, "")) for uid, how, _ in self._fits]
+        self._fits_since = {key: self._fits_since.get(key, now) for key in keys}
+        for key, (uid, how, nodes) in zip(keys, self._fits, strict=True):
+            if now - self._fits_since[key] > PATIENCE:
                 self._complain(f"{uid} is left pending for {PATIENCE:g} s: {how} {nodes}; {self._queued(uid)}")
 
     def _queued(self, uid: str) -> str:

@@ -55,13 +55,49 @@ def test_only_plugins_whose_verdict_counts_are_waited_for() -> None:
     assert diagnose(make_pod("a").req(cpu=2), gpu("b").capacity(cpu=1)).plugins == {"TaintToleration"}
 
 
-def test_all_that_refuse_are_waited_for_where_preemption_may_overcome_the_first() -> None:
-    pod = make_pod("a").req(cpu=2)
-    found = diagnose(pod, gpu("b").capacity(cpu=1))
-    assert found.all_plugins == {"NodeResourcesFit", "TaintToleration"}
-    preempting = framework()
-    assert preempting.awaited_plugins(info(pod), found) == found.all_plugins
-    assert preempting.awaited_plugins(info(pod.preemption_policy("Never")), found) == found.plugins
+FULL = make_pod("full").req(cpu=1).host_port(80).label("app", "web").node("n")
+
+
+@pytest.mark.parametrize(
+    ("pod", "nodes", "may_preempt", "may_not"),
+    [
+        (make_pod("a").req(cpu=1), [gpu("n").capacity(cpu=1)], {"TaintToleration"}, {"TaintToleration"}),
+        (make_pod("a").req(cpu=1).host_port(80), [small("n")], {"NodePorts", "NodeResourcesFit"}, {"NodePorts"}),
+        (
+            make_pod("a").req(cpu=1).anti_affinity("app=web", "zone"),
+            [small("n").label("zone", "z")],
+            {"NodeResourcesFit", "InterPodAffinity"},
+            {"NodeResourcesFit"},
+        ),
+        (
+            make_pod("a").req(cpu=1).affinity("app=db", "zone"),
+            [small("n").label("zone", "z")],
+            {"InterPodAffinity"},
+            {"NodeResourcesFit"},
+        ),
+        (
+            make_pod("a").req(cpu=1).affinity("app=web", "zone"),
+            [small("n").label("zone", "z")],
+            {"InterPodAffinity", "NodeResourcesFit"},
+            {"NodeResourcesFit"},
+        ),
+        (
+            make_pod("a").req(cpu=1).host_port(80),
+            [small("n"), gpu("m").capacity(cpu=0).unschedulable()],
+            {"NodePorts", "NodeResourcesFit", "NodeUnschedulable"},
+            {"NodePorts", "NodeUnschedulable"},
+        ),
+    ],
+    ids=["a taint", "pods", "pods of other kinds", "nobody to be near", "near who may have to go", "several nodes"],
+)
+def test_what_preemption_cannot_overcome_is_waited_for_first(
+    pod: PodBuilder, nodes: list[NodeBuilder], may_preempt: set[str], may_not: set[str]
+) -> None:
+    """Where it might overcome the first that refuses a node, all others that do are waited for, too."""
+    plugins = framework()
+    found = plugins.judge({}, info(pod), cache_of(*nodes, placed=[FULL]).nodes)
+    assert plugins.awaited_plugins(info(pod), found) == may_preempt
+    assert plugins.awaited_plugins(info(pod.preemption_policy("Never")), found) == may_not
 
 
 def test_all_verdicts_are_kept() -> None:

@@ -172,6 +172,57 @@ def test_nobody_is_there_to_preempt() -> None:
     stage.play(story())
 
 
+def test_pods_end_where_preemption_cannot_help() -> None:
+    """Room is not what keeps the pod off the node."""
+    stage = Stage()
+
+    async def story() -> None:
+        stage.api.put(NODES, make_node("n").capacity(cpu=4, memory="4Gi", pods=10).taint("new").build())
+        jobs = [make_pod(f"job{number}").req(cpu=1).node("n") for number in range(4)]
+        put(stage, *jobs, HIGH)
+        await asyncio.sleep(20.0)
+        for number in range(4):
+            stage.api.remove(PODS, f"default/job{number}")
+            await asyncio.sleep(1.0)
+        put_node(stage, 4)
+        await asyncio.sleep(0.1)
+        assert stage.node_of("high") == "n"
+
+    stage.play(story())
+
+
+def test_somebody_to_be_near_has_come_where_room_lacks() -> None:
+    """Which preemption can make, and could not while nobody was there."""
+    stage = Stage()
+
+    async def story() -> None:
+        for name, cpu in (("n", 4), ("m", 1)):
+            node = make_node(name).capacity(cpu=cpu, memory="4Gi", pods=10).label("zone", "z")
+            stage.api.put(NODES, node.build())
+        put(stage, there("low", 4), make_pod("high").req(cpu=4).priority(10).affinity("app=db", "zone"))
+        await asyncio.sleep(2.0)
+        put(stage, make_pod("db").req(cpu=1).label("app", "db").node("m"))
+        assert await bury(stage) == ["low"] and stage.node_of("high") == "n"
+
+    stage.play(story())
+
+
+def test_somebody_else_to_be_near_has_come_than_who_has_to_go() -> None:
+    """No node was refused for it: the victim was the one to be near."""
+    stage = Stage()
+
+    async def story() -> None:
+        for name, cpu in (("n", 4), ("m", 1)):
+            node = make_node(name).capacity(cpu=cpu, memory="4Gi", pods=10).label("zone", "z")
+            stage.api.put(NODES, node.build())
+        put(stage, there("low", 4).label("app", "db"), make_pod("high").req(cpu=4).priority(10).affinity("app=db", "zone"))
+        await asyncio.sleep(2.0)
+        put(stage, make_pod("db").req(cpu=1).label("app", "db").node("m"))
+        assert await bury(stage) == ["low"] and stage.node_of("high") == "n"
+
+    stage.play(story())
+
+
 def nominated(stage: Stage) -> str:
     return stage.schedulers[0]._cache.nodes.nominated.node_of("uid-default-high")
 

@@ -1,4 +1,5 @@
-"""What must be there in every cluster, made by the first server that finds it missing: namespaces, default roles and bindings.
+"""What must be there in every cluster, made by the first server that finds it missing: namespaces, default roles and bindings,
+and the priority classes of the system.
 
 Several servers may do it at once, also of several versions: whoever is overtaken by another looks at what that one has made,
 and completes it. What somebody else has written there stays, but for a default binding of another role: nobody can tell to whom
@@ -22,10 +23,11 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind
 from apiserver.registry.admission import Request
 from apiserver.registry.store import Store
+from apiserver.registry.strategies import priorityclasses
 from apiserver.storage.interface import StorageError
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
-from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, Resource
+from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPACES, PRIORITY_CLASSES, Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.runtime.clock import Clock
@@ -68,6 +70,7 @@ class Bootstrap:
             *await self._put(NAMESPACES, map(_namespace, PERMANENT)),
             *await self._put(CLUSTER_ROLES, defaults.cluster_roles()),
             *await self._put(CLUSTER_ROLE_BINDINGS, defaults.cluster_role_bindings()),
+            *await self._put(PRIORITY_CLASSES, priorityclasses.system_classes()),
         ]
 
     async def _put(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[Refusal]:

@@ -1,10 +1,13 @@
-"""Priority: resolves a pod's priorityClassName into spec.priority and spec.preemptionPolicy, and refuses a second default.
+"""Priority: resolves a pod's priorityClassName into spec.priority and spec.preemptionPolicy, and refuses a second default, and
+that a class of the system goes.
 
-That would change the priority of every pod that names no class. Who makes two default classes at the same moment gets both, as
-in Kubernetes: of several the one with the lowest value counts.
+A second default would change the priority of every pod that names no class. Who makes two default classes at the same moment
+gets both, as in Kubernetes: of several the one with the lowest value counts.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
+
+from typing import Any
 
 from apiserver import errors
 from apiserver.cacher.resource import ResourceCache
@@ -13,7 +16,7 @@ from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from apiserver.registry.strategies.priorityclasses import SYSTEM_CLASSES
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resources import PODS, PRIORITY_CLASSES
+from pinnace.api.resources import PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 
 DEFAULT_POLICY = "PreemptLowerPriority"
@@ -21,7 +24,7 @@ DEFAULT_POLICY = "PreemptLowerPriority"
 
 class Priority:
     resources = (PODS,)
-    asked = ((Operation.CREATE, PRIORITY_CLASSES), (Operation.UPDATE, PRIORITY_CLASSES))
+    asked = tuple((operation, PRIORITY_CLASSES) for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE))
 
     def __init__(self, classes: ResourceCache[PriorityClass]) -> None:
         self._classes = classes
@@ -43,14 +46,18 @@ class Priority:
             raise _refused(obj, why)
         spec.preemptionPolicy = policy
 
-    def validate(self, request: Request, operation: Operation, obj: PriorityClass, old: PriorityClass | None) -> None:
+    def validate(self, request: Request, operation: Operation, obj: PriorityClass | None, old: PriorityClass | None) -> None:
         """Refuses who becomes the default beside another; of those that are there already, any may be changed otherwise."""
+        if obj is None:
+            if old is not None and old.metadata.name in SYSTEM_CLASSES:
+                raise _forbidden(PRIORITY_CLASSES, old, "this is a system priority class and cannot be deleted")
+            return
         if not obj.globalDefault or (old is not None and old.globalDefault):
             return
-        name, default = obj.metadata.name, self._default()
-        if default is not None and default.metadata.name != name:
+        default = self._default()
+        if default is not None and default.metadata.name != obj.metadata.name:
             why = f"PriorityClass {default.metadata.name} is already marked as default. Only one default can exist"
-            raise Rejected(errors.forbidden(f'{PRIORITY_CLASSES.plural} "{name}" is forbidden: {why}'))
+            raise _forbidden(PRIORITY_CLASSES, obj, why)
 
     def _resolve(self, pod: Pod) -> tuple[int, str]:
         name = pod.spec.priorityClassName
@@ -78,4 +85,8 @@ class Priority:
 
 
 def _refused(pod: Pod, why: str) -> Rejected:
-    return Rejected(errors.forbidden(f'{PODS.plural} "{pod.metadata.name}" is forbidden: {why}'))
+    return _forbidden(PODS, pod, why)
+
+
+def _forbidden(resource: Resource[Any], obj: Object, why: str) -> Rejected:
+    return Rejected(errors.forbidden(f'{resource.plural} "{obj.metadata.name}" is forbidden: {why}'))

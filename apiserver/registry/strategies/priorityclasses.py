@@ -8,12 +8,26 @@ from collections.abc import Mapping
 from apiserver.registry.strategy import Strategy
 from apiserver.registry.validation.pods import PREEMPTION_POLICIES
 from apiserver.registry.validation.violations import IMMUTABLE, forbidden, invalid, unsupported
+from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.status import Violation
 
 MAX_VALUE = 1_000_000_000
 SYSTEM_PREFIX = "system-"
 SYSTEM_CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""These always exist: made at start-up, never deleted."""
+
+_FOR = {
+    "system-cluster-critical": "For pods without which the cluster does not work; they may be moved to another node.",
+    "system-node-critical": "For pods without which their node does not work.",
+}
+
+
+def system_classes() -> list[PriorityClass]:
+    return [
+        PriorityClass(metadata=ObjectMeta(name=name), value=value, description=_FOR[name])
+        for name, value in SYSTEM_CLASSES.items()
+    ]
 
 
 class PriorityClassStrategy(Strategy[PriorityClass]):

@@ -9,12 +9,14 @@ from apiserver.auth.user import UNSECURED
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
+from apiserver.registry.strategies.priorityclasses import SYSTEM_CLASSES
 from apiserver.storage.interface import Change, Changes, KeyValue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import PODS, PRIORITY_CLASSES
-from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.api.scheduling_v1_pb2 import PriorityClass, PriorityClassList
 from pinnace.api.status import Code
+from pinnace.api.verbs_pb2 import DeleteRequest, ListRequest
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import serving
@@ -195,3 +197,18 @@ async def test_a_second_default_class_is_refused() -> None:
             with pytest.raises(Rejected, match="PriorityClass first is already marked as default") as caught:
                 await call(assembly, f"PriorityClasses/{method}", asked(assembly, f"PriorityClasses/{method}", obj))
             assert caught.value.refusal.code is Code.PERMISSION_DENIED
+
+
+async def test_the_classes_of_the_system_are_there_and_stay() -> None:
+    async with serving() as assembly:
+        found = PriorityClassList.FromString(await call(assembly, "PriorityClasses/List", ListRequest())).items
+        assert {each.metadata.name: each.value for each in found} == SYSTEM_CLASSES
+        for name in SYSTEM_CLASSES:
+            with pytest.raises(Rejected) as caught:
+                await call(assembly, "PriorityClasses/Delete", DeleteRequest(name=name))
+            assert (caught.value.refusal.reason, caught.value.refusal.message) == (
+                "Forbidden",
+                f'priorityclasses "{name}" is forbidden: this is a system priority class and cannot be deleted',
+            )
+        await call(assembly, "PriorityClasses/Create", asked(assembly, "PriorityClasses/Create", PLAIN))
+        await call(assembly, "PriorityClasses/Delete", DeleteRequest(name="plain"))

@@ -16,13 +16,14 @@ from apiserver.assembly import Assembly
 from apiserver.auth.authentication import Credential
 from apiserver.auth.user import AUTHENTICATED, MASTERS, NODES_GROUP, User
 from apiserver.errors import Rejected
+from apiserver.registry.strategies.priorityclasses import SYSTEM_CLASSES
 from apiserver.services.methods import Method
 from apiserver.storage.interface import Storage
 from pinnace.api import resources
 from pinnace.api.core_v1_pb2 import Namespace, Node
 from pinnace.api.nodenames import NodeNames
 from pinnace.api.rbac_v1_pb2 import RoleBinding
-from pinnace.api.resources import LEASES, NAMESPACES, NODE_LEASE_NAMESPACE, NODES, PODS, Resource
+from pinnace.api.resources import LEASES, NAMESPACES, NODE_LEASE_NAMESPACE, NODES, PODS, PRIORITY_CLASSES, Resource
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
 from pinnace.api.wellknown import FLEET_LABEL
@@ -169,7 +170,7 @@ def _named(obj: Any, name: str, namespace: str = "") -> Any:
 
 def _request(method: Method, whose: str) -> Any:
     """About something of the namespace OWN or of the node OWN_NODE; or of another's. A list or watch that is not confined to
-    what is one's own is of everything."""
+    what is one's own is of everything; a collection to delete, of all but what nobody may."""
     service, _, name = method.name.rpartition("/")
     request: Any = method.parse(b"")
     resource = _BY_SERVICE.get(service)
@@ -183,6 +184,8 @@ def _request(method: Method, whose: str) -> Any:
         if whose == OWN:
             request.namespace = namespace
             request.options.fieldSelector = f"spec.nodeName={OWN_NODE}" if resource is PODS else f"metadata.name={thing}"
+        elif name == "DeleteCollection" and resource is PRIORITY_CLASSES:
+            request.options.fieldSelector = ",".join(f"metadata.name!={system}" for system in SYSTEM_CLASSES)
         if name == "DeleteCollection":
             request.deleteOptions.dryRun.append("All")
     elif name in ("Bind", "BindBatch"):

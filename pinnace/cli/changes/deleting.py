@@ -47,9 +47,7 @@ async def delete_all(session: Session, doomed: Sequence[Doomed], how: How) -> No
             batch = doomed[start : start + BATCH]
             for one, outcome in zip(batch, await _delete(session, batch, how), strict=True):
                 if isinstance(outcome, str):
-                    out(
-                        f'{reference(one.resource, "").rstrip("/")} "{one_line(one.name)}" deleted{SAID.get(how.dry_run, "")}\n'
-                    )
+                    out(f"{_told(one, how)}\n")
                     deleted.append(replace(one, uid=outcome))
                 elif not (isinstance(outcome, NotFound) and how.ignore_not_found):
                     session.failed(outcome)
@@ -57,6 +55,12 @@ async def delete_all(session: Session, doomed: Sequence[Doomed], how: How) -> No
     if how.wait and deleted and not said:
         session.wait_up_to(WAIT)
         await wait_until_gone(session, deleted)
+
+
+def _told(one: Doomed, how: How) -> str:
+    """kubectl's words: with the namespace, as a query may be of several."""
+    done = f"{'force ' * (how.grace == 0)}deleted{f' from {one.namespace} namespace' * one.resource.namespaced}"
+    return f'{reference(one.resource, "").rstrip("/")} "{one_line(one.name)}" {done}{SAID.get(how.dry_run, "")}'
 
 
 async def _delete(session: Session, batch: Sequence[Doomed], how: How) -> list[str | ApiError]:

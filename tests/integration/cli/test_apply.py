@@ -34,7 +34,7 @@ async def test_created_unchanged_configured(pinnace: Commands, tmp_path: Path) -
     (tmp_path / "b.yaml").write_text(pod("b", metadata=", labels: {x: y}"))
     assert (await pinnace("apply", "-f", str(tmp_path))).lines == ["pod/b configured"]
     assert (await pinnace("get", "pods", "-l", "x=y", "-o", "name")).lines == ["pod/b"]
-    assert (await pinnace("delete", "-f", str(tmp_path / "b.yaml"))).lines == ['pod "b" deleted']
+    assert (await pinnace("delete", "-f", str(tmp_path / "b.yaml"))).lines == ['pod "b" deleted from default namespace']
 
 
 async def test_the_examples_go_together(pinnace: Commands) -> None:

@@ -54,10 +54,10 @@ async def test_a_dry_run_deletes_nothing(pinnace: Commands, client: Client, how:
     await client.namespaces.create(Namespace(metadata=ObjectMeta(name="team")))
     before = {each.metadata.name: each.metadata.resourceVersion for each in (await client.pods.list("default")).items}
     done = await pinnace("delete", "pods", "--all", f"--dry-run={how}")
-    assert (done.code, done.lines) == (0, [f'pod "{name}" deleted{said}' for name in "ab"])
+    assert (done.code, done.lines) == (0, [f'pod "{name}" deleted from default namespace{said}' for name in "ab"])
     assert (await pinnace("delete", "ns/team", f"--dry-run={how}")).lines == [f'namespace "team" deleted{said}']
     done = await pinnace("delete", "pod", "a", "nope", f"--dry-run={how}")
-    assert done.code == 3 and done.lines == [f'pod "a" deleted{said}'] and "nope" in done.err
+    assert done.code == 3 and done.lines == [f'pod "a" deleted from default namespace{said}'] and "nope" in done.err
     after = {each.metadata.name: each.metadata.resourceVersion for each in (await client.pods.list("default")).items}
     assert after == before and not (await client.namespaces.get("team")).metadata.HasField("deletionTimestamp")
 
@@ -247,10 +247,16 @@ async def test_delete(pinnace: Commands, client: Client) -> None:
     for name in "abcde":
         await client.pods.create(make_pod(name).req(cpu="1").label("odd", str(name in "ace")).new())
     done = await pinnace("delete", "pod", "a", "nope")
-    assert (done.code, done.lines) == (3, ['pod "a" deleted'])
+    assert (done.code, done.lines) == (3, ['pod "a" deleted from default namespace'])
     assert (await pinnace("delete", "pod/nope", "--ignore-not-found")).code == 0
-    assert (await pinnace("delete", "pods", "-l", "odd=True")).lines == ['pod "c" deleted', 'pod "e" deleted']
-    assert (await pinnace("delete", "pods", "--all")).lines == ['pod "b" deleted', 'pod "d" deleted']
+    assert (await pinnace("delete", "pods", "-l", "odd=True")).lines == [
+        'pod "c" deleted from default namespace',
+        'pod "e" deleted from default namespace',
+    ]
+    assert (await pinnace("delete", "pods", "--all")).lines == [
+        'pod "b" deleted from default namespace',
+        'pod "d" deleted from default namespace',
+    ]
     done = await pinnace("delete", "pods", "--all")
     assert (done.code, done.err) == (0, "note: no objects match: nothing was deleted\n")
 
@@ -259,12 +265,12 @@ async def test_delete_waits_for_what_takes_its_time(pinnace: Commands, client: C
     await client.nodes.create(make_node("n").new())
     await client.pods.create(make_pod("a").req(cpu="1").node("n").new())
     done = await pinnace("delete", "pod", "a", "--timeout", "1s")  # bound, and no kubelet is there to stop it
-    assert done.code == 6 and done.lines == ['pod "a" deleted']
+    assert done.code == 6 and done.lines == ['pod "a" deleted from default namespace']
     assert done.errors[0] == "error: timed out after 1 s waiting for pod/a to go"
     assert (await client.pods.get("a", "default")).metadata.HasField("deletionTimestamp")
     assert (await pinnace("delete", "pod", "a", "--wait=false")).code == 0
     async with pinnace.start("delete", "pod", "a") as waiting:
-        assert await waiting.line() == 'pod "a" deleted'
+        assert await waiting.line() == 'pod "a" deleted from default namespace'
         await client.pods.delete("a", "default", grace=0)
         await client.pods.create(make_pod("a").req(cpu="1").new())  # a namesake is not the one that it waits for
         assert (await waiting.end()).code == 0
@@ -276,7 +282,8 @@ async def test_only_force_deletes_at_once(pinnace: Commands, client: Client) -> 
     assert (await pinnace("delete", "pod", "a", "--grace-period=0", "--wait=false")).code == 0
     assert (await client.pods.get("a", "default")).metadata.deletionGracePeriodSeconds == 1
     done = await pinnace("delete", "pod", "a", "--force", "--grace-period=0")
-    assert (done.code, done.lines) == (0, ['pod "a" deleted']) and done.errors[0].startswith("Warning: ")
+    assert (done.code, done.lines) == (0, ['pod "a" force deleted from default namespace'])
+    assert done.errors[0].startswith("Warning: ")
 
 
 async def test_add_nodes(pinnace: Commands, client: Client) -> None:

@@ -72,7 +72,7 @@ async def test_many_go_in_batches(capsys: pytest.CaptureFixture[str]) -> None:
     doomed = await pods(api, *(f"p{i}" for i in range(BATCH + 5)))
     await delete_all(session_of(api), doomed, how())
     assert not api.of(PODS).stored
-    assert capsys.readouterr().out.splitlines() == [f'pod "{one.name}" deleted' for one in doomed]
+    assert capsys.readouterr().out.splitlines() == [f'pod "{one.name}" deleted from default namespace' for one in doomed]
 
 
 async def test_a_name_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +85,25 @@ async def test_a_name_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> N
     assert not session.errors
 
 
+@pytest.mark.parametrize(
+    ("dry_run", "grace", "told"),
+    [
+        ("none", None, "deleted from default namespace"),
+        ("none", 1, "deleted from default namespace"),
+        ("none", 0, "force deleted from default namespace"),
+        ("client", 0, "force deleted from default namespace (dry run)"),
+        ("server", None, "deleted from default namespace (server dry run)"),
+    ],
+)
+async def test_where_it_was_and_whether_it_had_time_is_told(
+    dry_run: str, grace: int | None, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all namespaces several may have a pod of that name."""
+    api = FakeApi()
+    await delete_all(session_of(api), await pods(api, "a"), How(grace, ignore_not_found=False, wait=False, dry_run=dry_run))
+    assert capsys.readouterr().out == f'pod "a" {told}\n'
+
+
 @pytest.mark.parametrize("code", [Code.NOT_FOUND, Code.ABORTED])
 async def test_what_was_selected_and_has_gone_meanwhile_is_deleted(code: Code, capsys: pytest.CaptureFixture[str]) -> None:
     api = FakeApi()
@@ -92,7 +111,7 @@ async def test_what_was_selected_and_has_gone_meanwhile_is_deleted(code: Code, c
     api.of(PODS).fail("delete", refusal(code, "UIDMismatch" if code is Code.ABORTED else "NotFound"))
     session = session_of(api)
     await delete_all(session, doomed, how())
-    assert not session.errors and capsys.readouterr().out == 'pod "a" deleted\n'
+    assert not session.errors and capsys.readouterr().out == 'pod "a" deleted from default namespace\n'
 
 
 async def test_waits_until_those_very_objects_are_gone() -> None:

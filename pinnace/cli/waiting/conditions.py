@@ -53,7 +53,12 @@ class Value:
         found = self.path.find([data])
         if len(found) > 1:
             raise usage("the path finds more than one value", hint="one value can be waited for, such as that of .items[0]")
-        return bool(found) and self.value in (None, text_of(found[0]))
+        if not found or self.value is None:
+            return bool(found)
+        if isinstance(found[0], Mapping | list):
+            hint = "name a field in it, or leave out the value: any will do then"
+            raise usage("the path finds an object or a list, which is like no text", hint=hint)
+        return text_of(found[0]) == self.value
 
 
 def in_turn(texts: Sequence[str]) -> list[Wanted | str]:

@@ -68,6 +68,14 @@ def test_a_path_that_finds_several_values_is_a_mistake() -> None:
         met("jsonpath={.status[*]}=x", status={"a": "x", "b": "x"})
 
 
+@pytest.mark.parametrize("path", ["{.status}", "{.status.list}", "{.status.list[0]}"])
+def test_an_object_is_like_no_text_and_will_not_become_so(path: str) -> None:
+    status = {"list": [{"a": "x"}]}
+    assert met(f"jsonpath={path}", status=status)
+    with pytest.raises(Failure, match="object or a list"):
+        met(f"jsonpath={path}=x", status=status)
+
+
 def test_there_and_gone() -> None:
     assert [conditions.parse(word) for word in ("create", "delete")] == [CREATE, DELETE]
 

@@ -17,6 +17,7 @@ from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.uids import new_uid
+from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
 from pinnace.api.status import Refusal
 from pinnace.api.times import to_time
@@ -125,6 +126,7 @@ class Creation(Generic[T]):
 
     def _default(self, obj: T, by: Request) -> None:
         """May be done again, after somebody has changed the object. Raises Rejected."""
+        drop_repeated_owners(obj)
         self._admission.admit(by, self._resource, obj)
         self._strategy.prepare_create(obj)
 
@@ -167,6 +169,23 @@ def keep_identity(new: Object, old: Object) -> None:
         metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
     else:
         metadata.ClearField("deletionGracePeriodSeconds")
+
+
+def drop_repeated_owners(obj: Object) -> None:
+    """Who is named as an owner twice in the same words owns it once, as in Kubernetes; whoever sent it is told."""
+    owners = obj.metadata.ownerReferences
+    if len(owners) < 2:
+        return
+    distinct, repeated = dict[bytes, None](), list[str]()
+    for owner in owners:
+        said = owner.SerializeToString(deterministic=True)
+        if said in distinct:
+            repeated.append(owner.uid)
+        distinct[said] = None
+    if repeated:
+        warn([f"metadata.ownerReferences: an owner is named once; left out what was said again of uid {', '.join(repeated)}"])
+        del owners[:]
+        owners.extend(map(OwnerReference.FromString, distinct))
 
 
 async def _together(ask: Callable[[T], Awaitable[None]], objs: Sequence[T]) -> list[Refusal | None]:

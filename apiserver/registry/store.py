@@ -12,7 +12,7 @@ from apiserver import errors
 from apiserver.cacher.errors import CacheError
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
-from apiserver.registry.creation import Creation, keep_identity
+from apiserver.registry.creation import Creation, drop_repeated_owners, keep_identity
 from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
@@ -224,6 +224,7 @@ class Store(Generic[T]):
             self.strategy.prepare_status_update(new, old)
         else:
             keep_identity(new, old)
+            drop_repeated_owners(new)
             self.strategy.prepare_update(new, old)
             keep_spelling(new, old)
 

@@ -7,9 +7,11 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
+from apiserver.registry.warnings import gathering
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
+from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.storage_v1_pb2 import CSINode
 from pinnace.api.verbs_pb2 import BatchResponse, GetRequest
@@ -162,3 +164,23 @@ async def test_how_long_it_takes_to_delete_is_said_by_who_deletes() -> None:
         updated = Node.FromString(await call(assembly, "Nodes/Update", asked(assembly, "Nodes/Update", node)))
         assert updated.metadata.labels["x"] == "1"
         assert not updated.metadata.HasField("deletionGracePeriodSeconds")
+
+
+async def test_an_owner_that_is_named_twice_is_one() -> None:
+    """Whoever adds an owner without looking may do so again and again; two that are the controller would be refused."""
+    owner = OwnerReference(apiVersion="apps/v1", kind="ReplicaSet", name="r", uid="1", controller=True)
+    other = OwnerReference(apiVersion="apps/v1", kind="ReplicaSet", name="s", uid="2", controller=False)
+    unsaid = OwnerReference(apiVersion="apps/v1", kind="ReplicaSet", name="s", uid="2")
+    pod = make_pod("owned", namespace=OWN).req(cpu="1").new()
+    pod.metadata.ownerReferences.extend([owner, other, owner, unsaid, other])
+    said = "metadata.ownerReferences: an owner is named once; left out what was said again of uid "
+    async with serving() as assembly:
+        with gathering() as warnings:
+            made = Pod.FromString(await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", pod)))
+        assert list(made.metadata.ownerReferences) == [owner, other, unsaid]
+        assert list(warnings) == [f"{said}1, 2"]
+        made.metadata.ownerReferences.append(other)
+        with gathering() as warnings:
+            same = Pod.FromString(await call(assembly, "Pods/Update", asked(assembly, "Pods/Update", made)))
+        assert list(same.metadata.ownerReferences) == [owner, other, unsaid] and list(warnings) == [f"{said}2"]
+        assert same.metadata.resourceVersion == made.metadata.resourceVersion

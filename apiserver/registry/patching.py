@@ -1,4 +1,7 @@
-"""What a patch makes of an object: what a client would have sent with an update, had it read this very version."""
+"""What a patch makes of an object: what a client would have sent with an update, had it read this very version.
+
+What is no patch is a bad request; one that does not apply to this object is Invalid, as in Kubernetes: to another it may.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -38,7 +41,7 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
             form = to_dict(old)
             new = revised(resource, old, form, patched(form, request.type, patch))
         except PatchError as error:
-            raise Rejected(errors.bad_request(f"patch: {error}")) from None
+            raise Rejected(errors.invalid(resource, request.name, [Violation("patch", str(error))])) from None
         except CodecError as error:
             wrong = [Violation(problem.field, problem.message) for problem in error.problems]
             raise Rejected(errors.invalid(resource, request.name, wrong)) from None

@@ -58,13 +58,26 @@ def test_operations_on_its_json_form() -> None:
         (request(b"{"), "patch: not JSON"),
         (request([]), "patch: expected a JSON object"),
         (request({}, PatchRequest.JSON), "patch: expected a JSON array"),
-        (request([{"op": "remove", "path": "/status/reason"}], PatchRequest.JSON), "patch: remove operation does not apply"),
-        (request([{"op": "replace", "path": "", "value": 5}], PatchRequest.JSON), "patch: what comes of it is no JSON object"),
     ],
 )
 def test_what_is_no_patch(asked: PatchRequest, message: str) -> None:
     refusal = refused(asked)
     assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "BadRequest") and refusal.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        ({"op": "test", "path": "/metadata/name", "value": "b"}, "testing value /metadata/name failed: test failed"),
+        ({"op": "remove", "path": "/status/reason"}, 'remove operation does not apply: doc is missing path: "/status/reason"'),
+        ({"op": "replace", "path": "", "value": 5}, "what comes of it is no JSON object"),
+    ],
+)
+def test_a_patch_that_does_not_apply_to_this_object_is_invalid(operation: object, message: str) -> None:
+    """A client that goes by the reason tries another object, or reads this one again, instead of mending its patch."""
+    refusal = refused(request([operation], PatchRequest.JSON))
+    assert (refusal.code, refusal.reason) == (Code.INVALID_ARGUMENT, "Invalid")
+    assert refusal.message.startswith(f'Pod "a" is invalid: patch: {message}')
 
 
 @pytest.mark.parametrize(

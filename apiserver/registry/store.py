@@ -222,6 +222,7 @@ class Store(Generic[T]):
     def _prepare(self, new: T, old: T, operation: Operation) -> None:
         if operation is Operation.UPDATE_STATUS:
             self.strategy.prepare_status_update(new, old)
+            self.strategy.date_status(new, old, self._clock.time())
         else:
             keep_identity(new, old)
             drop_repeated_owners(new)

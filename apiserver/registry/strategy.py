@@ -103,8 +103,11 @@ class Strategy(Generic[T]):
     def prepare_status_update(self, obj: T, old: T) -> None:
         """Carries over everything but status from `old`: here nothing, as the update is refused."""
 
+    def date_status(self, obj: T, old: T, now: float) -> None:
+        """What a new status says of when it became so, after `prepare_status_update`. `now` in Unix seconds."""
+
     def validate_status_update(self, obj: T, old: T) -> list[Violation]:
-        """Everything that is wrong with the step to the new status, and what it makes wrong, after `prepare_status_update`."""
+        """Everything that is wrong with the step to the new status, and what it makes wrong, after `date_status`."""
         return [forbidden("status", "this resource has no status to update")]
 
     def grace_period(self, obj: T, options: DeleteOptions) -> int:

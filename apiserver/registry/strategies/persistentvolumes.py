@@ -9,7 +9,7 @@ Source: pkg/apis/core/validation of Kubernetes 1.36.
 import posixpath
 
 from apiserver.registry.strategies.pod_defaults import default_source
-from apiserver.registry.strategy import StatusStrategy
+from apiserver.registry.strategy import StatusStrategy, carry_over
 from apiserver.registry.validation.affinity import validate_node_selector
 from apiserver.registry.validation.sources import validate_source
 from apiserver.registry.validation.storage import (
@@ -22,6 +22,7 @@ from apiserver.registry.validation.storage import (
 from apiserver.registry.validation.violations import IMMUTABLE, forbidden, invalid, required, unsupported
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeSpec
 from pinnace.api.status import Violation
+from pinnace.api.times import to_time
 from pinnace.api.unmodelled import says_more
 
 PHASES = ("Pending", "Available", "Bound", "Released", "Failed")
@@ -41,6 +42,17 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
     def prepare_create(self, obj: PersistentVolume) -> None:
         super().prepare_create(obj)
         obj.status.phase = "Available"
+        if obj.metadata.HasField("creationTimestamp"):
+            obj.status.lastPhaseTransitionTime.CopyFrom(obj.metadata.creationTimestamp)
+
+    def date_status(self, obj: PersistentVolume, old: PersistentVolume, now: float) -> None:
+        """Whoever changes the phase may say himself when it was; who does not change it need not repeat it."""
+        status, before = obj.status, old.status
+        said = status.HasField("lastPhaseTransitionTime") and status.lastPhaseTransitionTime != before.lastPhaseTransitionTime
+        if status.phase != before.phase and not said:
+            status.lastPhaseTransitionTime.CopyFrom(to_time(now))
+        elif not said:
+            carry_over(status, before, "lastPhaseTransitionTime")
 
     def check(self, obj: PersistentVolume, out: list[Violation]) -> None:
         spec = obj.spec

@@ -5,9 +5,13 @@ from typing import Any, ClassVar
 import pytest
 
 from pinnace.api.codec import from_dict
+from pinnace.api.core_v1_pb2 import PersistentVolume
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from pinnace.api.times import to_seconds, to_time
 from pinnace.api.wellknown import CLASS_ANNOTATION
+from tests.unit.auth.matrix import serving
 from tests.unit.registry.objects import Data, changed, created, status_changed
+from tests.unit.registry.test_creating import asked, call
 
 ALONE = "may not use ReadWriteOncePod with other access modes"
 MODES = '"ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"'
@@ -33,6 +37,31 @@ def csi_node(*drivers: Data) -> Any:
 
 
 class TestPersistentVolumes:
+    async def test_when_the_phase_changed(self) -> None:
+        """As in Kubernetes: who releases volumes that nobody wants looks at how long they have been so."""
+        async with serving() as assembly:
+            made = PersistentVolume.FromString(
+                await call(assembly, "PersistentVolumes/Create", asked(assembly, "PersistentVolumes/Create", volume()))
+            )
+            first = to_seconds(made.status.lastPhaseTransitionTime)
+            assert first == to_seconds(made.metadata.creationTimestamp)
+            request = asked(assembly, "PersistentVolumes/UpdateStatus", made)
+
+            async def updated(phase: str, time: float | None = None) -> float:
+                request.object.status.Clear()
+                request.object.status.phase, request.object.metadata.resourceVersion = phase, ""
+                if time is not None:
+                    request.object.status.lastPhaseTransitionTime.CopyFrom(to_time(time))
+                changed = PersistentVolume.FromString(await call(assembly, "PersistentVolumes/UpdateStatus", request))
+                return to_seconds(changed.status.lastPhaseTransitionTime)
+
+            assert await updated("Available") == first
+            assert await updated("Bound", 7) == 7
+            assert await updated("Bound") == 7
+            assert await updated("Bound", 8) == 8
+            assert await updated("Released", 8) >= first
+            assert await updated("Failed") >= first
+
     def test_defaults(self) -> None:
         obj = volume()
         obj.status.phase = "Bound"

@@ -35,6 +35,8 @@ from pinnace.api.verbs_pb2 import (
 )
 
 T = TypeVar("T", bound=Object)
+ALL = "All"
+"""Stages of a dry run: there are no others."""
 _GONE = ("NotFound", "UIDMismatch")
 """Why a delete of what a list has shown may be refused: it is not there any more."""
 
@@ -220,12 +222,20 @@ class ResourceService(Generic[T]):
 
 
 def _by(request: Any, context: Context) -> Request:
-    return Request(context.user, bool(request.options.dryRun))
+    return Request(context.user, is_dry_run(request.options))
+
+
+def is_dry_run(options: Any) -> bool:
+    """Of any verb. Raises Rejected: who misspells it is not to guess whether anything was written."""
+    for each in options.dryRun:
+        if each != ALL:
+            raise Rejected(errors.bad_request(f'options.dryRun: Unsupported value: "{each[:32]}": supported values: "{ALL}"'))
+    return bool(options.dryRun)
 
 
 def all_or_none(options: Iterable[DeleteOptions]) -> bool:
-    """Are the deletes of one call a dry run? Raises Rejected when only some are."""
-    dry_runs = {bool(each.dryRun) for each in options}
+    """Are the deletes of one call a dry run? Raises Rejected when only some are, and as `is_dry_run` does."""
+    dry_runs = set(map(is_dry_run, options))
     if len(dry_runs) > 1:
         raise Rejected(errors.bad_request("options.dryRun: some items set it and others do not; send them in separate calls"))
     return True in dry_runs

@@ -12,7 +12,7 @@ from apiserver.errors import Rejected
 from apiserver.storage.interface import Changes, Committed, Write
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import NAMESPACES, PODS
-from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest
+from pinnace.api.verbs_pb2 import DeleteRequest, GetRequest, PatchRequest
 from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
@@ -109,3 +109,22 @@ async def test_a_create_in_a_namespace_that_is_gone(lagging: Lagging) -> None:
     pod = make_pod("new", namespace=OWN).req().new()
     await lagging.write(NAMESPACES.key("", OWN), None)
     assert await lagging.dry("Create", lagging.asked("Create", pod)) == "NamespaceNotFound"
+
+
+@pytest.mark.parametrize("said", ["", "all", "None", "x" * 100])
+async def test_there_is_one_kind_of_dry_run(lagging: Lagging, said: str) -> None:
+    """As in Kubernetes. Who misspells it would not know whether anything was written."""
+    pod = make_pod("new", namespace=OWN).req().new()
+    thing = await lagging.call("Get", GetRequest(namespace=OWN, name="thing"))
+    patch = PatchRequest(namespace=OWN, name="thing", type=PatchRequest.MERGE, patch=b"{}")
+    for verb, request in (
+        ("Create", lagging.asked("Create", pod)),
+        ("Update", lagging.asked("Update", thing)),
+        ("Patch", patch),
+        ("Delete", DeleteRequest(namespace=OWN, name="thing")),
+    ):
+        request.options.dryRun[:] = ["All", said]
+        with pytest.raises(Rejected) as caught:
+            await lagging.call(verb, request)
+        told = f'options.dryRun: Unsupported value: "{said[:32]}": supported values: "All"'
+        assert (caught.value.refusal.reason, caught.value.refusal.message) == ("BadRequest", told)

@@ -9,10 +9,10 @@ from apiserver.registry.strategies.pod_defaults import set_template_defaults
 from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.numbers import WHOLE, is_nothing, not_negative, validate_bound
 from apiserver.registry.validation.pod_templates import (
-    template_warnings,
     validate_parts,
     validate_replicated,
     validate_selector_update,
+    workload_warnings,
 )
 from apiserver.registry.validation.violations import forbidden, invalid, unsupported
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentSpec, RollingUpdateDeployment
@@ -55,7 +55,7 @@ class DeploymentStrategy(StatusStrategy[Deployment]):
             out.append(invalid("spec.progressDeadlineSeconds", spec.progressDeadlineSeconds, detail))
 
     def warnings(self, obj: Deployment) -> Iterable[str]:
-        return template_warnings(obj.spec.template)
+        return workload_warnings(obj.metadata.name, obj.spec.template)
 
     def check_change(self, new: Deployment, old: Deployment, out: list[Violation]) -> None:
         validate_selector_update(new.spec, old.spec, out)

@@ -12,10 +12,10 @@ from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.job_status import INDEXED, validate_job_status, validate_job_status_update
 from apiserver.registry.validation.numbers import not_negative
 from apiserver.registry.validation.pod_templates import (
-    template_warnings,
     validate_selection,
     validate_selector_update,
     validate_template,
+    workload_warnings,
 )
 from apiserver.registry.validation.violations import IMMUTABLE, MAX_SHOWN, forbidden, invalid, required, unsupported
 from pinnace.api import names
@@ -83,7 +83,7 @@ class JobStrategy(StatusStrategy[Job]):
             _validate_generated(obj, out)
 
     def warnings(self, obj: Job) -> Iterable[str]:
-        return template_warnings(obj.spec.template)
+        return workload_warnings(obj.metadata.name, obj.spec.template)
 
     def check_change(self, new: Job, old: Job, out: list[Violation]) -> None:
         validate_selector_update(new.spec, old.spec, out)

@@ -17,7 +17,7 @@ from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.labels import validate_pod_annotations
 from apiserver.registry.validation.pod_status import validate_pod_status, validate_pod_status_update
 from apiserver.registry.validation.pod_update import validate_spec_update
-from apiserver.registry.validation.pod_warnings import spec_warnings
+from apiserver.registry.validation.pod_warnings import name_warnings, spec_warnings
 from apiserver.registry.validation.pods import validate_new_spec, validate_spec
 from apiserver.registry.validation.volumes import validate_generated_claims
 from pinnace.api import conditions, defaults
@@ -102,7 +102,7 @@ class PodStrategy(StatusStrategy[Pod]):
         validate_pod_status_update(new, old, out)
 
     def warnings(self, obj: Pod) -> Iterable[str]:
-        return self._warned(obj.spec)
+        return *name_warnings(obj.metadata.name, "the Pod's hostname"), *self._warned(obj.spec)
 
     def grace_period(self, obj: Pod, options: DeleteOptions) -> int:
         """MAX_GRACE at most. Who deletes a pod again and does not say how many seconds leaves those that it has."""

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from apiserver.registry.strategies.pod_defaults import set_template_defaults
 from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.pod_templates import (
-    template_warnings,
     validate_parts,
     validate_replicated,
     validate_selector_update,
+    workload_warnings,
 )
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.status import Violation
@@ -28,7 +28,7 @@ class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
         validate_replicated(obj.spec, out)
 
     def warnings(self, obj: ReplicaSet) -> Iterable[str]:
-        return template_warnings(obj.spec.template)
+        return workload_warnings(obj.metadata.name, obj.spec.template)
 
     def check_change(self, new: ReplicaSet, old: ReplicaSet, out: list[Violation]) -> None:
         validate_selector_update(new.spec, old.spec, out)

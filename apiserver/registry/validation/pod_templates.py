@@ -12,7 +12,7 @@ from apiserver.registry.validation.labels import (
     validate_selector,
 )
 from apiserver.registry.validation.numbers import not_negative
-from apiserver.registry.validation.pod_warnings import spec_warnings
+from apiserver.registry.validation.pod_warnings import name_warnings, spec_warnings
 from apiserver.registry.validation.pods import validate_spec
 from apiserver.registry.validation.violations import IMMUTABLE, forbidden, invalid, required, unsupported
 from pinnace.api.apps_v1_pb2 import DeploymentSpec, DeploymentStatus, ReplicaSetSpec, ReplicaSetStatus
@@ -38,9 +38,10 @@ def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
         out.append(forbidden(f"{_PATH}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
 
 
-def template_warnings(template: PodTemplateSpec) -> Iterable[str]:
-    """What of it does not do what it seems to."""
-    return spec_warnings(template.spec, f"{_PATH}.spec")
+def workload_warnings(name: str, template: PodTemplateSpec) -> Iterable[str]:
+    """What of a workload of this name, and of its template, does not do what it seems to."""
+    yield from name_warnings(name, "Pod names and hostnames")
+    yield from spec_warnings(template.spec, f"{_PATH}.spec")
 
 
 def validate_selection(spec: Replicated | JobSpec, out: list[Violation]) -> None:

@@ -1,7 +1,7 @@
 """What is allowed in a pod, and does not do what it seems to.
 
-Source: pkg/api/pod/warnings.go of Kubernetes 1.36, as far as it matters here; of ConfigMaps and Secrets it says that there are
-none.
+Source: pkg/api/pod/warnings.go and the strategies of Kubernetes 1.36, as far as it matters here; of ConfigMaps and Secrets it
+says that there are none.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,6 +18,7 @@ from pinnace.api.core_v1_pb2 import (
     VolumeProjection,
     VolumeSource,
 )
+from pinnace.api.names import dns_label
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 
@@ -50,6 +51,13 @@ def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
     yield from _of_amounts(spec.overhead, f"{path}.overhead")
     if spec.affinity.HasField("nodeAffinity"):
         yield from _of_affinity(spec.affinity.nodeAffinity, f"{path}.affinity.nodeAffinity")
+
+
+def name_warnings(name: str, use: str) -> Iterator[str]:
+    """Of a name that is sound, and no label: `use` is what else is made of it."""
+    if problems := dns_label(name):
+        recommended = f"a DNS label is recommended: [{' '.join(problems)}]"
+        yield f"metadata.name: this is used in {use}, which can result in surprising behavior; {recommended}"
 
 
 def _of_container(container: Container, path: str) -> Iterator[str]:

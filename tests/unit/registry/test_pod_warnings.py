@@ -5,11 +5,14 @@ import asyncio
 import pytest
 from google.protobuf.json_format import ParseDict
 
+from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.validation.pod_warnings import spec_warnings
 from apiserver.registry.warnings import MAX_WARNINGS, gathering, warn
 from apiserver.server import ApiServer
+from pinnace.api.apps_v1_pb2 import ReplicaSet
+from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import PodSpec
-from pinnace.api.resources import DEPLOYMENTS, PODS
+from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod
@@ -108,6 +111,24 @@ def selector(key: str) -> dict[str, object]:
 )
 def test_what_a_pod_is_warned_of(spec: dict[str, object], warnings: list[str]) -> None:
     assert list(spec_warnings(ParseDict(spec, PodSpec()), "spec")) == warnings
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"), [("web", ""), ("web.v1", "must not contain dots"), ("w" * 64, "must be no more than 63 characters")]
+)
+def test_a_name_that_is_no_host_name(name: str, problem: str) -> None:
+    """With dots, or of more than 63 characters, it is misread there, or cut."""
+    told = ", which can result in surprising behavior; a DNS label is recommended: "
+    deployment, replica_set, job = make_deployment(name), ReplicaSet(), Job()
+    replica_set.metadata.name = job.metadata.name = name
+    for resource, obj, use in (
+        (PODS, make_pod(name).new(), "the Pod's hostname"),
+        (DEPLOYMENTS, deployment, "Pod names and hostnames"),
+        (REPLICA_SETS, replica_set, "Pod names and hostnames"),
+        (JOBS, job, "Pod names and hostnames"),
+    ):
+        expected = [f"metadata.name: this is used in {use}{told}[{problem}]"] if problem else []
+        assert list(STRATEGIES[resource.plural].warnings(obj)) == expected
 
 
 def test_of_many_that_are_alike_one_is_told_and_of_many_the_first() -> None:

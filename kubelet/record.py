@@ -60,14 +60,19 @@ class Record:
             return True
         if self.acknowledged:
             return False
-        ahead = self.state.phase is Phase.PENDING and status.phase not in ("", Phase.PENDING)
-        return ahead or status.startTime.seconds != int(self.state.accepted.unix)
+        return self._is_behind or status.startTime.seconds != int(self.state.accepted.unix)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Has a twin of this fleet started the pod, which we have not yet? No phase goes back."""
+        ours = self.state is not None and self.state.phase is Phase.PENDING
+        return ours and self.pod.status.phase not in ("", Phase.PENDING)
 
     def is_contradicted(self) -> bool:
         """Does the API say something else of the pod than we have? Somebody took its node to be unreachable, or wrote over what
         is ours. Only the informer's latest word counts, which may come before the answer to our own. What agrees is not looked
         at again."""
-        if not self.foreign or self.state is None or not self.reported:
+        if not self.foreign or self.state is None or not self.reported or self._is_behind:
             return False
         if self.revision != self.pod.metadata.resourceVersion:  # our report is newer
             return False

@@ -103,6 +103,22 @@ async def test_what_says_the_same_or_is_not_the_kubelets_is_left_alone(
     assert api.history == []
 
 
+async def test_a_twin_that_was_faster_is_not_told_to_begin_again(api: FakeApi) -> None:
+    """It plays the nodes still, which we have taken over."""
+
+    def started(status: PodStatus) -> None:
+        status.phase = "Running"
+
+    api.create(make_pod("a").req(cpu="100m").declare(start_seconds="5"))
+    await api.clock.advance(1.0)
+    api.history.clear()
+    write_over(api, started)
+    await api.clock.advance(3.0)
+    assert api.history == []
+    await api.clock.advance(60.0)
+    assert api.phases("a") == ["Running"] and len(api.pod("a").status.containerStatuses) == 1
+
+
 async def test_two_who_write_over_each_other_keep_nobody_busy_and_the_kubelet_has_the_last_word(api: FakeApi) -> None:
     await running(api)
     for _ in range(600):

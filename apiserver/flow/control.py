@@ -49,6 +49,7 @@ from apiserver.flow.account import MAX_UNTAKEN, Account, Room, Selection
 from apiserver.flow.levels import SHARES
 from apiserver.flow.queue import Flow, Level
 from apiserver.flow.seat import EXEMPT, Exempt, Seat
+from apiserver.flow.unread import READING, Unread
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -62,6 +63,8 @@ GAP, GAP_ALONE = 144, 24
 its rate (bench/tried.md has what 24 to 288 do). The second is for a flow that has been alone for COMPANY seconds. After a call
 of several seats they are fewer, as many times: others have their turns while it is at work, and the CPU better things to do."""
 COMPANY = 1.0
+UNREAD_WIDTH = 6
+"""As many times at most, after a call whose request is still to be read: others have no turn meanwhile."""
 LONGEST_GAP = 0.002
 """Seconds for which turns are counted: they are long where others are at work, and who waits must not starve behind them."""
 PASSES = 5
@@ -150,7 +153,7 @@ class FlowControl:
         if writes:
             self._refuse_untaken(flow, 2 * MAX_UNTAKEN)
         width = max(1, width)  # what is taken from a request may be anything, and less than nothing would be room for everybody
-        seat = Seat(self, flow, width)
+        seat = Seat(self, flow, width, request.ByteSize() if isinstance(request, Unread) else 0)
         if flow.held < EAGER and not flow.waiting and flow.fits(width, self._free(flow.level)):
             self._begin(seat, flow)
         else:
@@ -211,25 +214,26 @@ class FlowControl:
         self._rest -= 1
         now = self._clock.monotonic()
         if self._rest <= 0 or now >= self._rested_at:
-            if not (width := self._begin_one()):
+            if (seat := self._begin_one()) is None:
                 self._pacing = False
                 return
-            self._rest = (GAP if now < self._alone_from else GAP_ALONE) // width
-            self._rested_at = now + LONGEST_GAP
+            gap = GAP if now < self._alone_from else GAP_ALONE
+            self._rest = gap // (min(seat.width, UNREAD_WIDTH) if seat.unread else seat.width)
+            self._rested_at = now + LONGEST_GAP + seat.unread * READING
         asyncio.get_running_loop().call_soon(self._next_turn)
 
-    def _begin_one(self) -> int:
-        """Seats that the next call has now; 0: none may begin."""
+    def _begin_one(self) -> Seat | None:
+        """The seat that the next call has now; None: none may begin."""
         owed = [level for level in self.levels.values() if level.waiting and level.held < level.seats]
         for level in chain((level for level in owed if level.passed >= PASSES), self.levels.values()):
-            if width := self._begin_next(level):
+            if (seat := self._begin_next(level)) is not None:
                 for other in owed:
                     other.passed += 1
                 level.passed = 0
-                return width
-        return 0
+                return seat
+        return None
 
-    def _begin_next(self, level: Level[Seat]) -> int:
+    def _begin_next(self, level: Level[Seat]) -> Seat | None:
         """As `_begin_one`, of one level."""
         now = self._clock.monotonic()
         while flow := level.next(self._free(level)):
@@ -242,8 +246,8 @@ class FlowControl:
                 self._stop_waiting(seat, flow, execute=True)
                 self._begin(seat, flow)
                 seat.future.set_result(None)
-                return seat.width
-        return 0
+                return seat
+        return None
 
     def _queue(self, seat: Seat, flow: Flow[Seat], request: Request | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0

@@ -30,12 +30,14 @@ class Seats(Protocol):
 
 
 class Seat:
-    """Of one call. `width`: how many seats it is."""
+    """Of one call. `width`: how many seats it is. `unread`: bytes of a request that is still to be read, in a turn that is as
+    long as that takes."""
 
-    __slots__ = ("_flow", "_over", "_seats", "future", "since", "size", "until", "waits", "width")
+    __slots__ = ("_flow", "_over", "_seats", "future", "since", "size", "unread", "until", "waits", "width")
 
-    def __init__(self, seats: Seats, flow: "Flow[Seat]", width: int) -> None:
+    def __init__(self, seats: Seats, flow: "Flow[Seat]", width: int, unread: int = 0) -> None:
         self._seats = seats
+        self.unread = unread
         self._flow = flow
         self._over = False
         self.width = width

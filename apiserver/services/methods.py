@@ -6,6 +6,8 @@ A method without one fails at start-up. Responses may be messages or bytes that 
     bytes --parse--> message --call--> gate --> seat --> permission --> service --> bytes --> counted until they are taken
                         '-----stream-'   '-------'------------'-----------'-----------'--> Rejected (apiserver.services.errors)
 
+Large requests that hold objects are read in their seat only (apiserver.flow.unread).
+
 What a stream needed to be opened it needs for as long as it is open (apiserver.services.tenure).
 """
 
@@ -28,6 +30,7 @@ from apiserver.errors import Rejected, bad_request
 from apiserver.flow.account import LARGE
 from apiserver.flow.control import FlowControl
 from apiserver.flow.seat import Exempt, Seat, sit
+from apiserver.flow.unread import SMALL, Unread, width_of_bytes
 from apiserver.flow.width import width_of
 from apiserver.services import metrics
 from apiserver.services.context import Context
@@ -74,6 +77,7 @@ class Method:
         self._message = message_factory.GetMessageClass(descriptor.input_type)
         self._envelope = Envelope(self._message, ROOM)
         self._batched = "items" in descriptor.input_type.fields_by_name
+        self._of_objects = self._batched or "object" in descriptor.input_type.fields_by_name
         self._watches = descriptor.name == "Watch"
         self._gate = gate
         self._flow = flow
@@ -93,16 +97,19 @@ class Method:
         if self.server_streaming and not inspect.isasyncgenfunction(self._function):
             raise TypeError(f"{self.name}: expected an async generator")
 
-    def parse(self, data: bytes) -> Message | None:
-        """The request. Bytes that are no such message, or nested deeper than MAX_LEVELS, become None, which `call` and `stream`
-        refuse: raised from here, gRPC would log a traceback for each and answer UNKNOWN. (In a stream of requests they become
-        an empty message, which is nonsense to whoever hears it.)"""
+    def parse(self, data: bytes) -> Message | Unread | None:
+        """The request, or what is read when it is its turn. Bytes that are no such message, or nested deeper than MAX_LEVELS,
+        become None, which `call` and `stream` refuse: raised from here, gRPC would log a traceback for each and answer UNKNOWN.
+        (In a stream of requests they become an empty message, which is nonsense to whoever hears it.)"""
+        return Unread(data) if self._of_objects and len(data) > SMALL else self._read(data)
+
+    def _read(self, data: bytes) -> Message | None:
         try:
             return self._envelope.read(data)
         except DecodeError:
             return self._message() if self.client_streaming else None
 
-    async def call(self, request: Message | None, context: Context) -> bytes:
+    async def call(self, request: Message | Unread | None, context: Context) -> bytes:
         """Of a method with one response: the encoded response. Raises Rejected."""
         self._meter.came()
         started = time.perf_counter()
@@ -112,6 +119,8 @@ class Method:
                 if seat.waits:
                     await seat.taken()
                 sit(seat)
+                if isinstance(request, Unread):
+                    request = self._sound(self._read(request.data))
                 await self._authorize(request, context)
                 answer = _encode(await self._function(request, context))
                 if len(answer) >= LARGE:
@@ -146,16 +155,24 @@ class Method:
             except Exception as error:
                 raise Rejected(to_refusal(error, self.name)) from error
 
-    def _enter(self, request: Message | AsyncIterator[Message] | None, context: Context) -> Seat | Exempt:
+    def _enter(self, request: Message | Unread | AsyncIterator[Message] | None, context: Context) -> Seat | Exempt:
         if refusal := self._gate():
             raise Rejected(refusal)
+        user, message = context.user, request if isinstance(request, Message | Unread) else None
+        if isinstance(message, Unread):
+            width = width_of_bytes(len(message.data))
+        else:
+            width = self._width_of(message if self.client_streaming else self._sound(message))
+        remaining = context.time_remaining()
+        return self._flow.enter(self._level_of(user), user.name, width, message, remaining, writes=self._writes)
+
+    def _sound(self, request: Message | None) -> Message:
+        """Before anybody asks for each item whether it is permitted. Raises Rejected."""
         if request is None:
             raise Rejected(bad_request(_UNREADABLE))
-        user, message = context.user, request if isinstance(request, Message) else None
         if self._batched:
-            _check_batch(message)  # before anybody asks for each item whether it is permitted
-        level, width = self._level_of(user), self._width_of(message)
-        return self._flow.enter(level, user.name, width, message, context.time_remaining(), writes=self._writes)
+            _check_batch(request)
+        return request
 
     def _hold(self, request: Any, context: Context) -> AbstractContextManager[Tenure]:
         seconds = self._tenures.of_watch(request.options.timeoutSeconds) if self._watches else None

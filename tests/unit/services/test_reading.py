@@ -1,0 +1,69 @@
+"""When requests are read: what may consist of much in its seat only."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from apiserver.errors import Rejected
+from apiserver.flow.control import FlowControl
+from apiserver.flow.unread import SMALL, WIDEST, width_of_bytes
+from apiserver.services.methods import MAX_BATCH
+from pinnace.api.nesting import Envelope
+from pinnace.api.status import Code
+from tests.builders import make_pod
+from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
+
+
+async def test_of_many_large_requests_one_is_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred creates of four megabytes of empty containers were 400 MB each as soon as they came, whoever sent them."""
+    read: list[int] = []
+    reads = Envelope.read
+
+    def counted(self: Envelope[Any], data: bytes) -> Any:
+        read.append(len(data))
+        return reads(self, data)
+
+    async with serving() as assembly:
+        create = assembly.methods["/pinnace.v1.Pods/Create"]
+        request: Any = create.parse(b"")
+        for _ in range(300_000):
+            request.object.spec.containers.add()
+        data = request.SerializeToString()
+        monkeypatch.setattr(Envelope, "read", counted)
+        calls = [asyncio.ensure_future(create.call(create.parse(data), Caller(PEOPLE["nobody"]))) for _ in range(4)]
+        assert read == []
+        await asyncio.sleep(0)
+        assert len(read) == 1
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    codes = [each.refusal.code for each in outcomes if isinstance(each, Rejected)]
+    assert codes == [Code.PERMISSION_DENIED] * 4
+
+
+@pytest.mark.parametrize(("size", "width"), [(SMALL, 1), (1 << 20, 33), (4 << 20, WIDEST)])
+def test_they_have_as_many_seats_as_they_have_bytes(size: int, width: int) -> None:
+    assert width_of_bytes(size) == width
+
+
+async def test_the_largest_of_one_user_are_at_work_one_after_the_other() -> None:
+    flow = FlowControl()
+    with flow.enter("workload", "eve", WIDEST) as first, flow.enter("workload", "eve", WIDEST) as second:
+        assert not first.waits
+        assert second.waits
+
+
+async def test_what_is_read_late_is_taken_or_refused_as_what_is_read_at_once() -> None:
+    async with serving() as assembly:
+        create, batch = (assembly.methods[f"/pinnace.v1.Pods/{name}"] for name in ("Create", "CreateBatch"))
+        request: Any = create.parse(b"")
+        request.object.CopyFrom(make_pod("large", namespace=OWN).req(cpu="1").new())
+        request.object.metadata.annotations["filling"] = "x" * 2 * SMALL
+        stored = await create.call(create.parse(request.SerializeToString()), Caller(PEOPLE["editor"]))
+        assert b"large" in stored
+        with pytest.raises(Rejected, match="is no message of this method's type"):
+            await create.call(create.parse(b"\x0f" * 2 * SMALL), Caller(PEOPLE["editor"]))
+        many: Any = batch.parse(b"")
+        for _ in range(MAX_BATCH + 1):
+            many.items.add().metadata.name = "a"
+        with pytest.raises(Rejected, match="items in one batch"):
+            await batch.call(batch.parse(many.SerializeToString()), Caller(PEOPLE["nobody"]))

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 
 from apiserver import errors
 from apiserver.auth.attributes import Target
@@ -14,17 +15,20 @@ from apiserver.errors import Rejected
 from apiserver.services.context import Context
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.fleet import FleetSession
-from apiserver.services.nodelease import unusable
+from apiserver.services.nodelease import MAX_NODES, unusable
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Storage
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.turns import Turn
 
 TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
 """A process that has died is found out by its stream, which breaks at once (see fleet.GRACE). One that is only silent may be
 starved as well as stopped: on a machine that is short of processors a beat, and its answer, take seconds."""
+AT_ONCE = 500
+"""Nodes for which permission is asked together."""
 
 
 class HeartbeatsService:
@@ -64,15 +68,17 @@ class HeartbeatsService:
         opening = request.open
         if not 0 < len(opening.holder) <= MAX_HOLDER:
             raise Rejected(errors.bad_request(f"open a session with a holder of at most {MAX_HOLDER} characters"))
-        if problem := unusable(opening.nodes):
-            raise Rejected(errors.bad_request(problem))
         if user.fleet is not None and not is_fleet(user, opening.holder):
             raise Rejected(
                 errors.forbidden(f'User "{user.name}" cannot hold leases as "{opening.holder}": that is another fleet')
             )
 
         async def permit(nodes: Iterable[str]) -> None:
-            await self._authorizer.check(user, HEARTBEAT, lambda: [Target(NODE_LEASE_NAMESPACE, node) for node in nodes])
+            """In pieces: who may not is told so with the first, and between two others have their turns."""
+            turn, wanted = Turn(self._clock), list(nodes)
+            for start in range(0, len(wanted), AT_ONCE):
+                await self._authorizer.check(user, HEARTBEAT, partial(_leases, wanted[start : start + AT_ONCE]))
+                await turn.end()
 
         async def permit_release(nodes: Iterable[str]) -> None:
             """A fleet's holder is a name of its own: what is held in it may be given up, be the node another fleet's by now."""
@@ -80,9 +86,11 @@ class HeartbeatsService:
                 await permit(nodes)
 
         if opening.nodes:
-            await permit(opening.nodes)
+            await permit(opening.nodes[:MAX_NODES])  # before the names are looked at, which takes longer
         elif user.fleet is None:  # a session is a lease of etcd's, and not for anybody
             await self._authorizer.check(user, HEARTBEAT, lambda: (Target(NODE_LEASE_NAMESPACE),))
+        if problem := unusable(opening.nodes):
+            raise Rejected(errors.bad_request(problem))
         await FleetSession(
             conversation,
             opening,
@@ -95,3 +103,7 @@ class HeartbeatsService:
             self._clock,
             self._rng,
         ).run()
+
+
+def _leases(nodes: Iterable[str]) -> list[Target]:
+    return [Target(NODE_LEASE_NAMESPACE, node) for node in nodes]

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
+from apiserver.auth.attributes import Action, Target, Verdict
+from apiserver.auth.nodes import NodeAuthorizer
 from apiserver.auth.permissions import HEARTBEAT
 from apiserver.auth.user import AUTHENTICATED, NODES_GROUP, User
 from apiserver.errors import Rejected
+from apiserver.services.heartbeats import AT_ONCE
+from apiserver.services.nodelease import MAX_NODES
 from apiserver.storage.interface import Committed, KeyValue, Refused, Write
 from pinnace.api.nodenames import NodeNames
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
@@ -234,3 +238,21 @@ async def allow(door: Door, user: User, node: str) -> None:
         request: Any = method.parse(b"")
         request.object.CopyFrom(obj)
         await method.call(request, Caller(ADMIN))
+
+
+async def test_who_may_not_is_told_so_with_the_first_of_his_nodes(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand of them are 30 KB, and were asked about twice, in one turn, with a line in the audit log for each."""
+    asked: list[str] = []
+    decide = NodeAuthorizer.decide
+
+    def counted(self: NodeAuthorizer, user: User, action: Action, target: Target) -> Verdict:
+        asked.append(target.name)
+        return decide(self, user, action, target)
+
+    monkeypatch.setattr(NodeAuthorizer, "decide", counted)
+    with pytest.raises(Rejected, match='cannot update resource "leases"'):
+        await door.open(NOBODY, "eve", [f"core-{number}" for number in range(MAX_NODES)])
+    assert len(asked) <= 2 * AT_ONCE
+    asked.clear()
+    await door.open(CORE, "core", nodes := [f"core-{number}" for number in range(AT_ONCE + 1)])
+    assert set(asked) == set(nodes)

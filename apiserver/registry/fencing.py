@@ -18,6 +18,8 @@ from pinnace.api.resources import election_key
 
 CALL: ContextVar[tuple[Guard, ...]] = ContextVar("fence", default=())
 """What must hold for the writes of the present call."""
+MOST = 4
+"""Fences of a call: each is an operation of its transaction, in which others have their writes, too."""
 
 
 def guards(fence: Fence | None) -> tuple[Guard, ...]:
@@ -34,6 +36,8 @@ def enter(metadata: Iterable[tuple[str, str | bytes]]) -> None:
     found: tuple[Guard, ...] = ()
     for key, value in metadata:
         if key == fences.KEY:
+            if len(found) == MOST:
+                raise Rejected(errors.bad_request(f"more than {MOST} fences: who leads so many elections?"))
             try:
                 found += guards(fences.parse(str(value)))
             except ValueError as error:

@@ -1,7 +1,7 @@
 """Group commit: writes that wait at the same moment, from whatever request, share one transaction.
 
     commit_many --> WriteQueue --> group --> Lane --> Committed: all have their revision
-                        ^                      |----> Refused: the losers fail alone, the others go again, before newer ones
+                        ^                      |----> Refused: the losers fail alone, the others go again, without newer ones
                         |                      |----> NOT_DONE: all go again, before newer ones
                         +----------------------+----> errors: of those they concern
 
@@ -304,7 +304,7 @@ class Committer:
         if all(outcome is None for outcome in outcomes):
             error = answer if isinstance(answer, StorageError) else StorageError(f"refused for no reason: {answer}")
             outcomes = [error] * len(group)
-        self._queue.put_back([item for item, outcome in zip(group, outcomes, strict=True) if outcome is None])
+        self._queue.put_back([item for item, outcome in zip(group, outcomes, strict=True) if outcome is None], alone=True)
         for item, outcome in zip(group, outcomes, strict=True):
             if outcome is not None:
                 self._finish(item, outcome)

@@ -8,6 +8,8 @@ Guarantees:
   about all writes with a lease; and no key that is written is also a guard, so that a guarded write never shares a revision
   with the end of its guard.
 * Otherwise writes go in the order in which they came; the first one that does not fit ends the group, and begins the next.
+* What goes again because others have failed goes without newer writes, which might be what the next transaction fails for. So
+  a write that nothing speaks against is in few such transactions, however many of the others come.
 """
 
 from collections import deque
@@ -36,6 +38,7 @@ class WriteQueue(Generic[ItemT]):
 
     def __init__(self) -> None:
         self._ready: deque[ItemT] = deque()
+        self._again = 0  # the first so many of these go without the others
         self._behind: dict[str, deque[ItemT] | None] = {}  # its keys: every key that is ready or handed out
 
     @property
@@ -57,13 +60,17 @@ class WriteQueue(Generic[ItemT]):
         """Distinct keys, within the limits of one transaction; empty when nothing is ready."""
         group: list[ItemT] = []
         limits = _Limits()
-        while self._ready and limits.take(self._ready[0].write):
+        most = self._again or len(self._ready)
+        while len(group) < most and limits.take(self._ready[0].write):
             group.append(self._ready.popleft())
+        self._again = max(0, self._again - len(group))
         return group
 
-    def put_back(self, items: list[ItemT]) -> None:
-        """They go again, before everything that is ready."""
+    def put_back(self, items: list[ItemT], *, alone: bool = False) -> None:
+        """They go again, before everything that is ready, or (`alone`) also without that."""
         self._ready.extendleft(reversed(items))
+        if alone or self._again:
+            self._again += len(items)
 
     def release(self, item: ItemT) -> None:
         """It is done: the next one of its key becomes ready."""
@@ -77,6 +84,7 @@ class WriteQueue(Generic[ItemT]):
         """Takes out all that are not handed out."""
         items = [*self._ready, *(item for behind in self._behind.values() if behind for item in behind)]
         self._ready.clear()
+        self._again = 0
         self._behind.clear()
         return items
 

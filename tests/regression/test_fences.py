@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
+from apiserver.registry.fencing import MOST
 from apiserver.storage.interface import Committed, Write
 from pinnace.api import fences
 from pinnace.api.core_v1_pb2 import Pod
@@ -107,6 +108,14 @@ async def test_all_fences_must_hold(storage: MemoryStorage, client: Client, orde
     with pytest.raises(Fenced):
         await Client(both).pods.create(new("pod"))
     await both.close()
+
+
+async def test_nobody_leads_more_elections_than_a_transaction_has_room_for(client: Client) -> None:
+    """A hundred fences left no room for others' writes."""
+    many = Connection([client.connection.endpoint], metadata=[(fences.KEY, f"e{each}/1") for each in range(MOST + 1)])
+    with pytest.raises(Invalid, match=f"more than {MOST} fences"):
+        await Client(many).pods.create(new("pod"))
+    await many.close()
 
 
 async def test_reads_need_no_lead(client: Client) -> None:

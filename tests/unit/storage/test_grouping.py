@@ -74,13 +74,16 @@ class TestOneKey:
         queue.release(self.second)
         assert queue.next_group() == [self.third]
 
-    def test_what_is_put_back_goes_before_all_others(self) -> None:
+    @pytest.mark.parametrize("alone", [False, True])
+    def test_what_is_put_back_goes_before_all_others(self, alone: bool) -> None:
+        """Or without them: one of them may be what the next transaction fails for."""
         queue = queue_of(self.first, self.other)
         handed_out = queue.next_group()
         queue.add(item("c"))
         queue.add(self.second)
-        queue.put_back(handed_out)
-        assert queue.next_group() == [self.first, self.other, item("c")]
+        queue.put_back(handed_out, alone=alone)
+        groups = [queue.next_group(), queue.next_group()]
+        assert groups == ([[self.first, self.other], [item("c")]] if alone else [[self.first, self.other, item("c")], []])
 
     def test_a_key_that_was_released_is_free(self) -> None:
         queue = queue_of(self.first)

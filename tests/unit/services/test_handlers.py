@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
 from weakref import ref
 
+import grpc
+import grpc.aio
 import pytest
 
 from apiserver.auth.user import UNSECURED
@@ -68,3 +70,31 @@ async def test_a_call_that_fails_keeps_nothing(end: BaseException) -> None:
         context.ended = error
     assert context.ended is not None
     assert [each() for each in kept] == [None, None]
+
+
+async def test_a_stream_keeps_nothing_of_what_was_said() -> None:
+    """By gRPC itself: its iterator of requests has the last one for as long as the collector has not come by."""
+    kept: list[ref[Large]] = []
+
+    def read(data: bytes) -> Large:
+        large = Large()
+        kept.append(ref(large))
+        return large
+
+    async def refuse(requests: AsyncIterator[Large], call: object) -> AsyncIterator[bytes]:
+        async for _ in requests:
+            raise Rejected(Refusal(Code.INVALID_ARGUMENT, "Invalid", "no"))
+        yield b""
+
+    method: Any = SimpleNamespace(stream=refuse, parse=read, client_streaming=True, server_streaming=True)
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((MethodHandlers({"/a/B": method}, lambda context: Shown(UNSECURED), RequestIds("s")),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.stream_stream("/a/B")()
+        with pytest.raises(grpc.aio.AioRpcError, match="no"):
+            await call.write(b"said")
+            await call.read()
+    await server.stop(None)
+    assert [each() for each in kept] == [None]

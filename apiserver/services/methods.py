@@ -6,7 +6,7 @@ A method without one fails at start-up. Responses may be messages or bytes that 
     bytes --parse--> message --call--> gate --> seat --> permission --> service --> bytes --> counted until they are taken
                         '-----stream-'   '-------'------------'-----------'-----------'--> Rejected (apiserver.services.errors)
 
-Large requests that hold objects are read in their seat only (apiserver.flow.unread).
+Large requests that hold objects, or are streamed, are read in their seat only (apiserver.flow.unread).
 
 What a stream needed to be opened it needs for as long as it is open (apiserver.services.tenure).
 """
@@ -30,6 +30,7 @@ from apiserver.errors import Rejected, bad_request
 from apiserver.flow.account import LARGE
 from apiserver.flow.control import FlowControl
 from apiserver.flow.seat import Exempt, Seat, sit
+from apiserver.flow.threshold import Threshold
 from apiserver.flow.unread import SMALL, Unread, width_of_bytes
 from apiserver.flow.width import width_of
 from apiserver.services import metrics
@@ -77,7 +78,7 @@ class Method:
         self._message = message_factory.GetMessageClass(descriptor.input_type)
         self._envelope = Envelope(self._message, ROOM)
         self._batched = "items" in descriptor.input_type.fields_by_name
-        self._of_objects = self._batched or "object" in descriptor.input_type.fields_by_name
+        self._is_heavy = self.client_streaming or self._batched or "object" in descriptor.input_type.fields_by_name
         self._watches = descriptor.name == "Watch"
         self._gate = gate
         self._flow = flow
@@ -101,7 +102,7 @@ class Method:
         """The request, or what is read when it is its turn. Bytes that are no such message, or nested deeper than MAX_LEVELS,
         become None, which `call` and `stream` refuse: raised from here, gRPC would log a traceback for each and answer UNKNOWN.
         (In a stream of requests they become an empty message, which is nonsense to whoever hears it.)"""
-        return Unread(data) if self._of_objects and len(data) > SMALL else self._read(data)
+        return Unread(data) if self._is_heavy and len(data) > SMALL else self._read(data)
 
     def _read(self, data: bytes) -> Message | None:
         try:
@@ -138,33 +139,50 @@ class Method:
 
     async def stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> AsyncGenerator[bytes, None]:
         """Of a method that streams: encoded responses. `request` is an iterator when requests are streamed too. It has a seat
-        while it is opened: until the first response, if that is to be the present state. Raises Rejected."""
+        while it is opened: until the first response, if that is to be the present state; where requests are streamed from the
+        first of them on. Raises Rejected."""
         with self._meter.stream():
             try:
-                with self._enter(request, context) as seat, self._hold(request, context) as tenure:
+                with self._enter_stream(request, context) as seat, self._hold(request, context) as tenure:
                     if seat.waits:
                         await seat.taken()
                     sit(seat)
                     await self._authorize(request, context)
                     if self._opened(request):
                         seat.leave()
-                    async with aclosing(self._function(request, context)) as responses:
+                    heard = seat if isinstance(seat, Threshold) else request
+                    async with aclosing(self._function(heard, context)) as responses:
                         async for response in tenure.of(responses):
                             seat.leave()
                             yield _encode(response)
+                    if isinstance(seat, Threshold) and seat.refused is not None:
+                        raise seat.refused
             except Exception as error:
                 raise Rejected(to_refusal(error, self.name)) from error
 
-    def _enter(self, request: Message | Unread | AsyncIterator[Message] | None, context: Context) -> Seat | Exempt:
+    def _enter(self, request: Message | Unread | None, context: Context) -> Seat | Exempt:
+        self._pass_gate()
+        if isinstance(request, Unread) or self.client_streaming:
+            width = width_of_bytes(request.ByteSize() if request is not None else 0)
+        else:
+            width = self._width_of(self._sound(request))
+        user, remaining = context.user, context.time_remaining()
+        return self._flow.enter(self._level_of(user), user.name, width, request, remaining, writes=self._writes)
+
+    def _enter_stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> Seat | Exempt:
+        if request is None or isinstance(request, Message):
+            return self._enter(request, context)
+        self._pass_gate()
+        return Threshold(request, lambda first: self._enter(first, context), self._said)
+
+    def _said(self, data: bytes) -> Message:
+        """A request of a stream."""
+        return self._read(data) or self._message()
+
+    def _pass_gate(self) -> None:
+        """Raises Rejected."""
         if refusal := self._gate():
             raise Rejected(refusal)
-        user, message = context.user, request if isinstance(request, Message | Unread) else None
-        if isinstance(message, Unread):
-            width = width_of_bytes(len(message.data))
-        else:
-            width = self._width_of(message if self.client_streaming else self._sound(message))
-        remaining = context.time_remaining()
-        return self._flow.enter(self._level_of(user), user.name, width, message, remaining, writes=self._writes)
 
     def _sound(self, request: Message | None) -> Message:
         """Before anybody asks for each item whether it is permitted. Raises Rejected."""
@@ -181,9 +199,10 @@ class Method:
         return self._tenures.hold(context.credential, context.user, seconds, questions)
 
     def _opened(self, request: Any) -> bool:
-        """Is there nothing more to do for a stream than to wait? A watch from the present state has that to tell first."""
+        """Is there nothing more to do for a stream than to wait? A watch from the present state has that to tell first; what is
+        wanted of one of requests is not known yet."""
         if not self._watches:
-            return True
+            return not self.client_streaming
         options = request.options
         if options.HasField("sendInitialEvents"):
             return not options.sendInitialEvents

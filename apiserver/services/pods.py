@@ -10,6 +10,7 @@ from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import EXEC
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
+from apiserver.flow.seat import stand_up
 from apiserver.registry import binding
 from apiserver.registry.admission import Request
 from apiserver.registry.mutation import Outcome
@@ -89,6 +90,7 @@ class PodService(ResourceService[Pod]):
         await self._authorizer.check(context.user, EXEC, lambda: (target,))
         self._audit.note(context.user, (Deed(EXEC, target.namespace, target.name),))
         await self._reach("", context)
+        stand_up()
         async with aclosing(self._streaming.exec(first, requests)) as responses:
             async for response in responses:
                 yield response

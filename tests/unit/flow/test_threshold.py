@@ -1,0 +1,100 @@
+"""The seat of a call whose requests are streamed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from apiserver.errors import Rejected
+from apiserver.flow import control
+from apiserver.flow.control import FlowControl
+from apiserver.flow.seat import EXEMPT, Exempt, Seat
+from apiserver.flow.threshold import Threshold
+from apiserver.flow.unread import READ, Unread
+from pinnace.api.nodes_pb2 import HeartbeatRequest
+from pinnace.api.pods_pb2 import ExecRequest
+from pinnace.api.status import Code
+from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
+
+read = ExecRequest.FromString
+
+
+async def said(*requests: Any) -> AsyncIterator[Any]:
+    for request in requests:
+        yield request
+
+
+async def test_the_first_request_waits_for_a_seat_and_no_other_does() -> None:
+    flow = FlowControl(seats=2)
+    taken = [flow.enter("workload", "eve") for _ in range(2)]
+    with Threshold(
+        said(ExecRequest(), ExecRequest()), lambda first: flow.enter("workload", "eve", 1, first), read
+    ) as threshold:
+        hearing = asyncio.ensure_future(anext(threshold))
+        await asyncio.sleep(0.01)
+        assert not hearing.done()
+        for seat in taken:
+            seat.leave()
+        assert await asyncio.wait_for(hearing, 5) == ExecRequest()
+        assert flow.levels["workload"].held == 1
+        threshold.leave()
+        assert await anext(threshold) == ExecRequest()
+        assert flow.levels["workload"].held == 0
+
+
+async def test_who_is_heard_when_the_call_has_ended_takes_no_seat() -> None:
+    flow = FlowControl()
+    with Threshold(said(ExecRequest()), lambda first: flow.enter("workload", "eve", 1, first), read) as threshold:
+        pass
+    with pytest.raises(StopAsyncIteration):
+        await anext(threshold)
+    assert flow.levels["workload"].held == 0
+
+
+async def test_a_stream_has_the_seats_of_its_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked nothing when it was opened, and then said four megabytes: 400 streams of a user without any right kept
+    everybody waiting for 17 s, and took 18 GB."""
+    entered: list[tuple[int, Any]] = []
+    enter = FlowControl.enter
+
+    def noted(
+        self: FlowControl, level: str | None, user: str, width: int, request: Any, *more: Any, **rest: Any
+    ) -> Seat | Exempt:
+        entered.append((width, request))
+        return enter(self, level, user, width, request, *more, **rest)
+
+    request = ExecRequest()
+    request.start.namespace, request.start.name = OWN, "thing"
+    request.start.command.append("x" * 3 * READ)
+    data = request.SerializeToString()
+    async with serving() as assembly:
+        monkeypatch.setattr(FlowControl, "enter", noted)
+        method = assembly.methods["/pinnace.v1.Pods/Exec"]
+        with pytest.raises(Rejected) as caught:
+            async with aclosing(method.stream(said(request), Caller(PEOPLE["nobody"]))) as responses:
+                await anext(responses)
+        assert caught.value.refusal.code is Code.PERMISSION_DENIED
+        with pytest.raises(Rejected, match="pods/exec"):
+            async with aclosing(method.stream(said(method.parse(data)), Caller(PEOPLE["nobody"]))) as responses:
+                await anext(responses)
+    assert entered == [(4, request), (4, Unread(data))]
+
+
+@pytest.mark.parametrize("person", ["fleet", "nobody"])
+async def test_who_finds_no_seat_is_told_so(monkeypatch: pytest.MonkeyPatch, person: str) -> None:
+    """A conversation takes it for the end of the stream."""
+    request = HeartbeatRequest(open=HeartbeatRequest.Open(holder="edge", nodes=["edge-0"]))
+    async with serving() as assembly:
+        monkeypatch.setattr(control, "EAGER", 0)
+        monkeypatch.setattr(control, "MAX_WAITING", 0)
+        method = assembly.methods["/pinnace.v1.Nodes/Heartbeat"]
+        with pytest.raises(Rejected, match="too many requests"):
+            async with aclosing(method.stream(said(request), Caller(PEOPLE[person]))) as responses:
+                await anext(responses)
+
+
+def test_nobody_has_a_seat_while_he_says_nothing() -> None:
+    with Threshold(said(), lambda first: EXEMPT, read) as threshold:
+        assert not threshold.waits

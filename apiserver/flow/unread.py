@@ -25,6 +25,37 @@ class Unread(NamedTuple):
         return len(self.data)
 
 
+def items_in(data: bytes, number: int, most: int) -> int:
+    """How often a message has the field with this number, which holds messages; `most`, if it is oftener. What does not look
+    like a message has no more.
+
+    Source: https://protobuf.dev/programming-guides/encoding/
+    """
+    tag, at, end, found = number << 3 | 2, 0, len(data), 0
+    try:
+        while at < end and found < most:
+            key, at = _varint(data, at)
+            if key & 7 != 2:
+                break
+            size, at = _varint(data, at)
+            at += size
+            found += key == tag
+    except IndexError:
+        pass
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins there, and where it has ended."""
+    value = data[at] & 0x7F
+    shift = 7
+    while data[at] >= 0x80:
+        at += 1
+        value |= (data[at] & 0x7F) << shift
+        shift += 7
+    return value, at + 1
+
+
 def width_of_bytes(size: int) -> int:
     """Seats for a request of so many bytes, whatever is in it."""
     return min(1 + size // READ, WIDEST)

@@ -60,7 +60,7 @@ def width_of(method: MethodDescriptor, service: object = None) -> Width:
     count = service.stored_count if isinstance(service, KnowsCounts) else lambda request: sys.maxsize
     fields = method.input_type.fields_by_name
     if "items" in fields:
-        return lambda request: 1 + len(request.items) // ITEMS
+        return lambda request: width_of_batch(len(request.items))
     if method.name == "List" and "options" in fields:
         printed = PRINTED if "includeObject" in fields else 0
         return lambda request: _of_list(request.options, count(request), printed)
@@ -69,6 +69,10 @@ def width_of(method: MethodDescriptor, service: object = None) -> Width:
     if method.name == "Patch":
         return lambda request: min(1 + (len(request.patch) + size(request)) // PATCHED, WIDEST_PATCH)
     return lambda request: 1
+
+
+def width_of_batch(items: int) -> int:
+    return 1 + items // ITEMS
 
 
 def _most_deleted(limit: int) -> int:

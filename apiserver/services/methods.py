@@ -31,8 +31,8 @@ from apiserver.flow.account import LARGE
 from apiserver.flow.control import FlowControl
 from apiserver.flow.seat import Exempt, Seat, sit
 from apiserver.flow.threshold import Threshold
-from apiserver.flow.unread import SMALL, Unread, width_of_bytes
-from apiserver.flow.width import width_of
+from apiserver.flow.unread import SMALL, Unread, items_in, width_of_bytes
+from apiserver.flow.width import width_of, width_of_batch
 from apiserver.services import metrics
 from apiserver.services.context import Context
 from apiserver.services.errors import to_refusal
@@ -162,12 +162,21 @@ class Method:
 
     def _enter(self, request: Message | Unread | None, context: Context) -> Seat | Exempt:
         self._pass_gate()
-        if isinstance(request, Unread) or self.client_streaming:
+        if isinstance(request, Unread):
+            width = self._width_of_unread(request)
+        elif self.client_streaming:
             width = width_of_bytes(request.ByteSize() if request is not None else 0)
         else:
             width = self._width_of(self._sound(request))
         user, remaining = context.user, context.time_remaining()
         return self._flow.enter(self._level_of(user), user.name, width, request, remaining, writes=self._writes)
+
+    def _width_of_unread(self, request: Unread) -> int:
+        width = width_of_bytes(request.ByteSize())
+        if self._batched:
+            number = self._message.DESCRIPTOR.fields_by_name["items"].number
+            width = max(width, width_of_batch(items_in(request.data, number, MAX_BATCH)))
+        return width
 
     def _enter_stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> Seat | Exempt:
         if request is None or isinstance(request, Message):

@@ -1,16 +1,20 @@
 """When requests are read: what may consist of much in its seat only."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from apiserver.errors import Rejected
 from apiserver.flow.control import FlowControl
-from apiserver.flow.unread import SMALL, WIDEST, width_of_bytes
+from apiserver.flow.unread import SMALL, WIDEST, items_in, width_of_bytes
+from apiserver.flow.width import width_of_batch
 from apiserver.services.methods import MAX_BATCH
 from pinnace.api.nesting import Envelope
+from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.status import Code
+from pinnace.api.verbs_pb2 import DeleteBatchRequest, DeleteRequest
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
@@ -43,6 +47,37 @@ async def test_of_many_large_requests_one_is_read_at_a_time(monkeypatch: pytest.
 @pytest.mark.parametrize(("size", "width"), [(SMALL, 1), (1 << 20, 33), (4 << 20, WIDEST)])
 def test_they_have_as_many_seats_as_they_have_bytes(size: int, width: int) -> None:
     assert width_of_bytes(size) == width
+
+
+@pytest.mark.parametrize("items", [0, 1, 300, MAX_BATCH])
+def test_the_items_of_a_batch_are_counted_without_reading_them(items: int) -> None:
+    request = CreatePodBatchRequest(items=[make_pod("p" * (each + 1)).build() for each in range(items)])
+    request.options.dryRun.append("All")
+    assert items_in(request.SerializeToString(), 1, MAX_BATCH) == items
+    assert items_in(request.SerializeToString(), 1, 7) == min(items, 7)
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x7f", b"\x0a", b"\x08\x01\x0a\x00", b""])
+def test_what_is_no_batch_has_no_items(data: bytes) -> None:
+    assert items_in(data, 1, MAX_BATCH) <= 1
+
+
+async def test_a_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few bytes they are."""
+    widths: list[int] = []
+    enter = FlowControl.enter
+
+    def seen(self: FlowControl, level: str, user: str, width: int, *rest: Any, **named: Any) -> Any:
+        widths.append(width)
+        return enter(self, level, user, width, *rest, **named)
+
+    async with serving() as assembly:
+        monkeypatch.setattr(FlowControl, "enter", seen)
+        batch = assembly.methods["/pinnace.v1.Pods/DeleteBatch"]
+        request = DeleteBatchRequest(items=[DeleteRequest(namespace=OWN, name=f"p{each}") for each in range(MAX_BATCH)])
+        with suppress(Rejected):
+            await batch.call(batch.parse(request.SerializeToString()), Caller(PEOPLE["nobody"]))
+    assert widths == [width_of_batch(MAX_BATCH)]
 
 
 async def test_the_largest_of_one_user_are_at_work_one_after_the_other() -> None:

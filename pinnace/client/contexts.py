@@ -86,10 +86,16 @@ def remove_context(name: str, successor: str = "", *, environ: Mapping[str, str]
         was_current = bool(before) and not document.get(CURRENT)
         if was_current:
             document[CURRENT] = successor
-    if not environ.get("PINNACE_CONFIG"):  # the folder is ours
-        with suppress(OSError):  # and something is kept in it
-            path.parent.rmdir()
+    _tidy(path, environ)
     return was_current
+
+
+def check_writable(*, environ: Mapping[str, str] = os.environ) -> None:
+    """Raises what `write_context` would, and leaves nothing."""
+    path = config_path(environ)
+    with changing(path):
+        pass
+    _tidy(path, environ)
 
 
 def use_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
@@ -147,6 +153,12 @@ def minified(document: Document, name: str, path: Path) -> Document:
     kept = {"clusters": chosen.get("cluster"), "users": chosen.get("user"), "contexts": name}
     parts = {key: [each for each in document.get(key) or [] if each.get("name") == of] for key, of in kept.items()}
     return {**document, **parts, CURRENT: name}
+
+
+def _tidy(path: Path, environ: Mapping[str, str]) -> None:
+    if not environ.get("PINNACE_CONFIG"):  # the folder is ours
+        with suppress(OSError):  # and something is kept in it
+            path.parent.rmdir()
 
 
 def _present(environ: Mapping[str, str]) -> Path:

@@ -14,7 +14,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note
 from pinnace.client import contexts
 from pinnace.client.config import ClientConfig, load
-from pinnace.client.kubeconfig import ConfigError, changing, config_path
+from pinnace.client.kubeconfig import ConfigError
 from pinnace.cluster.folder import NO_ROOM
 from pinnace.cluster.spec import default_data_dir
 
@@ -67,8 +67,8 @@ def _by_environment() -> bool:
 
 def check_writable() -> None:
     """Before there is anything to write: raises Failure when other commands could not find a cluster."""
-    with editing(), changing(config_path()):
-        pass
+    with editing():
+        contexts.check_writable()
 
 
 def write_context(found: ClientConfig) -> str:

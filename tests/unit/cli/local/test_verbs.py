@@ -280,6 +280,12 @@ def test_the_certificates_of_a_local_cluster_are_its_own(tmp_path: Path, capsys:
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
 
 
+def test_to_see_whether_it_can_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """A start that fails after it shall not either."""
+    contexts.check_writable()
+    assert not list((tmp_path / "config").iterdir())
+
+
 def test_who_makes_a_cluster_the_current_one_learns_which_one_was_it(tmp_path: Path) -> None:
     one, two = (ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / name) for name in ("one", "two"))
     assert contexts.write_context(one) == ""

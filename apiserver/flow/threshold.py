@@ -17,7 +17,7 @@ from apiserver.flow.unread import Unread
 
 
 class Request(Protocol):
-    def ByteSize(self) -> int: ...  # noqa: N802
+    def ByteSize(self) -> int: ...  # noqa: N802 (protobuf's name)
 
 
 Q = TypeVar("Q", bound=Request)

@@ -11,6 +11,8 @@ READ = 32 << 10
 """Bytes of a larger one, for a seat."""
 WIDEST = 90
 """So wide that a flow has one such call at work, and not two (apiserver.flow.queue)."""
+LONGEST = 5
+"""Bytes of a number that is a length, or begins a field."""
 READING = 50e-9
 """Seconds that a byte may take to be read, in which nobody else has a turn."""
 
@@ -20,20 +22,20 @@ class Unread(NamedTuple):
 
     data: bytes
 
-    def ByteSize(self) -> int:  # noqa: N802
+    def ByteSize(self) -> int:  # noqa: N802 (protobuf's name)
         """As a message's."""
         return len(self.data)
 
 
 def items_in(data: bytes, number: int, most: int) -> int:
-    """How often a message has the field with this number, which holds messages; `most`, if it is oftener. What does not look
-    like a message has no more.
+    """How often a message has the field with this number, which holds messages, among its first `most` fields: so hostile ones
+    take no longer. What does not look like a message has no more.
 
     Source: https://protobuf.dev/programming-guides/encoding/
     """
-    tag, at, end, found = number << 3 | 2, 0, len(data), 0
+    tag, at, found = number << 3 | 2, 0, 0
     try:
-        while at < end and found < most:
+        for _ in range(most):
             key, at = _varint(data, at)
             if key & 7 != 2:
                 break
@@ -46,14 +48,15 @@ def items_in(data: bytes, number: int, most: int) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where it has ended."""
-    value = data[at] & 0x7F
-    shift = 7
-    while data[at] >= 0x80:
+    """The number that begins there, and where it has ended. Raises IndexError when it does not end in time."""
+    value = 0
+    for shift in range(0, 7 * LONGEST, 7):
+        byte = data[at]
         at += 1
-        value |= (data[at] & 0x7F) << shift
-        shift += 7
-    return value, at + 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise IndexError
 
 
 def width_of_bytes(size: int) -> int:

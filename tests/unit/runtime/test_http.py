@@ -34,6 +34,7 @@ async def server() -> AsyncIterator[StatusServer]:
     def wrong() -> object:
         raise RuntimeError("a bug")
 
+    # a page holds up the event loop, and only what sleeps does
     pages = {"/large": lambda: "x" * SIZE, "/broken": broken, "/wrong": wrong, "/slow": lambda: time.sleep(0.2)}
     server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop(), pages)
     server.start()

@@ -62,6 +62,22 @@ def test_what_is_no_batch_has_no_items(data: bytes) -> None:
     assert items_in(data, 1, MAX_BATCH) <= 1
 
 
+class Counting(bytes):
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        Counting.looks += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"\x12\x00", b"\x0a\x00"], ids=["one number", "other fields", "items"])
+def test_what_is_hostile_is_looked_at_no_longer(data: bytes) -> None:
+    """Nobody has had a seat for it yet."""
+    Counting.looks = 0
+    items_in(Counting(data * (1 << 20)), 1, MAX_BATCH)
+    assert Counting.looks <= 4 * MAX_BATCH
+
+
 async def test_a_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few bytes they are."""
     widths: list[int] = []

@@ -15,10 +15,11 @@ most twice as many seats are taken as there are (and what wide calls overdraw).
 An API server has one thread, and a call waits for it before anybody looks whose it is: gRPC hands the calls of a line
 (apiserver.lines) over one by one, in the order in which they came, and needs five turns of the event loop for each (measured
 with grpcio 1.85). If all began as soon as they are handed over, a flood would wait there, and who shares the line behind it. So
-a flow begins at once what it wants up to EAGER seats. What is more waits, with all that comes after it, and is begun one by
-one, GAP turns apart: time for many more calls to be handed over than are begun. So a flood waits here, where others pass it,
-and no turn is long because of it. A turn that has nothing else to do takes 4 to 11 us, so that a call may begin each
-millisecond. Who is alone is in nobody's way: his calls are begun closer together, until somebody else calls.
+a flow begins at once what it wants up to EAGER seats. What is more waits, with all that comes after it, and is begun in rounds
+of a few calls, with a pause after each: time for many more calls to be handed over than are begun. So a flood waits here, where
+others pass it. The calls of a round share transactions of etcd, which is half of what they cost; and in the pauses the
+processor is free for all the threads and processes through whose hands the others' answers go. Who is alone is in nobody's way:
+his pauses are shorter, until somebody else calls.
 
 Of the calls that wait, the more important levels' begin first. But one that waits, and has seats of its own free, lets only
 PASSES calls of others go before: so a flood at one level keeps no other from its seats.
@@ -58,15 +59,12 @@ SEATS = 200
 transaction of etcd takes a tenth of a second."""
 EAGER = 16
 """Seats that a flow takes without waiting for its turn."""
-GAP, GAP_ALONE = 144, 24
-"""Turns of the event loop between two calls that have waited: more of them protect others better, and cost the flood some of
-its rate (bench/tried.md has what 24 to 288 do). The second is for a flow that has been alone for COMPANY seconds. After a call
-of several seats they are fewer, as many times: others have their turns while it is at work, and the CPU better things to do."""
+ROUND = 16
+"""Seats of calls that have waited and begin together. What is still to be read is read alone: others have no turn meanwhile."""
+PACE, PACE_ALONE = 0.00075, 0.0001
+"""Seconds of pause for each of these: more of them protect others better, and cost the flood some of its rate (bench/tried.md).
+The second is for a flow that has been alone for COMPANY seconds."""
 COMPANY = 1.0
-UNREAD_WIDTH = 6
-"""As many times at most, after a call whose request is still to be read: others have no turn meanwhile."""
-LONGEST_GAP = 0.002
-"""Seconds for which turns are counted: they are long where others are at work, and who waits must not starve behind them."""
 PASSES = 5
 """Calls that go before one of a level that has seats of its own free. As three may be due at once, it is one of every eight."""
 WAIT_LIMIT = 5.0
@@ -125,9 +123,8 @@ class FlowControl:
         self._held = 0
         self._waiting = 0
         self._crowded = asyncio.Event()
-        self._pacing = False
-        self._rest = 0  # turns until the next call is begun,
-        self._rested_at = 0.0  # or the time
+        self._pacing: asyncio.Task[None] | None = None
+        self._due = 0.0  # when the next round may begin
         self._latest: Flow[Seat] | None = None  # of the last call
         self._alone_from = 0.0  # when nobody else will have called for COMPANY seconds
 
@@ -204,23 +201,29 @@ class FlowControl:
         self._held += seat.width
 
     def _pace(self) -> None:
-        """Begins those who wait, one by one, until there is no room or nobody waits."""
-        if not self._pacing:
-            self._pacing = True
-            self._rest = 0
-            asyncio.get_running_loop().call_soon(self._next_turn)
+        """Begins those who wait, by and by, until there is no room or nobody waits."""
+        if self._pacing is None:
+            self._pacing = asyncio.ensure_future(self._begin_in_rounds())
 
-    def _next_turn(self) -> None:
-        self._rest -= 1
+    async def _begin_in_rounds(self) -> None:
+        try:
+            while True:
+                if (pause := self._due - self._clock.monotonic()) > 0:
+                    await self._clock.sleep(pause)
+                if not self._begin_round():
+                    return
+        finally:
+            self._pacing = None
+
+    def _begin_round(self) -> bool:
+        """Has anybody begun?"""
+        begun, reading = 0, 0.0
+        while begun < ROUND and not reading and (seat := self._begin_one()) is not None:
+            begun += seat.width
+            reading = seat.unread * READING
         now = self._clock.monotonic()
-        if self._rest <= 0 or now >= self._rested_at:
-            if (seat := self._begin_one()) is None:
-                self._pacing = False
-                return
-            gap = GAP if now < self._alone_from else GAP_ALONE
-            self._rest = gap // (min(seat.width, UNREAD_WIDTH) if seat.unread else seat.width)
-            self._rested_at = now + LONGEST_GAP + seat.unread * READING
-        asyncio.get_running_loop().call_soon(self._next_turn)
+        self._due = now + min(begun, ROUND) * (PACE if now < self._alone_from else PACE_ALONE) + reading
+        return begun > 0
 
     def _begin_one(self) -> Seat | None:
         """The seat that the next call has now; None: none may begin."""

@@ -34,11 +34,9 @@ from pinnace.pki import Subject
 from pinnace.pki.folder import Folder, Wanted
 
 PROCESSES = 2
-QUIET = 5.0
-"""Seconds before the flood."""
 RISE = 2.0
 """Seconds until it is at its height."""
-GET_INTERVAL, BEAT_INTERVAL = 0.03, 0.1
+INTERVAL = 0.03
 SOMEBODY = "somebody"
 PATIENCE = 20.0
 QUEUED = "apiserver_flowcontrol_request_wait_duration_seconds_count"
@@ -57,7 +55,7 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
         await probe.begin(scheduler)
         async with asyncio.TaskGroup() as group:
             beating = group.create_task(probe.beat())
-            quiet = await probe.measure(QUIET)
+            quiet = await probe.measure(seconds)
             progress.waiting(f"{rate:,.0f} creates a second for {seconds:g} s")
             meter = Meter(bench.cluster.state)
             async with _flooded(bench, rate, RISE + seconds + PATIENCE) as made:
@@ -115,7 +113,7 @@ class Probe:
         while (now := time.monotonic()) < end:
             await self._client.pods.get("probe", workload.NAMESPACE)
             gets.append(time.monotonic() - now)
-            await asyncio.sleep(GET_INTERVAL)
+            await asyncio.sleep(INTERVAL)
         return {"get": gets, "heartbeat": self._beats}
 
     async def beat(self) -> None:
@@ -132,7 +130,7 @@ class Probe:
                 self.lost += 1
                 return
             self._beats.append(time.monotonic() - sent)
-            await asyncio.sleep(BEAT_INTERVAL)
+            await asyncio.sleep(INTERVAL)
 
     async def close(self) -> None:
         if self._stream is not None:

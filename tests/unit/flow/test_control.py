@@ -10,12 +10,23 @@ from apiserver.errors import Rejected
 from apiserver.flow import control
 from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD
 from apiserver.flow.queue import KEPT
+from apiserver.flow.unread import READING, Unread
 from pinnace.api.status import Code
-from tests.unit.flow.world import World
+from tests.unit.flow.world import Request, World
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def paced() -> AsyncIterator[World]:
+    world = World(service=10.0)
+    yield world
+    await world.close()
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """Who waits begins as soon as there is room."""
+    monkeypatch.setattr(control, "PACE", 0.0)
+    monkeypatch.setattr(control, "PACE_ALONE", 0.0)
     world = World()
     yield world
     await world.close()
@@ -68,41 +79,66 @@ async def test_what_was_borrowed_is_given_back(world: World) -> None:
     assert world.held() == 80
 
 
-async def test_what_a_flow_wants_beyond_some_begins_by_and_by_and_others_come_in_between(world: World) -> None:
-    eve = world.send("eve", 60)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert world.held() <= control.EAGER + 1
-    with world.enter("bob") as seat:
+async def test_what_a_flow_wants_beyond_some_begins_in_rounds_and_others_come_in_between(paced: World) -> None:
+    paced.send("eve", 60)
+    await paced.settle()
+    assert paced.held() == control.EAGER + control.ROUND
+    with paced.enter("bob") as seat:
         assert not seat.waits
-    turns = 0
-    while world.held() < 60:
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns == pytest.approx((60 - control.EAGER) * control.GAP, rel=0.3)
-    assert not any(task.done() for task in eve)
+    await paced.clock.advance(0.9 * control.ROUND * control.PACE)
+    assert paced.held() == control.EAGER + control.ROUND
+    await paced.clock.advance(0.2 * control.ROUND * control.PACE)
+    assert paced.held() == control.EAGER + 2 * control.ROUND
+    await paced.clock.advance(control.ROUND * control.PACE)
+    assert paced.held() == 60
 
 
-async def test_who_is_alone_need_not_leave_room_for_others(world: World) -> None:
-    world.send("eve", 1)
-    await world.clock.advance(control.COMPANY)
-    world.send("eve", 60)
-    turns = 0
-    while world.held() < 60:
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns == pytest.approx((60 - control.EAGER) * control.GAP_ALONE, rel=0.3)
+async def test_after_few_calls_the_pause_is_short(paced: World) -> None:
+    paced.send("eve", control.EAGER + 1)
+    await paced.settle()
+    paced.send("eve", 1)
+    await paced.clock.advance(1.1 * control.PACE)
+    assert paced.held() == control.EAGER + 2
 
 
-async def test_after_a_wide_call_the_next_begins_sooner(world: World) -> None:
-    world.send("eve", control.EAGER)
-    world.send("eve", 4, width=8)
-    await asyncio.sleep(0)
-    turns = 0
-    while world.held() < control.EAGER + 4 * 8:
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns == pytest.approx(3 * control.GAP / 8, rel=0.3)
+async def test_rounds_that_are_missed_are_not_made_up_for(paced: World) -> None:
+    """The server was busy: others have waited as well, and have their turns now."""
+    paced.send("eve", 70)
+    await paced.settle()
+    paced.clock.stall(10 * control.ROUND * control.PACE)
+    await paced.clock.advance(0.0)
+    assert paced.held() == control.EAGER + 2 * control.ROUND
+
+
+async def test_who_is_alone_need_not_leave_room_for_others(paced: World) -> None:
+    paced.send("eve", 1)
+    await paced.clock.advance(control.COMPANY)
+    paced.send("eve", 60)
+    await paced.clock.advance(1.1 * control.ROUND * control.PACE_ALONE)
+    assert paced.held() == control.EAGER + 2 * control.ROUND
+
+
+async def test_a_round_is_of_so_many_seats(paced: World) -> None:
+    paced.send("eve", control.EAGER)
+    paced.send("eve", 4, width=control.ROUND // 2)
+    await paced.settle()
+    assert paced.held() == control.EAGER + control.ROUND
+    await paced.clock.advance(1.1 * control.ROUND * control.PACE)
+    assert paced.held() == control.EAGER + 2 * control.ROUND
+
+
+async def test_what_is_still_to_be_read_is_read_alone_and_others_have_their_turns_after_it(paced: World) -> None:
+    large = Unread(b"x" * (1 << 20))
+    seats = [paced.control.enter(WORKLOAD, "eve", 1, Request()) for _ in range(control.EAGER)]
+    seats += [paced.control.enter(WORKLOAD, "eve", 1, large) for _ in range(2)]
+    await paced.settle()
+    assert paced.held() == control.EAGER + 1
+    await paced.clock.advance(len(large.data) * READING)
+    assert paced.held() == control.EAGER + 1, "it has been read just now"
+    await paced.clock.advance(1.1 * control.PACE)
+    assert paced.held() == control.EAGER + 2
+    for seat in seats:
+        seat.leave()
 
 
 async def test_who_is_cancelled_leaves_the_queue(world: World) -> None:

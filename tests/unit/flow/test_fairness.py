@@ -18,9 +18,9 @@ STEP = 0.001
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    """It has time for 5,000 calls a second at most, 20 ms for each; turns of the event loop take none."""
-    monkeypatch.setattr(control, "GAP", 1)
-    monkeypatch.setattr(control, "GAP_ALONE", 1)
+    """It has time for 5,000 calls a second at most, 20 ms for each; who waits begins as soon as there is room."""
+    monkeypatch.setattr(control, "PACE", 0.0)
+    monkeypatch.setattr(control, "PACE_ALONE", 0.0)
     world = World()
     yield world
     await world.close()
@@ -79,6 +79,19 @@ async def test_a_flood_that_is_over_leaves_nothing_behind(world: World) -> None:
         assert not seat.waits
 
 
+class Working(FakeClock):
+    """Its time is that of the turns of the event loop."""
+
+    IDLE = 0.000004
+    """Seconds of a turn in which nothing is done."""
+
+    async def sleep(self, seconds: float) -> None:
+        end = self.monotonic() + seconds
+        while self.monotonic() < end:
+            self.stall(self.IDLE)
+            await asyncio.sleep(0)
+
+
 class Workers:
     """Users with so many callers each, who send the next call when the last is over. A call is a millisecond of work, in turns
     of the event loop that last as long as what is done in them."""
@@ -87,7 +100,7 @@ class Workers:
     STEPS = 20
 
     def __init__(self) -> None:
-        self.clock = FakeClock()
+        self.clock = Working()
         self.end = self.clock.monotonic()
         self.control = FlowControl(clock=self.clock)
         self.done: Counter[str] = Counter()

@@ -1,5 +1,5 @@
 """Nobody is passed over who waits and has room: no level by a more important one, no flow by others of its level. For any loads
-of users who send their next call as soon as the last is over. Time is counted in turns of the event loop."""
+of users who send their next call as soon as the last is over. Time is counted in turns of the event loop, of a millisecond."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SHARES, SYSTEM, WO
 from apiserver.flow.seat import Seat
 
 SEATS, GAP = 40, 2
+TURN = 0.001
 SHORT, LONG = 1, 20
 TURNS = 1500
 ROUND = GAP * (control.PASSES + len(SHARES))
@@ -26,8 +27,29 @@ ROUND = GAP * (control.PASSES + len(SHARES))
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_gaps() -> Iterator[None]:
-    with mock.patch.multiple(control, GAP=GAP, GAP_ALONE=GAP):
+    with mock.patch.multiple(control, ROUND=1, PACE=GAP * TURN, PACE_ALONE=GAP * TURN):
         yield
+
+
+class Turns:
+    """A clock."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def run(self) -> None:
+        while True:
+            self._count += 1
+            await asyncio.sleep(0)
+
+    def monotonic(self) -> float:
+        return self._count * TURN
+
+    def time(self) -> float:
+        return self.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await turns(max(1, round(seconds / TURN)))
 
 
 @dataclass(frozen=True)
@@ -46,9 +68,11 @@ LOADS = st.builds(Load, st.sampled_from(list(SHARES)), st.integers(1, 60), WIDTH
 
 class World:
     def __init__(self, loads: list[Load]) -> None:
-        self.control = FlowControl(SEATS)
+        clock = Turns()
+        self.control = FlowControl(SEATS, clock=clock)
         self.begun = dict.fromkeys(range(len(loads)), 0)
-        self.tasks = [
+        self.tasks = [asyncio.ensure_future(clock.run())]
+        self.tasks += [
             asyncio.ensure_future(self._call(number, load)) for number, load in enumerate(loads) for _ in range(load.callers)
         ]
 
@@ -129,9 +153,12 @@ async def test_a_flood_at_one_level_leaves_the_others_their_calls() -> None:
 
 
 async def test_the_more_important_begin_first_and_have_what_the_others_need_not_have() -> None:
-    flow = FlowControl()
+    clock = Turns()
+    ticking = asyncio.ensure_future(clock.run())
+    flow = FlowControl(clock=clock)
     seats = {level: wait(flow, level) for level in (WORKLOAD, SYSTEM, NODE_HIGH, LEADER_ELECTION)}
     await turns(8 * GAP)
+    ticking.cancel()
     begun = {level: sum(seat.future.done() for seat in waiting) for level, waiting in seats.items()}
     assert begun == {LEADER_ELECTION: 5, NODE_HIGH: 1, SYSTEM: 1, WORKLOAD: 1}
     for waiting in seats.values():

@@ -5,14 +5,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from apiserver.errors import Rejected
-from apiserver.flow import control
 from apiserver.flow.control import FlowControl
 from apiserver.flow.levels import WORKLOAD
 from apiserver.flow.seat import Exempt, Seat
 from tests.clock import FakeClock
 
-MOST = 90
-"""Calls that begin, of those that wait."""
+TURNS = 20
+"""Of the event loop, in which everything happens that takes no time."""
 
 
 class Tally:
@@ -73,7 +72,7 @@ class World:
 
     async def settle(self) -> None:
         """Lets everything happen that takes no time."""
-        for _ in range(MOST * control.GAP):
+        for _ in range(TURNS):
             await asyncio.sleep(0)
 
     async def close(self) -> None:

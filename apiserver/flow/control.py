@@ -60,7 +60,7 @@ transaction of etcd takes a tenth of a second."""
 EAGER = 16
 """Seats that a flow takes without waiting for its turn."""
 ROUND = 16
-"""Seats of calls that have waited and begin together. What is still to be read is read alone: others have no turn meanwhile."""
+"""Seats of calls that have waited and begin together. One that is still to be read is the last: nobody has a turn meanwhile."""
 PACE, PACE_ALONE = 0.00075, 0.0001
 """Seconds of pause for each of these: more of them protect others better, and cost the flood some of its rate (bench/tried.md).
 The second is for a flow that has been alone for COMPANY seconds."""

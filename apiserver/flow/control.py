@@ -32,6 +32,7 @@ it begins, with twice the room, that who has a reader who is stuck can still wri
                  |
                  '--none------> refused                                untaken
     watches ---too many are open--> refused, at once                   watches
+    logs, exec --too many are open--> refused, at once                 connections
 
 To refuse is work too: those who are refused are told to come back one after the other.
 
@@ -40,7 +41,8 @@ Without contention there is no queue, no task and no wait.
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Protocol
@@ -78,6 +80,10 @@ MAX_WATCHES = 1000
 MAX_QUESTIONS = 1000
 """That each event is asked for them, which takes 0.1 to 0.3 ms; once for watches that select the same. So a user can wait for
 500 names at a time. Of our own processes none asks more than two dozen, and all of one kind ask the same."""
+MAX_CONNECTIONS = 100
+"""To kubelets that a flow may have open, but for the masters': each log and each command has one while it lasts, which is 90 KB
+and a descriptor. Of descriptors a process often has 1,024, for everybody. `pinnace logs -f` follows five containers, unless
+more are asked for."""
 RETRY_AFTER = 1.0
 """Seconds after which a call that is refused may come back, as in Kubernetes."""
 RETURNS = 100
@@ -186,6 +192,19 @@ class FlowControl:
         if initial:
             self._refuse_untaken(flow, MAX_UNTAKEN)
         return flow.account
+
+    @contextmanager
+    def connection(self, flow: Flow[Seat], *, bounded: bool) -> Iterator[None]:
+        """The other side of Seat.connection."""
+        count = flow.account.connections
+        if bounded and count >= MAX_CONNECTIONS:
+            why = f"{count:,} logs and commands are open: end some of them"
+            raise self._rejected(flow, "connections", self._too_many(flow, why))
+        flow.account.connections += 1
+        try:
+            yield
+        finally:
+            flow.account.connections -= 1
 
     async def run(self) -> None:
         while True:

@@ -8,6 +8,7 @@ with control.enter(...) as seat:
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol, Self
 
@@ -26,6 +27,10 @@ class Seats(Protocol):
 
     def watching(self, flow: "Flow[Seat]", selection: Selection, *, bounded: bool, initial: bool) -> Account:
         """The other side of Seat.watching."""
+        ...
+
+    def connection(self, flow: "Flow[Seat]", *, bounded: bool) -> AbstractContextManager[None]:
+        """The other side of Seat.connection."""
         ...
 
 
@@ -75,6 +80,11 @@ class Seat:
         present state comes first. Raises Rejected."""
         return self._seats.watching(self._flow, selection, bounded=bounded, initial=initial)
 
+    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+        """Entered while the call has a connection to a kubelet. `bounded`: there may only be so many, and to enter raises
+        Rejected."""
+        return self._seats.connection(self._flow, bounded=bounded)
+
     def __enter__(self) -> Self:
         return self
 
@@ -98,6 +108,9 @@ class Exempt:
 
     def watching(self, selection: Selection, *, bounded: bool, initial: bool) -> Account:
         return Account(Room())
+
+    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def __enter__(self) -> Self:
         return self

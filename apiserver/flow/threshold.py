@@ -9,10 +9,11 @@ Nobody has a seat while he says nothing.
 """
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from typing import Generic, Protocol, Self, TypeVar
 
 from apiserver.errors import Rejected
-from apiserver.flow.seat import Exempt, Seat
+from apiserver.flow.seat import EXEMPT, Exempt, Seat
 from apiserver.flow.unread import Unread
 
 
@@ -55,6 +56,9 @@ class Threshold(Exempt, Generic[Q]):
                 self.refused = rejected
                 raise
         return self._read(request.data) if isinstance(request, Unread) else request
+
+    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+        return (self._seat or EXEMPT).connection(bounded=bounded)
 
     def leave(self) -> None:
         self._over = True

@@ -61,7 +61,7 @@ ETCD_ERRORS = Counter("etcd_request_errors_total", "Requests to etcd that failed
 FENCED = Counter("apiserver_fenced_bindings", "Bindings refused because their leader does not lead any more.")
 FLOW_REJECTED = Counter(
     "apiserver_flowcontrol_rejected_requests_total",
-    "Requests that were refused before they began, or given up: queue-full, time-out, cancelled.",
+    "Requests refused before they began, or given up: queue-full, time-out, cancelled, untaken, watches, connections.",
     ["priority_level", "reason"],
 )
 FLOW_DISPATCHED = Totals("apiserver_flowcontrol_dispatched_requests", "Requests that got a seat.", ["priority_level"])

@@ -1,16 +1,16 @@
 """Pods: the standard verbs, binding, eviction, and what their containers have to say."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 
 from apiserver import errors
 from apiserver.auth.attributes import Target
 from apiserver.auth.audit import Audit, Deed
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import EXEC
-from apiserver.auth.user import User
+from apiserver.auth.user import MASTERS, User
 from apiserver.cacher.cacher import Cacher
-from apiserver.flow.seat import stand_up
+from apiserver.flow.seat import own, stand_up
 from apiserver.registry import binding
 from apiserver.registry.admission import Request
 from apiserver.registry.mutation import Outcome
@@ -79,9 +79,10 @@ class PodService(ResourceService[Pod]):
 
     async def logs(self, request: LogsRequest, context: Context) -> AsyncIterator[bytes]:
         await self._reach("", context)
-        async with aclosing(self._streaming.logs(request)) as responses:
-            async for response in responses:
-                yield response
+        with _connection(context.user):
+            async with aclosing(self._streaming.logs(request)) as responses:
+                async for response in responses:
+                    yield response
 
     async def exec(self, requests: AsyncIterator[ExecRequest], context: Context) -> AsyncIterator[bytes]:
         first = await first_of(requests)
@@ -91,9 +92,10 @@ class PodService(ResourceService[Pod]):
         self._audit.note(context.user, (Deed(EXEC, target.namespace, target.name),))
         await self._reach("", context)
         stand_up()
-        async with aclosing(self._streaming.exec(first, requests)) as responses:
-            async for response in responses:
-                yield response
+        with _connection(context.user):
+            async with aclosing(self._streaming.exec(first, requests)) as responses:
+                async for response in responses:
+                    yield response
 
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         writing = self._write_bindings(items, fence)
@@ -113,6 +115,11 @@ class PodService(ResourceService[Pod]):
         """Whether the cache has seen the end of the fence. It may have ended when it has not."""
         record = self._cacher.raw(election_key(fence.election))
         return self._cacher.revision >= fence.token > 0 and (record is None or record.create_revision != fence.token)
+
+
+def _connection(user: User) -> AbstractContextManager[None]:
+    """To the kubelet that is asked. Raises Rejected."""
+    return own().connection(bounded=MASTERS not in user.groups)
 
 
 def _fence(request: BindRequest | BindBatchRequest) -> Fence | None:

@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +49,24 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]], *, grace: float = 10.0
         return 0
 
     gc.set_threshold(*GC_THRESHOLDS)
+    _open_all_that_may_be()
     try:
         return asyncio.run(supervised())
     except KeyboardInterrupt:
         return 130
     finally:
         sys.stderr.flush()
+
+
+def _open_all_that_may_be() -> None:
+    """The soft limit of open files, often 1,024, is for programs that call select(2). Programs in Go, such as etcd and
+    Kubernetes' own, raise theirs to the hard one likewise.
+
+    Source: https://github.com/golang/go/issues/46279
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems say "infinity", and allow less
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _first(task: asyncio.Future[None], event: asyncio.Event, timeout: float | None = None) -> None:

@@ -90,14 +90,13 @@ def memory(available: int | None = None) -> Sequence[Finding]:
 
 
 def files(limit: int | None = None) -> Sequence[Finding]:
-    """`limit`: of open files, of a process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    soft = soft if limit is None else limit
-    if soft == resource.RLIM_INFINITY:
+    """`limit`: of open files, up to which a process may raise its own, as ours do."""
+    if limit is None:
+        _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
         return [ok("files", "a process may open as many as it likes")]
-    most = "" if hard == resource.RLIM_INFINITY else f" (up to {hard})"
-    hint = f"ulimit -n {FILES[1] * 4}{most}, before `pinnace up`"
-    return [_enough("files", soft, FILES, f"a process may open {soft:,}", hint)]
+    hint = f"as root: ulimit -n {FILES[1] * 4}, before `pinnace up`; or nofile in /etc/security/limits.conf"
+    return [_enough("files", limit, FILES, f"a process may open {limit:,}", hint)]
 
 
 def ports() -> Sequence[Finding]:

@@ -1,4 +1,4 @@
-"""How a component's process ends."""
+"""How a component's process ends, and what it has from the beginning."""
 
 import signal
 import subprocess
@@ -26,6 +26,10 @@ async def cancelled(stop):
 
 async def broken(stop):
     raise ValueError("a bug")
+
+async def files(stop):
+    import resource
+    print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 
 async def nowhere(stop):
     raise OSError("no such port")
@@ -78,3 +82,9 @@ def test_what_goes_wrong_is_told(start: Start, main: str, said: str) -> None:
     _, told = process.communicate(timeout=20)
     assert process.returncode == 1 and said in told
     assert ("Traceback" in told) is (main == "broken")
+
+
+def test_it_may_open_as_many_files_as_the_system_lets_it() -> None:
+    shell = 'ulimit -Sn 200 && ulimit -Hn 300 && exec "$0" "$@"'
+    told = subprocess.run(["bash", "-c", shell, sys.executable, "-c", PROGRAM, "files"], capture_output=True, timeout=20)
+    assert told.stdout.split() == [b"300", b"300"]

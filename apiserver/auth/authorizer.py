@@ -5,7 +5,7 @@ brought up to date, so that a role that was just given counts on every server. W
 whose role was just taken away may get a call through until the server has heard of it, as in Kubernetes.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from apiserver.auth.attributes import Action, Target, Verdict
@@ -71,12 +71,12 @@ class Policy:
         return [rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules]
 
     def _hint(self, action: Action, target: Target) -> str:
-        roles = sorted(self._rbac.who_may(action))
-        if not roles:
-            return "no ClusterRole but cluster-admin allows it"
-        others = f" and {len(roles) - _MOST} more" if len(roles) > _MOST else ""
         binding = "" if target.namespace else "a ClusterRoleBinding of "
-        return f"it takes {binding}a ClusterRole such as {', '.join(roles[:_MOST])}{others}"
+        if roles := self._rbac.who_may(action, target.name):
+            return f"it takes {binding}a ClusterRole such as {_first(roles)}"
+        if target.name and (roles := self._rbac.who_may(action, None)):
+            return f"it takes {binding}a ClusterRole with this name in resourceNames; those of {_first(roles)} have others"
+        return "no ClusterRole but cluster-admin allows it"
 
     def _denied(self, user: User, action: Action, targets: Iterable[Target]) -> Collection[Target]:
         reach = self._rbac.reach(user, action)  # once, for a batch
@@ -92,3 +92,8 @@ class Policy:
             message += ": a fleet is confined to its own nodes, their leases, and the pods that are bound to them"
         facts = (("user", user.name), ("hint", self._hint(action, target)))
         return Refusal(Code.PERMISSION_DENIED, "Forbidden", message, metadata=facts)
+
+
+def _first(roles: Sequence[str]) -> str:
+    others = f" and {len(roles) - _MOST} more" if len(roles) > _MOST else ""
+    return f"{', '.join(roles[:_MOST])}{others}"

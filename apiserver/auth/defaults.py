@@ -40,6 +40,7 @@ from pinnace.api.resources import (
     STORAGE_CLASSES,
     Resource,
 )
+from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 _BOOTSTRAPPING = "kubernetes.io/bootstrapping"
@@ -96,7 +97,7 @@ def _scheduler() -> list[PolicyRule]:
         # Also their status, unlike in Kubernetes: there is no volume controller that would write it.
         *(_rule(("update", "patch"), [PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS], part) for part in ("", "status")),
         _rule(("create", "update", "patch"), [EVENTS]),
-        _elections("get", "campaign"),
+        _elections("get", "campaign", of=SCHEDULER_ELECTION),
     ]
 
 
@@ -113,7 +114,7 @@ def _controllers() -> list[PolicyRule]:
         *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES)),
         *_rules(("update", "patch"), _KEPT, "status"),
         _rule(("create", "update", "patch"), [EVENTS]),
-        _elections("get", "campaign"),
+        _elections("get", "campaign", of=CONTROLLERS_ELECTION),
     ]
 
 
@@ -132,8 +133,9 @@ def _rule(verbs: Sequence[str], resources: Sequence[Resource[Any]], subresource:
     return PolicyRule(verbs=verbs, apiGroups=groups, resources=names)
 
 
-def _elections(*verbs: str) -> PolicyRule:
-    return PolicyRule(verbs=verbs, apiGroups=[ELECTIONS_GROUP], resources=["elections"])
+def _elections(*verbs: str, of: str = "") -> PolicyRule:
+    """`of`: the one election; "" are all. Kubernetes' roles, too, name the lease that a component leads by."""
+    return PolicyRule(verbs=verbs, apiGroups=[ELECTIONS_GROUP], resources=["elections"], resourceNames=[of] if of else ())
 
 
 def _reviews(*resources: str) -> PolicyRule:

@@ -126,13 +126,14 @@ class Rbac:
         found = self._cluster_roles.get(CLUSTER_ROLES.key("", role.name))
         return self._with_aggregated(found.obj) if found is not None else None
 
-    def who_may(self, action: Action) -> list[str]:
-        """The ClusterRoles that would allow this, by name, without those that allow everything."""
-        return [
+    def who_may(self, action: Action, name: str | None) -> list[str]:
+        """The ClusterRoles that would allow this to what has that name, sorted, without those that allow everything. "" are all
+        names, None is any of them."""
+        return sorted(
             role.metadata.name
             for role in _all(CLUSTER_ROLES, self._cluster_roles)
-            if any(_allows(rule, action) and ALL not in rule.verbs for rule in self._with_aggregated(role))
-        ]
+            if any(_allows_to(rule, action, name) and ALL not in rule.verbs for rule in self._with_aggregated(role))
+        )
 
     def _with_aggregated(self, role: ClusterRole) -> Sequence[PolicyRule]:
         if not role.HasField("aggregationRule"):
@@ -201,11 +202,7 @@ class Rbac:
 
 
 def _extent_of(grants: Iterable[Grant], action: Action) -> Extent:
-    """What is created has no name yet: a rule with names allows that of nothing, but of a subresource of what they name.
-
-    Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources
-    """
-    extent, nameless = Extent(), action.verb == "create" and "/" not in action.resource
+    extent, nameless = Extent(), _is_nameless(action)
     for rules, reason in grants:
         for rule in rules:
             if not _allows(rule, action):
@@ -215,6 +212,20 @@ def _extent_of(grants: Iterable[Grant], action: Action) -> Extent:
             if not rule.resourceNames:
                 extent.everything = extent.everything or reason
     return extent
+
+
+def _is_nameless(action: Action) -> bool:
+    """What is created has no name yet: a rule with names allows that of nothing, but of a subresource of what they name.
+
+    Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources
+    """
+    return action.verb == "create" and "/" not in action.resource
+
+
+def _allows_to(rule: PolicyRule, action: Action, name: str | None) -> bool:
+    """As Rbac.who_may."""
+    named = rule.resourceNames
+    return _allows(rule, action) and (not named or (not _is_nameless(action) and (name is None or name in named)))
 
 
 def _allows(rule: PolicyRule, action: Action) -> bool:

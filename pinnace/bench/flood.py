@@ -29,7 +29,7 @@ from pinnace.client.errors import ApiError
 from pinnace.client.streams import Duplex
 from pinnace.cluster import certificates
 from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import APISERVER, SCHEDULER, pki_folder
+from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, pki_folder
 from pinnace.pki import Subject
 from pinnace.pki.folder import Folder, Wanted
 
@@ -101,7 +101,7 @@ class Probe:
     async def begin(self, connection: Connection) -> None:
         await self._client.pods.create(workload.pod("probe"))
         self._stream = await connection.duplex(CAMPAIGN, CampaignRequest, CampaignResponse)
-        await self._stream.write(CampaignRequest(open=CampaignRequest.Open(election="bench-flood", holder="probe")))
+        await self._stream.write(CampaignRequest(open=CampaignRequest.Open(election=ELECTION, holder="probe")))
         opened = await self._stream.read(PATIENCE)
         if opened is None or not opened.HasField("opened"):
             raise BenchError(f"the API server did not open a session: {opened}")

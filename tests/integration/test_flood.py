@@ -12,6 +12,7 @@ from apiserver.auth.authentication import Authenticator
 from apiserver.server import MAX_STREAMS, ApiServer
 from apiserver.services.handlers import by_certificate
 from apiserver.storage.etcd import EtcdStorage
+from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
@@ -67,7 +68,7 @@ async def test_a_flood_is_carried_out_behind_the_calls_of_others(server: Server)
     lost: list[str] = []
     elected = asyncio.Event()
     candidate = Candidate(
-        server.connect("scheduler"), "flooded", "one", on_elected=lambda token: elected.set(), on_lost=lost.append
+        server.connect("scheduler"), SCHEDULER_ELECTION, "one", on_elected=lambda token: elected.set(), on_lost=lost.append
     )
     campaign = asyncio.ensure_future(candidate.run())
     async with asyncio.timeout(PATIENCE):

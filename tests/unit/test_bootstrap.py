@@ -164,6 +164,32 @@ async def test_what_an_administrator_has_written_there_stays() -> None:
         assert not found(server, CLUSTER_ROLES, "edit").rules
 
 
+async def test_what_an_older_server_gave_for_all_elections_stays_until_somebody_takes_it_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody can tell it from an administrator's rule. He takes the role away, and the next server makes it as it is now."""
+
+    def of_an_older_version() -> list[ClusterRole]:
+        made = list(roles())
+        for rule in (rule for role in made for rule in role.rules if "campaign" in rule.verbs):
+            rule.ClearField("resourceNames")
+        return made
+
+    def elections(server: Assembly) -> list[list[str]]:
+        return [list(rule.resourceNames) for rule in scheduler_role(server).rules if "campaign" in rule.verbs]
+
+    storage, roles = MemoryStorage(), defaults.cluster_roles
+    with monkeypatch.context() as patch:
+        patch.setattr(defaults, "cluster_roles", of_an_older_version)
+        async with servers(storage, "old") as (old,):
+            assert elections(old) == [[]]
+    async with servers(storage, "new") as (new,):
+        assert elections(new) == [[]], "whatever it allows is no less than by default"
+        await call(new, "ClusterRoles/Delete", name="system:kube-scheduler")
+    async with servers(storage, "new") as (new,):
+        assert elections(new) == [["scheduler"]]
+
+
 @pytest.mark.parametrize(
     ("said", "stays"),
     [

@@ -26,7 +26,7 @@ from pinnace.api.rbac_v1_pb2 import RoleBinding
 from pinnace.api.resources import LEASES, NAMESPACES, NODE_LEASE_NAMESPACE, NODES, PODS, PRIORITY_CLASSES, Resource
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
-from pinnace.api.wellknown import FLEET_LABEL
+from pinnace.api.wellknown import CONTROLLERS_ELECTION, FLEET_LABEL, SCHEDULER_ELECTION
 from tests.builders import make_node, make_pod
 from tests.credentials import Shown
 from tests.storage.memory import MemoryStorage
@@ -51,6 +51,8 @@ PEOPLE: Mapping[str, User] = {
 """Each as its certificate or token says."""
 _ROLES = {"nora": "admin", "eve": "edit", "vera": "view"}
 """What is bound to people, in the namespace OWN."""
+_ELECTIONS = {"system:kube-scheduler": SCHEDULER_ELECTION, "system:kube-controller-manager": CONTROLLERS_ELECTION}
+"""Those of their own."""
 _BY_SERVICE = {resource.service: resource for resource in resources.ALL} | {
     "pinnace.v1.NodeMetrics": NODES,
     "pinnace.v1.PodMetrics": PODS,
@@ -122,7 +124,7 @@ def documented() -> str:
 
 
 async def _reach(method: Method, person: User) -> str:
-    own, other = [await may(method, person, request) for request in (_request(method, OWN), _request(method, OTHER))]
+    own, other = [await may(method, person, _request(method, person, whose)) for whose in (OWN, OTHER)]
     return "yes" if other else "own" if own else "no"
 
 
@@ -168,14 +170,14 @@ def _named(obj: Any, name: str, namespace: str = "") -> Any:
     return obj
 
 
-def _request(method: Method, whose: str) -> Any:
-    """About something of the namespace OWN or of the node OWN_NODE; or of another's. A list or watch that is not confined to
-    what is one's own is of everything; a collection to delete, of all but what nobody may."""
+def _request(method: Method, person: User, whose: str) -> Any:
+    """About something of the namespace OWN, of the node OWN_NODE or of the person's own election; or of another's. A list or
+    watch that is not confined to what is one's own is of everything; a collection to delete, of all but what nobody may."""
     service, _, name = method.name.rpartition("/")
     request: Any = method.parse(b"")
     resource = _BY_SERVICE.get(service)
     if resource is None:
-        _special(request, whose)
+        _special(request, person, whose)
         return request
     namespace, thing = _thing(resource, whose)
     if name == "Heartbeat":
@@ -225,13 +227,14 @@ def _thing(resource: Resource[Any], whose: str) -> tuple[str, str]:
     return (whose, "thing") if resource.namespaced else ("", node)
 
 
-def _special(request: Any, whose: str) -> None:
+def _special(request: Any, person: User, whose: str) -> None:
     """Of services that are no resource's."""
     fields = {field.name for field in request.DESCRIPTOR.fields}
+    election = _ELECTIONS.get(person.name, whose) if whose == OWN else whose
     if "open" in fields:
-        request.open.election, request.open.holder = "scheduler", "somebody"
+        request.open.election, request.open.holder = election, "somebody"
     if "name" in fields:
-        request.name = "scheduler"
+        request.name = election
     if "user" in fields:
         request.user = "somebody"
     if "resource" in fields:

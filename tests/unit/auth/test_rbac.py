@@ -200,7 +200,7 @@ def test_what_a_role_gathers_is_put_together_once(world: World, monkeypatch: pyt
     monkeypatch.setattr(rbac, "from_message", read)
     for count in (1, 2):
         world.cluster_role(f"pods-{count}", rule(), labels={"to": "both"})
-        assert world.rbac.who_may(GET_PODS) == world.rbac.who_may(GET_PODS)
+        assert world.rbac.who_may(GET_PODS, "") == world.rbac.who_may(GET_PODS, "")
         assert read.call_count == count
 
 

@@ -1,6 +1,7 @@
 """The API server: the only door to etcd. All that it keeps is there, so there may be any number of equal ones.
 
 assembly.py   all parts of a server and how they are joined, without a transport
+entry.py      quiet about an interrupt until it runs
 main.py       its flags, and what the process does until its last breath; flags.py: those of its way to kubelets
 server.py     the assembly behind gRPC, with health and reflection
 lines.py      one port and several gRPC servers behind it: a client who sends much delays those of his own line

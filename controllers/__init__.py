@@ -3,7 +3,7 @@
 controller.py       what a controller is
 registry.py         which there are: a new one is a line there
 manager.py          all of them under an election: nothing is begun or sent after its end
-main.py             their flags
+main.py             their flags; entry.py: quiet about an interrupt until they run
 
 replicasets/        as many pods as were asked for
 deployments/        from one version of a template to the next

@@ -1,7 +1,7 @@
 """The kubelet: a process that plays a fleet of virtual nodes, and runs the pods that are bound to them.
 
 fleet.py            the whole: sessions, nodes, pods and how they come together
-main.py             its flags, and the parts that they choose
+main.py             its flags, and the parts that they choose; entry.py: quiet about an interrupt until it runs
 
 nodes.py            node objects as values: a new one, and what is left to do for one that exists
 registration.py     bringing them to where they are needed, whatever has been done of it already

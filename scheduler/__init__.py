@@ -1,7 +1,7 @@
 """The scheduler: decides which node each pod runs on. The story of one pod is in cycle.py, the whole in scheduler.py.
 
 scheduler.py        the whole, under an election: what a standby keeps ready, and what ends with a term
-main.py             its flags
+main.py             its flags; entry.py: quiet about an interrupt until it runs
 informers.py        what it hears of; feed.py: what that means for cache and queue
 cache/              the nodes as a table, and the pods on them
 queue/              which pod is next, and which must wait

@@ -1,6 +1,7 @@
 """What every process of ours needs to run, whatever it does. Nothing here knows the API.
 
 process.py         run until a signal, stop gracefully, die loudly on a bug
+interrupts.py      before that an interrupt ends it without a word
 supervise.py       the one loop of what must go on after a failure; backoff.py: how long it waits (a value)
 flags.py           the flags that components share; configuration.py: files, read with the path of what is wrong
 logs.py            a line an event; what others have said cannot begin one

@@ -1,0 +1,87 @@
+"""An interrupt of a component before it runs. What `pinnace` does then: tests/unit/cli/test_entry.py."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from pinnace.runtime.interrupts import INTERRUPTED
+
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
+PROGRAMS: dict[str, str] = tomllib.loads(PYPROJECT.read_text())["project"]["scripts"]
+"""As "module:function", by name."""
+COMPONENTS = [name.removeprefix("pinnace-") for name in PROGRAMS if name != "pinnace"]
+INTERRUPTING = """
+    import os, signal, sys
+
+    class Interrupting:
+        '''An interrupt comes as soon as {module} is imported.'''
+        def find_spec(self, name, path=None, target=None):
+            if name == {module!r}:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    sys.meta_path.insert(0, Interrupting())
+    sys.argv = {argv!r}
+    exec({begin!r})
+    from {package} import {function}
+    {function}()
+"""
+RUNNING = """
+import {component}.main as program
+program.process.run = lambda main: os.kill(os.getpid(), signal.SIGINT)
+"""
+SERVING = """
+import {component}.main as program
+async def serve(stop, *others):
+    os.kill(os.getpid(), signal.SIGINT)
+    await stop.wait()
+    print("stopped")
+program.serve = serve
+"""
+IGNORED = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
+
+def interrupted(component: str, module: str, *arguments: str, begin: str = "") -> subprocess.CompletedProcess[str]:
+    """By `begin`, or when the module is imported."""
+    name = f"pinnace-{component}"
+    package, _, function = PROGRAMS[name].partition(":")
+    parts = {"module": module, "argv": [name, *arguments], "package": package, "function": function}
+    code = dedent(INTERRUPTING).format(**parts, begin=begin.format(component=component))
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+
+
+def started(component: str, begin: str) -> subprocess.CompletedProcess[str]:
+    """With as little as it needs."""
+    needed = ("--insecure",) if component == "apiserver" else ("--server", "127.0.0.1:1")
+    return interrupted(component, "", *needed, "--http", "127.0.0.1:0", begin=begin)
+
+
+@pytest.mark.parametrize("module", ["asyncio", "prometheus_client"])
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_it_is_quiet_while_it_is_imported(component: str, module: str) -> None:
+    done = interrupted(component, module)
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_it_is_quiet_until_it_runs(component: str) -> None:
+    done = started(component, RUNNING)
+    assert (done.returncode, done.stdout) == (INTERRUPTED, "")
+    (version,) = done.stderr.splitlines()
+    assert f": pinnace-{component} " in version
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_it_stops_gracefully_from_then_on(component: str) -> None:
+    done = started(component, SERVING)
+    assert (done.returncode, done.stdout) == (0, "stopped\n")
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_who_is_not_to_be_interrupted_is_not(component: str) -> None:
+    """As in the background of a shell."""
+    done = interrupted(component, "click", "--help", begin=IGNORED)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Usage: ")

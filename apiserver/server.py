@@ -3,7 +3,6 @@
 import asyncio
 import uuid
 from collections.abc import Sequence
-from functools import partial
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -18,7 +17,7 @@ from apiserver.services.handlers import MethodHandlers, Who, anybody
 from apiserver.services.requests import RequestIds
 from apiserver.storage.interface import Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.tls import TlsFiles, server_credentials
+from pinnace.runtime.tls import TlsFiles, line_credentials
 
 MAX_REQUEST = 4 << 20
 """Bytes of one request: a batch may be larger than an object may be."""
@@ -72,12 +71,12 @@ class ApiServer:
     def listen_for_tokens(self, address: str, tls: TlsFiles) -> str:
         """Before the start: another port, where nobody is asked for a certificate, and who wants to do anything shows a token.
         (A port of gRPC's in Python either demands a certificate or does not ask.) As `start`."""
-        return self._lines.listen(address, lambda: server_credentials(tls, ask=False))
+        return self._lines.listen(address, line_credentials(tls, ask=False))
 
     async def start(self, address: str, tls: TlsFiles | None = None) -> str:
         """Listens; the address with the real port. With `tls` only to those who show a certificate of its authority. Raises
         OSError when it cannot."""
-        listening = self._lines.listen(address, partial(server_credentials, tls) if tls is not None else None)
+        listening = self._lines.listen(address, line_credentials(tls) if tls is not None else None)
         await self._lines.start()
         return listening
 

@@ -2,6 +2,7 @@
 
 import logging
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import grpc
 
 log = logging.getLogger(__name__)
 
-Stamp = tuple[tuple[int, int], ...]
-"""Of some files, as they are: another one after any of them was replaced."""
+Stamp = tuple[tuple[int, int, int] | None, ...]
+"""Of some files, as they are: another one after any of them was replaced, written to, or made readable; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,7 @@ class TlsFiles:
     token: str = field(default="", repr=False)
 
     def stamp(self) -> Stamp:
-        """Raises OSError."""
-        paths = (path for path in (self.ca, self.cert, self.key) if path is not None)
-        return tuple((found.st_mtime_ns, found.st_ino) for found in (path.stat() for path in paths))
+        return tuple(_stamp(path) for path in (self.ca, self.cert, self.key) if path is not None)
 
     def context(self) -> ssl.SSLContext:
         """For a client of HTTP/2 that is not gRPC's. Raises OSError as `read`."""
@@ -73,12 +72,12 @@ class Renewed:
         self.current = files.read()
 
     def renew(self) -> bool:
-        """Whether there is something new."""
+        """Whether there is something new. What cannot be used is told once, and looked at again when it has changed."""
+        stamp = self._files.stamp()
+        if stamp == self._seen:
+            return False
+        self._seen = stamp
         try:
-            stamp = self._files.stamp()
-            if stamp == self._seen:
-                return False
-            self._seen = stamp
             self.current = self._files.read()
         except OSError as error:  # perhaps one of them is about to be replaced, too
             log.error("%s cannot be used, going on with what it was: %s", self._files.cert or self._files.ca, error)
@@ -88,11 +87,34 @@ class Renewed:
 
 
 def server_credentials(files: TlsFiles, *, ask: bool = True) -> grpc.ServerCredentials:
-    """Each handshake uses the files as they are then; whoever shows no certificate of the authority is refused, unless nobody
-    is asked for one. Raises OSError."""
+    """As `line_credentials`, of a server that is alone. Raises OSError."""
+    return line_credentials(files, ask=ask)()
+
+
+def line_credentials(files: TlsFiles, *, ask: bool = True) -> Callable[[], grpc.ServerCredentials]:
+    """Makes those of one server after another, for servers that share a port. Each handshake uses the files as they are then;
+    whoever shows no certificate of the authority is refused, unless nobody is asked for one. Raises OSError."""
     renewed = Renewed(files)
-    return grpc.dynamic_ssl_server_credentials(
-        renewed.current.for_server(),
-        lambda: renewed.current.for_server() if renewed.renew() else None,
-        require_client_authentication=ask,
-    )
+
+    def make() -> grpc.ServerCredentials:
+        shown = renewed.current
+
+        def fetch() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal shown
+            renewed.renew()
+            if shown is renewed.current:
+                return None
+            shown = renewed.current
+            return shown.for_server()
+
+        return grpc.dynamic_ssl_server_credentials(shown.for_server(), fetch, require_client_authentication=ask)
+
+    return make
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ctime_ns, found.st_size, found.st_ino

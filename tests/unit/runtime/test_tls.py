@@ -1,3 +1,4 @@
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 from pinnace.pki import Subject
 from pinnace.pki.folder import ADMIN, Folder, Wanted, replace
 from pinnace.runtime.tls import Renewed, TlsFiles
+from tests.unprivileged import unprivileged
 
 NOW = datetime.now(UTC)
 
@@ -56,3 +58,39 @@ def test_what_cannot_be_used_to_begin_with(tmp_path: Path, broken: str) -> None:
     path.unlink()
     with pytest.raises(FileNotFoundError):
         Renewed(files)
+
+
+def test_what_was_half_written_is_taken_when_it_is_whole(tmp_path: Path) -> None:
+    """Also within one tick of the clock that says when a file was written."""
+    files, other = certificate(tmp_path / "a"), certificate(tmp_path / "b")
+    renewed = Renewed(files)
+    files.key.write_bytes(other.key.read_bytes())
+    whole = other.cert.read_bytes()
+    files.cert.write_bytes(whole[:100])
+    assert not renewed.renew()
+    then = files.cert.stat().st_mtime_ns
+    files.cert.write_bytes(whole)
+    os.utime(files.cert, ns=(then, then))
+    assert renewed.renew() and renewed.current.cert == whole
+
+
+def test_what_could_not_be_read_is_taken_when_it_can() -> None:
+    with unprivileged() as folder:
+        files = certificate(folder)
+        renewed = Renewed(files)
+        certificate(folder)
+        files.key.chmod(0)
+        assert not renewed.renew()
+        files.key.chmod(0o600)
+        assert renewed.renew() and renewed.current.key == files.key.read_bytes()
+
+
+def test_what_is_gone_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = certificate(tmp_path)
+    renewed = Renewed(files)
+    files.key.rename(tmp_path / "away")
+    assert not any(renewed.renew() for _ in range(3))
+    (told,) = caplog.records
+    assert "going on with what it was" in told.message
+    (tmp_path / "away").rename(files.key)
+    assert renewed.renew()

@@ -1,15 +1,19 @@
 """Several gRPC servers behind one port."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 
 import grpc
 import grpc.aio
 import pytest
 
 from apiserver.lines import COUNT, Lines
+from pinnace.runtime.tls import TlsFiles, line_credentials
+from tests.unit.client.certificates import certificates
 
 METHOD = "/test/Which"
 CONNECTIONS = 40
@@ -118,3 +122,34 @@ async def test_a_server_that_has_stopped_may_start_again_at_once() -> None:
 async def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(OSError, match="cannot listen on"):
         numbered().listen(address, None)
+
+
+async def test_what_was_renewed_is_used_by_all_lines_and_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "pinnace.runtime.tls")
+    pki = certificates(tmp_path, "localhost")
+    files = pki.files("server")
+    lines = numbered()
+    port = lines.listen("127.0.0.1:0", line_credentials(files)).rpartition(":")[2]
+    await lines.start()
+
+    async def seen() -> set[bytes]:
+        """The certificates that new connections are shown."""
+        return {await shown_by(int(port), pki.files("client")) for _ in range(CONNECTIONS)}
+
+    try:
+        (former,) = await seen()
+        for file in (files.cert, files.key):
+            file.unlink()
+        certificates(tmp_path, "localhost")
+        (latter,) = await seen()
+    finally:
+        await lines.stop(0)
+    assert former != latter
+    assert [record.message for record in caplog.records] == [f"{files.cert} was renewed"]
+
+
+async def shown_by(port: int, tls: TlsFiles) -> bytes:
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls.context(), server_hostname="localhost")
+    certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    return certificate

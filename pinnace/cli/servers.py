@@ -8,7 +8,7 @@ from pinnace.cli.settings import Settings
 from pinnace.client.config import ClientConfig, load, unusable
 from pinnace.client.diagnosis import SILENT, probe
 from pinnace.client.kubeconfig import HINT, ConfigError
-from pinnace.runtime.tls import TlsFiles
+from pinnace.runtime.tls import TlsFiles, Unusable
 
 CERTIFICATES = (
     "name the cluster's certificates in the configuration (see PINNACE_CONFIG), or make them with `pinnace pki`; "
@@ -43,9 +43,10 @@ async def reach(config: ClientConfig) -> None:
     endpoints = config.endpoints
     try:
         secure = config.tls.context() if config.tls is not None else None
-    except OSError as error:
-        why = unusable(config.tls) if config.tls is not None else ""
-        raise Failure(f"the certificates cannot be used: {why or error}", hint=CERTIFICATES, code=ExitCode.USAGE) from None
+    except Unusable as error:
+        assert config.tls is not None
+        why = unusable(config.tls, error)
+        raise Failure(f"the certificates cannot be used: {why}", hint=CERTIFICATES, code=ExitCode.USAGE) from None
     attempts = [asyncio.ensure_future(probe(endpoint, secure)) for endpoint in endpoints]
     try:
         for attempt in asyncio.as_completed(attempts):

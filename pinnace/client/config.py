@@ -21,7 +21,6 @@ Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
 import os
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from typing import Any
 
 from pinnace.api.naturals import natural
 from pinnace.client.kubeconfig import ConfigError, config_path, entries, entry, names, read
-from pinnace.runtime.tls import TlsFiles
+from pinnace.runtime.tls import TlsFiles, Unusable
 
 _PLAIN = "http://"
 DEFAULT_PORT = 7443
@@ -108,29 +107,10 @@ def _path(where: Mapping[str, Any], key: str, path: Path) -> Path:
     return path.parent / named
 
 
-def unusable(tls: TlsFiles) -> str:
-    """Which file is the reason why `tls` cannot be used, by its key in the configuration, and what is wrong with it; "" when
-    nothing is, by now."""
-    certificates = {"certificate-authority": tls.ca, "client-certificate": tls.cert}
-    for key, path in {**certificates, "client-key": tls.key}.items():
-        try:
-            if path is not None:
-                path.read_bytes()
-            if path is not None and key in certificates:
-                ssl.create_default_context(cafile=path)
-        except ssl.SSLError:
-            return f"{key} {path}: not a certificate in PEM"
-        except OSError as error:
-            return f"{key} {path}: {(error.strerror or str(error)).lower()}"
-    try:
-        tls.context()
-    except ssl.SSLError as error:
-        other = error.reason == "KEY_VALUES_MISMATCH"
-        key = f"the key of {tls.cert}" if other else "a private key in PEM without a passphrase"
-        return f"client-key {tls.key}: not {key}"
-    except OSError as error:
-        return str(error)
-    return ""
+def unusable(tls: TlsFiles, error: Unusable) -> str:
+    """Which file is the reason why `tls` cannot be used, also by its key in the configuration, and what is wrong with it."""
+    keys = {tls.ca: "certificate-authority", tls.cert: "client-certificate", tls.key: "client-key"}
+    return f"{keys[error.path]} {error}"
 
 
 def parse_endpoints(text: str) -> tuple[str, ...]:

@@ -34,6 +34,14 @@ class Credentials:
         return grpc.ssl_server_certificate_configuration([(self.key, self.cert)], self.ca)
 
 
+class Unusable(OSError):
+    """`path` is why files cannot be used: it cannot be read, or is not what it has to be."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: {why}")
+        self.path = path
+
+
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
     """Paths of PEM files: the authority that the other side's certificate must be from, and our own certificate and key; or,
@@ -48,18 +56,36 @@ class TlsFiles:
         return tuple(_stamp(path) for path in (self.ca, self.cert, self.key) if path is not None)
 
     def context(self) -> ssl.SSLContext:
-        """For a client of HTTP/2 that is not gRPC's. Raises OSError as `read`."""
-        context = ssl.create_default_context(cafile=self.ca)
-        if self.cert is not None:
-            context.load_cert_chain(self.cert, self.key, password="")  # nobody is asked for one
+        """For a client of HTTP/2 that is not gRPC's. Raises Unusable when they cannot be read or do not belong together."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key, password="")  # nobody is asked for one
+        except OSError as error:
+            raise self._unusable(error) from None
         context.set_alpn_protocols(["h2"])
         return context
 
     def read(self) -> Credentials:
-        """Raises OSError, of which ssl.SSLError is one, when they cannot be read or do not belong together."""
+        """Raises OSError, as `context`."""
         self.context()
         cert, key = (path.read_bytes() if path is not None else None for path in (self.cert, self.key))
         return Credentials(self.ca.read_bytes(), cert, key, self.token)
+
+    def _unusable(self, met: OSError) -> "Unusable":
+        """Python says neither which file it was nor, of what it cannot make sense of, what is wrong with it."""
+        for path in (path for path in (self.ca, self.cert, self.key) if path is not None):
+            try:
+                path.read_bytes()
+                if path != self.key:
+                    ssl.create_default_context(cafile=path)
+            except ssl.SSLError:
+                return Unusable(path, "not a certificate in PEM")
+            except OSError as error:
+                return Unusable(path, (error.strerror or str(error)).lower())
+        other = isinstance(met, ssl.SSLError) and met.reason == "KEY_VALUES_MISMATCH"
+        kind = f"the key of {self.cert}" if other else "a private key in PEM without a passphrase"
+        return Unusable(self.key or self.ca, f"not {kind}")
 
 
 class Renewed:
@@ -80,7 +106,7 @@ class Renewed:
         try:
             self.current = self._files.read()
         except OSError as error:  # perhaps one of them is about to be replaced, too
-            log.error("%s cannot be used, going on with what it was: %s", self._files.cert or self._files.ca, error)
+            log.error("%s; going on with what was there", error)
             return False
         log.info("%s was renewed", self._files.cert or self._files.ca)
         return True

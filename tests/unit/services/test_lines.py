@@ -12,7 +12,9 @@ import grpc.aio
 import pytest
 
 from apiserver.lines import COUNT, Lines
+from apiserver.server import ApiServer
 from pinnace.runtime.tls import TlsFiles, line_credentials
+from tests.storage.memory import MemoryStorage
 from tests.unit.client.certificates import certificates
 
 METHOD = "/test/Which"
@@ -153,3 +155,13 @@ async def shown_by(port: int, tls: TlsFiles) -> bytes:
     certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
     return certificate
+
+
+async def test_a_key_that_is_none_is_no_port_that_is_taken(tmp_path: Path) -> None:
+    files = certificates(tmp_path, "localhost").files("server")
+    assert files.key is not None
+    files.key.write_text("")
+    server = ApiServer(MemoryStorage())
+    with pytest.raises(OSError) as caught:
+        await server.start("127.0.0.1:0", files)
+    assert str(caught.value) == f"{files.key}: not a private key in PEM without a passphrase"

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from apiserver.webhooks.configuration import WebhookConfiguration
 from apiserver.webhooks.webhook import WebhookError
@@ -41,14 +42,13 @@ class RpcTransport:
     async def review(self, request: ReviewRequest, timeout: float) -> ReviewResponse:
         if not self._channels or (self._tls is not None and self._tls.renew()):
             self._channels = [*self._channels[-1:], self._connect()]
-        call: Any = self._channels[-1].unary_unary(METHOD, ReviewRequest.SerializeToString, ReviewResponse.FromString)
+        call: Any = self._channels[-1].unary_unary(METHOD, ReviewRequest.SerializeToString)
         try:
-            answer: ReviewResponse | None = await call(request, timeout=timeout)
+            return ReviewResponse.FromString(await call(request, timeout=timeout))
         except grpc.aio.AioRpcError as error:
             raise WebhookError(f"code {error.code().name}: {error.details()}") from None
-        if answer is None:  # what gRPC makes of bytes that cannot be read
-            raise WebhookError("its answer is no ReviewResponse")
-        return answer
+        except DecodeError:  # by gRPC it would be told as None, and by a traceback in the log
+            raise WebhookError("its answer is no ReviewResponse") from None
 
     async def close(self) -> None:
         for channel in self._channels:

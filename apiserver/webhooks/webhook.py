@@ -8,6 +8,7 @@ whatever the failurePolicy: that our queue is full is no failure of the webhook.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -25,12 +26,17 @@ from pinnace.api.status import Code, Refusal, decode
 from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.runtime.clock import Clock
 
+log = logging.getLogger(__name__)
+
 MAX_ITEMS = 500
 MAX_WAITING = 10_000
 GREED = 4
 """One user who is alone has 8,000, and leaves two batches free for who comes next (as with seats: apiserver.flow.queue)."""
 RETRY_AFTER = 1.0
 """Seconds."""
+QUIET = 30.0
+"""Seconds for which failures are only counted after one was logged."""
+_HINT = "whoever runs it can see why; its address and failurePolicy are in --admission-control-config-file of the API servers"
 _OPERATIONS = {
     Operation.CREATE: pb.CREATE,
     Operation.UPDATE: pb.UPDATE,
@@ -84,6 +90,8 @@ class Webhook:
         self._open_of = Counter[str]()  # by the names of users
         self._waiting: list[_Question] = []
         self._calls: set[asyncio.Task[None]] = set()  # the event loop alone would forget them
+        self._told: float | None = None  # when a failure was logged
+        self._untold = 0
 
     async def ask(self, change: Change) -> Any:
         """The object as the webhook wants it: the very one, if it is none that changes objects. Raises Rejected."""
@@ -102,10 +110,11 @@ class Webhook:
         except WebhookError as error:
             ignored, seconds = configuration.ignore_failures, self._clock.monotonic() - began
             self._meter.failed(name, self._kind, operation, ignored, seconds)
+            self._tell(error)
             if ignored:
                 return change.obj
             message = f'Internal error occurred: failed calling webhook "{name}": {error}'
-            raise Rejected(Refusal(Code.INTERNAL, "InternalError", message)) from None
+            raise Rejected(Refusal(Code.INTERNAL, "InternalError", message, metadata=(("hint", _HINT),))) from None
         self._meter.answered(name, self._kind, operation, answer.allowed, self._clock.monotonic() - began)
         if not answer.allowed:
             raise Rejected(self._denial(answer))
@@ -115,6 +124,16 @@ class Webhook:
         for call in self._calls:
             call.cancel()
         await self._transport.close()
+
+    def _tell(self, error: WebhookError) -> None:
+        now = self._clock.monotonic()
+        if self._told is not None and now - self._told < QUIET:
+            self._untold += 1
+            return
+        more = f" ({self._untold} more before)" if self._untold else ""
+        done = "written without it" if self.configuration.ignore_failures else "refused"
+        log.warning("failed calling webhook %s, %s: %s%s", self.configuration.name, done, error, more)
+        self._told, self._untold = now, 0
 
     def _crowd(self, user: str) -> str:
         """Who leave no room for another question of the user; "": there is some."""
@@ -199,7 +218,7 @@ class Webhook:
 
     def _misbehaved(self, how: str) -> Rejected:
         message = f'Internal error occurred: admission webhook "{self.configuration.name}"{how}'
-        return Rejected(Refusal(Code.INTERNAL, "InternalError", message))
+        return Rejected(Refusal(Code.INTERNAL, "InternalError", message, metadata=(("hint", _HINT),)))
 
 
 def _settle(question: _Question, answer: pb.AdmissionResponse | WebhookError) -> None:

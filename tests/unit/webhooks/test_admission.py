@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable
+from contextlib import nullcontext
 
 import pytest
 
@@ -10,7 +11,7 @@ from apiserver.auth.user import User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Change, Operation, Request
 from apiserver.webhooks.configuration import WebhookConfiguration
-from apiserver.webhooks.webhook import MAX_ITEMS, Webhook
+from apiserver.webhooks.webhook import MAX_ITEMS, QUIET, Webhook
 from pinnace.api import admission_pb2 as pb
 from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
@@ -21,6 +22,7 @@ from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, PatchRequest
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import PodBuilder, make_pod
+from tests.clock import FakeClock
 from tests.unit.cacher.world import eventually
 from tests.unit.webhooks.world import FakeMeter, FakeTransport, Judge, allow, deny, serving, webhook
 
@@ -136,6 +138,22 @@ async def test_a_webhook_that_fails() -> None:
         'Internal error occurred: failed calling webhook "a.example.com": code UNAVAILABLE: nobody there'
     )  # fmt: skip
     assert error.refusal.code is Code.INTERNAL
+    assert "whoever runs it can see why" in dict(error.refusal.metadata)["hint"]
+
+
+@pytest.mark.parametrize(("ignore", "done"), [(False, "refused"), (True, "written without it")])
+async def test_failures_are_logged_now_and_then(caplog: pytest.LogCaptureFixture, ignore: bool, done: str) -> None:
+    transport, clock, concerns = FakeTransport(allow()), FakeClock(), frozenset({(Operation.CREATE, PODS)})
+    transport.problem = "nobody there"
+    configuration = WebhookConfiguration("a.example.com", "nowhere:1", concerns, ignore_failures=ignore)
+    async with serving(Webhook(configuration, transport, FakeMeter(), clock)) as server:
+        for number in range(4):
+            with nullcontext() if ignore else pytest.raises(Rejected):
+                await server.create(pod(str(number)).new())
+            if number == 2:
+                await clock.advance(QUIET)
+    said = f"failed calling webhook a.example.com, {done}: nobody there"
+    assert caplog.messages == [said, f"{said} (2 more before)"]
 
 
 async def test_a_webhook_that_does_not_answer() -> None:

@@ -100,6 +100,26 @@ async def test_nobody_there() -> None:
     await transport.close()
 
 
+async def test_an_answer_that_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    """It is told by who asked, and by no traceback of gRPC's in the log."""
+
+    async def review(request: bytes, context: object) -> bytes:
+        return b"\xff"
+
+    service, _, method = METHOD[1:].partition("/")
+    server = grpc.aio.server()
+    handler = grpc.method_handlers_generic_handler(service, {method: grpc.unary_unary_rpc_method_handler(review)})
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    transport = RpcTransport(WebhookConfiguration("a.example.com", f"127.0.0.1:{port}", frozenset()), None)
+    with pytest.raises(WebhookError, match="its answer is no ReviewResponse"):
+        await transport.review(ReviewRequest(), 5.0)
+    await transport.close()
+    await server.stop(None)
+    assert not caplog.records
+
+
 def test_nobody_to_trust(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(EXAMPLE.read_text().replace("grpc:", "grpcs:"))

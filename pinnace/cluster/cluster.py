@@ -340,7 +340,7 @@ class Cluster:
                 raise self._ended(name)
 
     def _ended(self, name: str) -> StartFailed:
-        return startup.ended(name, self.exit_code(name), self.folder.log_tail(name))
+        return startup.ended(name, self.exit_code(name), self.folder)
 
     async def _stop_and_remove(self, grace: float = processes.GRACE) -> list[str]:
         killed = await processes.stop(self.state.processes, grace)

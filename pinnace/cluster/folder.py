@@ -13,8 +13,10 @@ Only these are ever written or removed, and the folders only together with the s
 import errno
 import fcntl
 import os
+import re
+import shutil
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,6 +27,9 @@ from pinnace.cluster.state import ClusterState, StateError
 from pinnace.runtime.trees import remove_tree
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+MB = 1_000_000
+SEGMENT = 64 * MB
+"""A file of etcd's log, which has its size from the beginning. Source: `SegmentSizeBytes` in its server/storage/wal/wal.go."""
 
 
 class Folder:
@@ -190,10 +195,28 @@ class Folder:
     def log_tail(self, name: str, lines: int = 15) -> list[str]:
         try:
             with self.log(name).open(errors="replace") as log:
-                return [line.rstrip("\n") for line in deque(log, lines)]
+                return [line.rstrip("\n") for line in deque(_without_stacks(log), lines)]
         except OSError:
             return []
+
+    def lack_of_room(self, tail: Sequence[str]) -> str:
+        """What helps a process that has ended for want of room, as the end of its log shows, or shows by being empty; "" when
+        that is not why."""
+        with suppress(OSError):
+            left = shutil.disk_usage(self.path).free
+            if any("no space left" in line.lower() for line in tail) or (not tail and left < SEGMENT):
+                return f"free some space: {left // MB} MB are left, and etcd makes files of {SEGMENT // MB} MB"
+        return ""
 
     def _unusable(self, error: OSError) -> FolderError:
         hint = "free some space" if error.errno in NO_ROOM else "choose another folder with --data-dir"
         return FolderError(f"{self.path} cannot be used: {error.strerror or error}", hint=hint)
+
+
+def _without_stacks(log: Iterable[str]) -> Iterator[str]:
+    """Go writes them after what has happened, so long that they would be all that is told of an etcd that has died."""
+    stack = False
+    for line in log:
+        stack = line.startswith("goroutine ") or (stack and not re.match(r"[\d{]", line))  # as lines of etcd's log begin
+        if not stack:
+            yield line

@@ -64,10 +64,12 @@ class Waiting:
             ) from None
 
 
-def ended(name: str, code: int | None, log_tail: Sequence[str]) -> StartFailed:
+def ended(name: str, code: int | None, folder: Folder) -> StartFailed:
     """That a process has ended which was to start. `code`: None, where it is not known (see Cluster.exit_code)."""
+    tail = folder.log_tail(name)
     how = "ended" if code is None else f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-    return StartFailed(f"{name} {how} while it was starting", logs={name: log_tail}, hint=lost_member(name, log_tail))
+    hint = lost_member(name, tail) or folder.lack_of_room(tail)
+    return StartFailed(f"{name} {how} while it was starting", logs={name: tail}, hint=hint)
 
 
 async def readiness(records: Sequence[ProcessRecord]) -> Missing | None:

@@ -2,7 +2,9 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError
 from pinnace.cluster.etcd import EtcdBinary
+from pinnace.cluster.folder import MB, Folder
 from pinnace.cluster.spec import ClusterSpec
+from pinnace.cluster.startup import ended
 from pinnace.pki import folder as pki
 from tests.unit.cluster.test_strays import nothing_in
 
@@ -45,3 +49,36 @@ async def test_nothing_is_left_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
         await Cluster(ClusterSpec(nodes=1, data_dir=tmp_path / "made" / "cluster")).up()
     assert refused.value.hint == "free some space"
     assert nothing_in(tmp_path)
+
+
+PANIC = """\
+{"level":"panic","msg":"failed to create WAL","error":"no space left on device"}
+panic: failed to create WAL
+
+goroutine 1 [running]:
+go.uber.org/zap/zapcore.(*CheckedEntry).Write(0xc00022c000)
+\tgo.uber.org/zap/zapcore/entry.go:234 +0x58d
+"""
+
+
+def test_of_an_etcd_that_died_of_it_is_told_what_it_said(tmp_path: Path) -> None:
+    """And not the stack that came last."""
+    folder = Folder(tmp_path)
+    folder.logs.mkdir()
+    folder.log("etcd-0").write_text(PANIC + "main.main()\n" * 15)
+    failure = ended("etcd-0", 2, folder)
+    assert failure.logs == {"etcd-0": PANIC.splitlines()[:3]}
+    assert failure.hint.startswith("free some space: ")
+    folder.log("etcd-0").write_text(PANIC + "2026-11-26 02:56:03.084313 I | etcdserver: starting server\n")
+    assert ended("etcd-0", 2, folder).logs["etcd-0"][-1].endswith("starting server")
+
+
+@pytest.mark.parametrize(("left", "log", "hint"), [(10, "", "free some"), (10, "bad flag", ""), (100, "", "")])
+def test_who_could_not_even_write_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, log: str, hint: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=left * MB))
+    folder = Folder(tmp_path)
+    folder.logs.mkdir()
+    folder.log("etcd-0").write_text(log)
+    assert ended("etcd-0", 1, folder).hint[:9] == hint

@@ -37,6 +37,7 @@ RETRY_AFTER = 1.0
 QUIET = 30.0
 """Seconds for which failures are only counted after one was logged."""
 _HINT = "whoever runs it can see why; its address and failurePolicy are in --admission-control-config-file of the API servers"
+_REFUSALS = frozenset(Code) - {Code.OK}
 _OPERATIONS = {
     Operation.CREATE: pb.CREATE,
     Operation.UPDATE: pb.UPDATE,
@@ -186,7 +187,7 @@ class Webhook:
     def _denial(self, answer: pb.AdmissionResponse) -> Refusal:
         """In Kubernetes' words (pkg/admission/plugin/webhook/errors of k8s.io/apiserver)."""
         denied = f'admission webhook "{self.configuration.name}" denied the request'
-        if not answer.status.code:
+        if answer.status.code not in _REFUSALS:
             answer.status.code = Code.INVALID_ARGUMENT
         said = decode(answer.status)
         explanation = said.message or said.reason

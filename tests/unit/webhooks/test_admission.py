@@ -104,6 +104,7 @@ async def test_a_webhook_may_mend_what_would_not_be_valid() -> None:
     [
         (deny("no cats"), ": no cats", Code.INVALID_ARGUMENT),
         (deny("no cats", Code.PERMISSION_DENIED), ": no cats", Code.PERMISSION_DENIED),
+        (deny("no cats", 403), ": no cats", Code.INVALID_ARGUMENT),
         (deny(), " without explanation", Code.INVALID_ARGUMENT),
     ],
 )

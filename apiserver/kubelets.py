@@ -19,7 +19,7 @@ from pinnace.api.pods_pb2 import ExecRequest, LogsRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.pki.kubelets import SERVER_NAME
 from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
-from pinnace.runtime.tls import TlsFiles
+from pinnace.runtime.tls import Renewed, TlsFiles
 
 CONNECT_TIMEOUT = 3.0
 """Seconds in which a kubelet must accept a connection."""
@@ -50,8 +50,8 @@ _NAMED = ("grpc.ssl_target_name_override", SERVER_NAME)
 
 class GrpcKubelets:
     def __init__(self, tls: TlsFiles | None) -> None:
-        """`tls`: by which kubelets know us, and we them; None in a cluster without."""
-        self._tls = tls
+        """`tls`: by which kubelets know us, and we them; None in a cluster without. Raises OSError when they cannot be used."""
+        self._tls = Renewed(tls) if tls is not None else None
 
     async def logs(self, at: Endpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         async with self._connected(at) as channel:
@@ -84,11 +84,8 @@ class GrpcKubelets:
         if self._tls is None:
             channel = grpc.aio.insecure_channel(address, options=OPTIONS)
         else:
-            try:
-                credentials = self._tls.read().for_channel()
-            except OSError as error:
-                raise Rejected(_unavailable(at, f"our certificate cannot be used: {error}")) from error
-            channel = grpc.aio.secure_channel(address, credentials, options=[*OPTIONS, _NAMED])
+            self._tls.renew()
+            channel = grpc.aio.secure_channel(address, self._tls.current.for_channel(), options=[*OPTIONS, _NAMED])
         try:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT):

@@ -152,7 +152,7 @@ def main(
         audit=audit,
         settings=Settings(
             tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
-            kubelets=GrpcKubelets(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
+            kubelets=_kubelets(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
             webhooks=_webhooks(admission, tls),
             tracer=flags.tracer(tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million),
             preempted=preempted,
@@ -175,6 +175,14 @@ class Options:
     tokens_at: str | None
     audit: Path | None
     settings: Settings
+
+
+def _kubelets(tls: TlsFiles | None) -> GrpcKubelets:
+    """Raises click's errors."""
+    try:
+        return GrpcKubelets(tls)
+    except OSError as error:
+        raise click.BadParameter(str(error), param_hint="--kubelet-client-certificate") from None
 
 
 def _webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:

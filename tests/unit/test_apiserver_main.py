@@ -7,6 +7,12 @@ from click.testing import CliRunner
 
 from apiserver.main import main
 
+KUBELETS = [
+    *("--kubelet-certificate-authority", __file__),
+    *("--kubelet-client-certificate", __file__),
+    *("--kubelet-client-key", __file__),
+]
+
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -27,6 +33,7 @@ from apiserver.main import main
         (["--insecure", "--tracing-endpoint", "http://nowhere"], '"http://nowhere" is not HOST:PORT'),
         ([], "or serve without TLS with --insecure"),
         (["--insecure", "--admission-control-config-file", __file__], "--admission-control-config-file"),
+        (["--insecure", *KUBELETS], "Invalid value for --kubelet-client-certificate"),
         (
             ["--tls-cert-file", __file__, "--client-ca-file", __file__],
             "name --tls-cert-file, --tls-private-key-file and",

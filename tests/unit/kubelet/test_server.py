@@ -1,6 +1,7 @@
 """Logs, exec and stats from an API server's side to a kubelet's, over real gRPC on loopback."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -110,6 +111,15 @@ async def test_only_api_servers_are_served(pki: Path) -> None:
         for other in (ADMIN, "fleet"):
             code, message = await refusal(GrpcKubelets(certificates.files(pki, other)), at, asked())
             assert (code, "ask an API server" in message) == (Code.PERMISSION_DENIED, True)
+
+
+async def test_a_pair_that_is_half_replaced_keeps_nobody_from_a_kubelet(pki: Path, tmp_path: Path) -> None:
+    files = certificates.files(shutil.copytree(pki, tmp_path / "pki"), KUBELET_CLIENT)
+    async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
+        client = GrpcKubelets(files)
+        assert files.key is not None
+        files.key.write_text("")
+        assert await read(client, at, asked("web")) == b"web"
 
 
 async def test_only_api_servers_hear_what_is_used(pki: Path) -> None:

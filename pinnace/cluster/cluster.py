@@ -183,7 +183,7 @@ class Cluster:
         except OSError as error:
             raise FolderError(
                 f"the certificates in {pki_folder(self.spec.data_dir)} cannot be used: {error.strerror or error}",
-                hint="was a part of the folder removed? end the cluster with `pinnace down`, and start it again",
+                hint="was a part of the folder removed? put it back: `pinnace down` would end the cluster with all that it has",
             ) from error
         try:
             yield Client(connection)

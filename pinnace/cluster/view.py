@@ -36,8 +36,8 @@ class ProcessStatus:
     problem: str = ""
 
 
-async def status(state: ClusterState, client: Client) -> list[ProcessStatus]:
-    """Every process of the cluster, in the order in which they start."""
+async def status(state: ClusterState, client: Client | None) -> list[ProcessStatus]:
+    """Every process of the cluster, in the order in which they start. Without a client nobody is known to lead."""
     reasons, elections = await asyncio.gather(problems(state), _elections(client))
     holders = {each.name: each.holder for each in elections}
     return [_status(record, why, holders) for record, why in zip(state.processes, reasons, strict=True)]
@@ -76,8 +76,10 @@ async def leader(client: Client) -> Election | None:
         return None
 
 
-async def _elections(client: Client) -> Sequence[Election]:
+async def _elections(client: Client | None) -> Sequence[Election]:
     """Those that have a leader; none when no API server answers in time."""
+    if client is None:
+        return []
     try:
         async with asyncio.timeout(CALL_TIMEOUT):
             return await client.elections.list()

@@ -8,10 +8,14 @@ from pathlib import Path
 import click
 
 from pinnace.cli.command import verb
+from pinnace.cli.errors import tell_hint
 from pinnace.cli.local import contexts, elsewhere, running
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal.console import note
 from pinnace.cli.terminal.table import Table
+from pinnace.cluster import view
+from pinnace.cluster.errors import FolderError
 from pinnace.cluster.view import ProcessStatus
 
 
@@ -31,7 +35,13 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
     Exit code 0 when all are ready, 1 when not. For a cluster elsewhere, ask its API: `pinnace leader`, `pinnace get nodes`.
     """
     with running.translated():
-        found = running.run(elsewhere.load(settings, contexts.present_data_dir(settings, data_dir), "status").status())
+        cluster = elsewhere.load(settings, contexts.present_data_dir(settings, data_dir), "status")
+        try:
+            found = running.run(cluster.status())
+        except FolderError as error:
+            note(f"who leads is not known: {error.message}")
+            tell_hint(error.hint)
+            found = running.run(view.status(cluster.state, None))
     if output == "json":
         click.echo(json.dumps([asdict(process) for process in found], indent=2))
     else:

@@ -1,0 +1,24 @@
+"""`pinnace status` of a cluster whose folder is not whole."""
+
+from pathlib import Path
+
+import pytest
+
+from pinnace.cli.main import run
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.spec import ClusterSpec, Plan
+from pinnace.cluster.state import planned
+
+ADDRESS = "127.0.0.1:1"
+
+
+def test_processes_are_listed_although_nobody_can_be_asked_who_leads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said what is wrong with the certificates, and nothing else; and to end the cluster, which is the end of its data."""
+    plan = Plan("apiserver", "apiserver-0", ADDRESS, ADDRESS, ("sh",))
+    Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [plan], [], 0.0))
+    assert run(["status", "--data-dir", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert "apiserver-0" in told.out and "no: not running" in told.out
+    assert "note: who leads is not known: the certificates in" in told.err and "put it back" in told.err

@@ -44,25 +44,24 @@ program.serve = serve
 IGNORED = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
 
 
-def interrupted(component: str, module: str, *arguments: str, begin: str = "") -> subprocess.CompletedProcess[str]:
-    """By `begin`, or when the module is imported."""
-    name = f"pinnace-{component}"
+def interrupted(name: str, module: str, *arguments: str, begin: str = "") -> subprocess.CompletedProcess[str]:
+    """The program of this name: by `begin`, or when the module is imported."""
     package, _, function = PROGRAMS[name].partition(":")
     parts = {"module": module, "argv": [name, *arguments], "package": package, "function": function}
-    code = dedent(INTERRUPTING).format(**parts, begin=begin.format(component=component))
+    code = dedent(INTERRUPTING).format(**parts, begin=begin)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
 
 
 def started(component: str, begin: str) -> subprocess.CompletedProcess[str]:
     """With as little as it needs."""
     needed = ("--insecure",) if component == "apiserver" else ("--server", "127.0.0.1:1")
-    return interrupted(component, "", *needed, "--http", "127.0.0.1:0", begin=begin)
+    return interrupted(f"pinnace-{component}", "", *needed, "--http", "127.0.0.1:0", begin=begin.format(component=component))
 
 
 @pytest.mark.parametrize("module", ["asyncio", "prometheus_client"])
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_it_is_quiet_while_it_is_imported(component: str, module: str) -> None:
-    done = interrupted(component, module)
+    done = interrupted(f"pinnace-{component}", module)
     assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "")
 
 
@@ -83,5 +82,5 @@ def test_it_stops_gracefully_from_then_on(component: str) -> None:
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_who_is_not_to_be_interrupted_is_not(component: str) -> None:
     """As in the background of a shell."""
-    done = interrupted(component, "click", "--help", begin=IGNORED)
+    done = interrupted(f"pinnace-{component}", "click", "--help", begin=IGNORED)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Usage: ")

@@ -19,7 +19,12 @@ leaders and nodes were taken to be dead.) The first bounds the pauses that come 
 each call, and to take away those of 2,700 calls at a time took 20 ms, once a second under load; a get in fifty met it."""
 
 
-def run(main: Callable[[asyncio.Event], Awaitable[None]], *, grace: float = 10.0) -> int:
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+
+def run(
+    main: Callable[[asyncio.Event], Awaitable[None]], *, grace: float = 10.0, new_loop: NewLoop = asyncio.new_event_loop
+) -> int:
     """Runs `main(stop)` on a new event loop. `stop` is set by the first SIGTERM or SIGINT; `main` then returns, within
     `grace` seconds and before the second one, or is cancelled. Returns the exit code: 0 when it ended as asked, 1 when it
     failed or was cancelled."""
@@ -51,7 +56,8 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]], *, grace: float = 10.0
     gc.set_threshold(*GC_THRESHOLDS)
     _open_all_that_may_be()
     try:
-        return asyncio.run(supervised())
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(supervised())
     except KeyboardInterrupt:
         return 130
     finally:

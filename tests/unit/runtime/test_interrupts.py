@@ -31,7 +31,7 @@ INTERRUPTING = """
 """
 RUNNING = """
 import {component}.main as program
-program.process.run = lambda main: os.kill(os.getpid(), signal.SIGINT)
+program.process.run = lambda main, **options: os.kill(os.getpid(), signal.SIGINT)
 """
 SERVING = """
 import {component}.main as program

@@ -41,7 +41,7 @@ class NamespaceController:
 
     async def sync(self, key: str) -> float | None:
         namespace = self._namespaces.get(key)
-        if namespace is None or not namespace.metadata.HasField("deletionTimestamp"):
+        if namespace is None or not namespace.metadata.HasField("deletionTimestamp") or await self._is_gone(namespace):
             return None
         pods, refused = await self._empty(PODS, key)
         for resource in () if pods else OTHERS:
@@ -68,10 +68,16 @@ class NamespaceController:
         metadata = namespace.metadata
         try:
             await self._client.namespaces.delete(metadata.name, uid=metadata.uid)
-            left = await self._client.namespaces.get(metadata.name)
         except (NotFound, Conflict):
             return True
-        return left.metadata.uid != metadata.uid
+        return await self._is_gone(namespace)
+
+    async def _is_gone(self, namespace: Namespace) -> bool:
+        try:
+            there = await self._client.namespaces.get(namespace.metadata.name)
+        except NotFound:
+            return True
+        return there.metadata.uid != namespace.metadata.uid
 
 
 def _refusal(resource: Resource[Any], item: BatchItem) -> ApiError:

@@ -18,9 +18,14 @@ from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unavai
 from tests.refusals import denied
 from tests.workloads import deleting
 
+GONE = NotFound(not_found(NAMESPACES, "team"))
 
-async def emptied(**outcomes: ApiError | list[BatchItem]) -> tuple[list[str], ApiError | None]:
-    """The kinds whose deletion was asked for, and what was raised. `outcomes`: of kinds, by plural."""
+
+async def emptied(
+    there: Namespace | ApiError | None = None, **outcomes: ApiError | list[BatchItem]
+) -> tuple[list[str], ApiError | None]:
+    """The kinds whose deletion was asked for, and what was raised. `there`: what the API server has under the name at first, if
+    it is not what the cache has; `outcomes`: of kinds, by plural."""
     namespace = Namespace(metadata=ObjectMeta(name="team", uid="uid-team"))
     deleting(namespace)
     asked: list[str] = []
@@ -36,8 +41,7 @@ async def emptied(**outcomes: ApiError | list[BatchItem]) -> tuple[list[str], Ap
         return SimpleNamespace(delete_collection=delete_collection)
 
     informers = SimpleNamespace(store=lambda resource: {"team": namespace})
-    gone = NotFound(not_found(NAMESPACES, "team"))
-    namespaces = SimpleNamespace(delete=AsyncMock(), get=AsyncMock(side_effect=gone))
+    namespaces = SimpleNamespace(delete=AsyncMock(), get=AsyncMock(side_effect=[there or namespace, GONE]))
     shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=of, namespaces=namespaces))
     try:
         await NamespaceController(shared).sync("team")
@@ -79,6 +83,12 @@ async def test_pods_that_something_keeps_are_waited_for(trouble: Refusal) -> Non
 async def test_pods_that_are_gone_by_then_are_not() -> None:
     asked, error = await emptied(pods=[BatchItem(name="a", error=encode(not_found(PODS, "a")))])
     assert asked == ["pods", *(resource.plural for resource in OTHERS)] and error is None
+
+
+async def test_a_namespace_that_was_made_anew_under_its_name_is_left_alone() -> None:
+    """The cache has not heard of it yet."""
+    assert await emptied(there=Namespace(metadata=ObjectMeta(name="team", uid="uid-new"))) == ([], None)
+    assert await emptied(there=GONE) == ([], None)
 
 
 async def test_a_server_that_is_not_there_is_asked_once() -> None:

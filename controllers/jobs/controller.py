@@ -132,13 +132,15 @@ class JobController:
             self._events.event(job, "Normal", "Suspended" if is_ else "Resumed", "Job suspended" if is_ else "Job resumed")
 
     async def _expire(self, job: Job, end: JobCondition) -> float | None:
+        """This version only: somebody may have given it more time meanwhile."""
         metadata = job.metadata
         if not job.spec.HasField("ttlSecondsAfterFinished") or metadata.HasField("deletionTimestamp"):
             return None
         left = to_seconds(end.lastTransitionTime) + job.spec.ttlSecondsAfterFinished - self._clock.time()
         if left > 0:
             return left
-        await self._client.delete(metadata.name, metadata.namespace, uid=metadata.uid, propagation="Foreground")
+        name, namespace, uid, version = metadata.name, metadata.namespace, metadata.uid, metadata.resourceVersion
+        await self._client.delete(name, namespace, uid=uid, resource_version=version, propagation="Foreground")
         return None
 
 

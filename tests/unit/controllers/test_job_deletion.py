@@ -1,15 +1,20 @@
-"""What is said of a job that is being deleted, while something keeps it."""
+"""What is said of a job that is being deleted, while something keeps it; and when one is deleted that has ended."""
 
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from controllers.jobs.controller import JobController
 from controllers.jobs.counting import untracked
-from controllers.jobs.outcome import condition
+from controllers.jobs.outcome import COMPLETE, Verdict, condition, say
 from controllers.jobs.plan import Plan, plan
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import JOBS
 from pinnace.api.times import to_time
+from pinnace.client.index import Index
 from tests.unit.controllers.jobs import NOW, pod, pods
 from tests.workloads import deleting, make_job, named
 
@@ -66,3 +71,28 @@ def test_a_suspended_job_is_not_late() -> None:
     job = going(activeDeadlineSeconds=60, suspend=True)
     look(job, pods(job, "Running"))
     assert not job.status.conditions
+
+
+async def expired(job: Job) -> tuple[float | None, AsyncMock]:
+    """The seconds after which it is looked at again, and what was deleted."""
+    informers = SimpleNamespace(
+        store=lambda resource: {"default/j": job} if resource is JOBS else {},
+        index=lambda resource, by: Index(by, []),
+        labelled=lambda resource, only: None,
+    )
+    jobs = SimpleNamespace(delete=AsyncMock())
+    client, clock = SimpleNamespace(pods=None, of=lambda resource: jobs), SimpleNamespace(time=lambda: NOW)
+    shared: Any = SimpleNamespace(informers=informers, client=client, clock=clock, events=None)
+    return await JobController(shared).sync("default/j"), jobs.delete
+
+
+async def test_a_job_goes_when_its_time_to_live_is_over_if_nobody_has_changed_it_meanwhile() -> None:
+    """The watch may not have shown yet that it was given more time."""
+    job = make_job("j", ttlSecondsAfterFinished=60)
+    say(job.status, COMPLETE, "True", Verdict("CompletionsReached", ""), NOW - 59)
+    again, deleted = await expired(job)
+    assert (again, deleted.await_count) == (1.0, 0)
+    job.spec.ttlSecondsAfterFinished = 59
+    again, deleted = await expired(job)
+    assert again is None
+    deleted.assert_awaited_once_with("j", "default", uid="uid-j", resource_version="1", propagation="Foreground")

@@ -2,7 +2,7 @@
 
     orphaned      bound to a node that has been gone for QUARANTINE seconds      failed, and removed
     out of service  being deleted, on a node that is not ready and tainted so    failed, and removed
-    unscheduled   being deleted, and bound to no node                            removed
+    unscheduled   being deleted, and bound to no node                            failed, and removed
     finished      the oldest above THRESHOLD, and those that were evicted first  removed
 
 Pods that are being deleted on a node that is unreachable wait for it: nobody knows whether they still run.
@@ -44,7 +44,8 @@ _LEAVING = "leaving"
 
 
 class Doomed(NamedTuple):
-    """`why`: for the pod's condition; empty: it needs none, it runs nowhere or has ended by itself."""
+    """What has not ended fails first. `why`: for the pod's condition; empty: it needs none, it runs nowhere or has ended by
+    itself."""
 
     pod: Pod
     why: str = ""
@@ -83,9 +84,11 @@ def leaving(pod: Pod) -> str:
 
 
 def failed(pod: Pod, why: str, now: float) -> Pod:
-    """As a pod is left behind that has not ended: by nothing that it did. `now` is Unix time."""
+    """As a pod is left behind that has not ended: by nothing that it did. Who waits for its end by a finalizer waits for this.
+    `why`: see Doomed; `now` is Unix time."""
     changed = status_of(pod)
-    conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
+    if why:
+        conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
     changed.status.phase = "Failed"
     return changed
 
@@ -132,7 +135,7 @@ class PodGarbageCollector:
             pods |= self._bound.under(name)
         gone, unasked = await self._gone(now)
         found = doomed(pods.values(), self._nodes, gone, now)
-        untold = await self._tell([each for each in found if each.why])
+        untold = await self._tell([each for each in found if not ended(each.pod)])
         left = [each.pod for each in found if each.pod.metadata.uid not in untold]
         errors = [*unasked, *untold.values(), *await self._remove(left)]
         return unless_refused(INTERVAL, errors, but=(NotFound, Conflict))
@@ -154,7 +157,8 @@ class PodGarbageCollector:
         return gone, errors
 
     async def _tell(self, found: Sequence[Doomed]) -> Mapping[str, ApiError]:
-        """Says of each why it goes. Of whom it could not be said, by uid: those stay until the next look."""
+        """Says of each that it has failed, and why it goes. Of whom it could not be said, by uid: those stay until the next
+        look."""
         statuses = [failed(pod, why, self._clock.time()) for pod, why in found]
         errors = await in_batches(self._pods_client.update_status_batch, statuses)
         return {pod.metadata.uid: error for (pod, _), error in zip(found, errors, strict=True) if error is not None}

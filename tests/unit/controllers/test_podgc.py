@@ -121,11 +121,11 @@ def test_of_what_is_removed_only_the_status_is_sent() -> None:
 
 class World:
     """A collector before pods of a node that is not there, as far as its watch tells. `refused`: whose status may not be
-    written; `nodes`: those that the API server has, or why it does not say."""
+    written; `others`: pods that are on no node; `nodes`: those that the API server has, or why it does not say."""
 
-    def __init__(self, *pods: str, refused: str = "") -> None:
-        found = [make_pod(name).node("n").build() for name in pods]
-        self.clock, self.handlers, self.removed = FakeClock(), list[Any](), list[str]()
+    def __init__(self, *pods: str, refused: str = "", others: Sequence[Pod] = ()) -> None:
+        found = [*(make_pod(name).node("n").build() for name in pods), *others]
+        self.clock, self.handlers, self.told, self.removed = FakeClock(), list[Any](), list[Pod](), list[str]()
         self._refused = refused
         self.nodes: list[Node] | ApiError = []
         informers = SimpleNamespace(
@@ -144,6 +144,7 @@ class World:
         return Listing(self.nodes, 7)
 
     async def update_status_batch(self, pods: Sequence[Pod]) -> list[BatchItem]:
+        self.told += pods
         return [denied(pod.metadata.name) if pod.metadata.name == self._refused else BatchItem() for pod in pods]
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> list[BatchItem]:
@@ -164,6 +165,17 @@ async def test_a_node_that_was_there_while_nobody_looked_is_given_its_time_anew(
     world.clock.stall(QUARANTINE)
     await world.collector.sync("pods")
     assert world.removed == ["p"]
+
+
+async def test_a_pod_that_is_deleted_before_it_has_a_node_has_failed_where_a_finalizer_keeps_it() -> None:
+    """Who keeps it waits for its end, and no kubelet will say so. It was not disrupted."""
+    ended = make_pod("ended").terminating().phase("Succeeded").build()
+    world = World(others=[make_pod("waits").terminating().phase("Pending").build(), ended])
+    await world.collector.sync("pods")
+    assert [(each.metadata.name, each.status.phase, len(each.status.conditions)) for each in world.told] == [
+        ("waits", "Failed", 0)
+    ]
+    assert world.removed == ["waits", "ended"]
 
 
 async def test_who_may_not_be_marked_stays_and_keeps_nobody_else() -> None:

@@ -12,7 +12,7 @@ from controllers.labelled import anything
 from controllers.ownership import adopted, claims, keeper, kept_by, ownerless, released
 from pinnace.api.resources import Object, Resource
 from pinnace.api.selectors import LabelSelector
-from pinnace.client.errors import NotFound
+from pinnace.client.errors import ApiError, Fenced, NotFound, Unavailable
 
 T = TypeVar("T", bound=Object)
 
@@ -43,7 +43,8 @@ class Claimer(Generic[T]):
         self._selected: dict[str, dict[str, T]] = {}
 
     async def claim(self, key: str, owner: Object, selector: LabelSelector) -> list[T]:
-        """What the owner manages, after this. Raises ApiError: a Conflict when somebody else has changed one meanwhile."""
+        """What the owner manages, after this. One that may not be moved keeps no other where it is. Raises ApiError, the first
+        refusal: a Conflict when somebody else has changed one meanwhile."""
         metadata = owner.metadata
         managed, before = self._things.under(kept_by(owner)), self._selected.get(key, {})
         unsure = [obj for uid, obj in managed.items() if before.get(uid) is not obj]
@@ -52,24 +53,32 @@ class Claimer(Generic[T]):
         sure = [obj for uid, obj in managed.items() if before.get(uid) is obj]
         self._selected[key] = {obj.metadata.uid: obj for obj in (*sure, *found.own)}
         found.own.extend(sure)
+        refused: list[ApiError] = []
         for obj in found.release:
-            await self._update(key, released(obj, owner, self._finalizer))
+            await self._update(key, released(obj, owner, self._finalizer), refused)
         if found.adopt and await self._stays(owner):
             for obj in found.adopt:
-                own = await self._update(key, adopted(obj, self._owners, owner, self._finalizer))
+                own = await self._update(key, adopted(obj, self._owners, owner, self._finalizer), refused)
                 if own is not None:
                     found.own.append(own)
+        if refused:
+            raise refused[0]
         return found.own
 
     def forget(self, key: str) -> None:
         """The owner is gone."""
         self._selected.pop(key, None)
 
-    async def _update(self, key: str, changed: T) -> T | None:
-        """None: it is gone."""
+    async def _update(self, key: str, changed: T, refused: list[ApiError]) -> T | None:
+        """None: it is gone, or was refused, which is noted."""
         try:
             stored = await self._client.update(changed)
         except NotFound:
+            return None
+        except (Unavailable, Fenced):
+            raise
+        except ApiError as error:
+            refused.append(error)
             return None
         self._expectations.wrote(key, self._client.resource, stored.metadata.resourceVersion)
         return stored

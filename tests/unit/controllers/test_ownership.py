@@ -1,5 +1,6 @@
 """Whose an object is."""
 
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,9 @@ from controllers.replicasets.controller import ReplicaSetController
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import JOBS, PODS, REPLICA_SETS
 from pinnace.api.selectors import from_message
+from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.client.errors import Forbidden, from_refusal
 from pinnace.client.index import Index
 from tests.builders import make_pod
 from tests.workloads import deleting, make_job, make_replica_set, named, pod_of, running
@@ -75,12 +78,13 @@ async def test_whoever_names_an_owner_of_another_namespace_is_not_its_own_and_is
 
 
 class Cluster:
-    """Two objects' worth of an API: what is written is remembered, and not done."""
+    """Two objects' worth of an API: what is written is remembered, and not done. `refused`: pods that may not be written."""
 
     resource = PODS
 
-    def __init__(self, owner: Any, pods: list[Pod]) -> None:
+    def __init__(self, owner: Any, pods: list[Pod], refused: Collection[str] = ()) -> None:
         self.owner = owner
+        self._refused = refused
         self.updated: list[Any] = []
         self.made = 0
         informers = SimpleNamespace(
@@ -97,6 +101,8 @@ class Cluster:
         return self.owner
 
     async def update(self, changed: Any) -> Any:
+        if changed.metadata.name in self._refused:
+            raise from_refusal(Refusal(Code.PERMISSION_DENIED, "Forbidden", "denied by a webhook"))
         self.updated.append(changed)
         return changed
 
@@ -121,6 +127,18 @@ async def test_a_replica_set_adopts_and_releases_what_runs() -> None:
     cluster = Cluster(WEB, pods)
     await ReplicaSetController(cluster.shared).sync("default/web")
     assert {each.metadata.name: keeper(each) for each in cluster.updated} == {"new": kept_by(WEB), "old": ""}
+
+
+async def test_a_pod_that_may_not_be_moved_keeps_no_other_where_it_is() -> None:
+    """Such as one that was taken out of service by its labels, to be looked at: it would go with its owner."""
+    new = [running(make_pod(name).label("app", "web")).build() for name in ("held", "new")]
+    old = [running(pod_of(WEB, name, labels={})).build() for name in ("stuck", "old")]
+    cluster = Cluster(WEB, [*new, *old], refused=["held", "stuck"])
+    with pytest.raises(Forbidden):
+        await ReplicaSetController(cluster.shared).sync("default/web")
+    assert ({each.metadata.name: keeper(each) for each in cluster.updated}, cluster.made) == (
+        {"new": kept_by(WEB), "old": ""}, 0,
+    )  # fmt: skip
 
 
 async def test_a_job_adopts_what_has_ended() -> None:

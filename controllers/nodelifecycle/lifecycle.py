@@ -23,6 +23,9 @@ from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
 
+LOOK_AGAIN = 10.0
+"""Seconds between two looks at a node that is silent: that a pod was Ready may be heard after its node was marked."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -74,7 +77,7 @@ class NodeLifecycle:
             turn = await self._taint(node, now)
         except NotFound:
             return None
-        again = min((each for each in (wait or None, turn) if each is not None), default=None)
+        again = min((each for each in (LOOK_AGAIN if wait == 0.0 else wait, turn) if each is not None), default=None)
         return unless_refused(again, refused, but=(NotFound,))
 
     async def _mark(self, node: Node) -> Node:

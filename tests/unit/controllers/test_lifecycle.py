@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controllers.controller import Shared
-from controllers.nodelifecycle.lifecycle import NodeLifecycle, Options
+from controllers.nodelifecycle.lifecycle import LOOK_AGAIN, NodeLifecycle, Options
 from controllers.nodelifecycle.zones import RECOVERY, Rates
 from controllers.places import node_of
 from controllers.working import Working
@@ -140,6 +140,20 @@ async def test_a_pod_that_may_not_be_marked_does_not_keep_its_node_untainted(cap
         await cluster.clock.advance(SILENT)
     assert cluster.taints("a") == {NO_SCHEDULE, NO_EXECUTE}
     assert cluster.marked.count("other") > 1, "it is tried again"
+
+
+async def test_a_pod_of_which_it_is_heard_late_that_it_was_ready_is_marked_too() -> None:
+    """The watch of pods may be seconds behind that of nodes; who calls its Service would meet nobody there."""
+    cluster = Cluster("a", "b")
+    before, after = (make_pod("p").node("a").condition("Ready", status).build() for status in ("False", "True"))
+    cluster.bound.follow([Delta(ADDED, before, None)])
+    async with cluster.at_work():
+        cluster.falls("a")
+        await cluster.clock.advance(SILENT)
+        assert cluster.marked == []
+        cluster.bound.follow([Delta(MODIFIED, after, before)])
+        await cluster.clock.advance(LOOK_AGAIN)
+        assert cluster.marked == ["p"]
 
 
 async def test_a_node_that_is_deleted_while_its_pods_are_marked_trips_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,12 +17,21 @@ from typing import Any
 from controllers.controller import Shared, Watch, itself
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import ALL, NAMESPACES, PODS, Resource
+from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_refusal, from_status
 
-LOOK_AGAIN = 0.5
-"""Seconds between two looks at a namespace that is not empty yet."""
+LOOK_AGAIN, LONGEST = 0.5, 8.0
+"""Seconds between two looks at a namespace that is not empty yet, at least and at most; Kubernetes looks again after 8 s where
+there are finalizers. Each look deletes all that is left once more, for the audit log and for webhooks, too."""
+SHARE = 0.1
+"""Of the time for which it has been ending: what has taken a minute may take some seconds more."""
 OTHERS = tuple(resource for resource in ALL if resource.namespaced and resource is not PODS)
+
+
+def patience(namespace: Namespace, now: float) -> float:
+    """Seconds until the next look at one that is ending. `now` is Unix time."""
+    return min(max(LOOK_AGAIN, SHARE * (now - to_seconds(namespace.metadata.deletionTimestamp))), LONGEST)
 
 
 class NamespaceController:
@@ -33,6 +42,7 @@ class NamespaceController:
 
     def __init__(self, shared: Shared) -> None:
         self._client = shared.client
+        self._clock = shared.clock
         self._namespaces = shared.informers.store(NAMESPACES)
 
     @property
@@ -48,7 +58,7 @@ class NamespaceController:
             refused += (await self._empty(resource, key))[1]
         if refused:
             raise refused[0]
-        return LOOK_AGAIN if pods or not await self._end(namespace) else None
+        return patience(namespace, self._clock.time()) if pods or not await self._end(namespace) else None
 
     async def _empty(self, resource: Resource[Any], namespace: str) -> tuple[bool, list[ApiError]]:
         """Were there any of this kind, as far as one can tell? And what of it was not deleted. Raises ApiError when it is no

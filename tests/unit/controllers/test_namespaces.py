@@ -8,7 +8,7 @@ import pytest
 
 from apiserver.errors import contended, from_storage, not_found
 from apiserver.storage.interface import OutcomeUnknown, OutOfSpace
-from controllers.namespaces import OTHERS, NamespaceController
+from controllers.namespaces import OTHERS, NamespaceController, patience
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES, PODS, Resource
@@ -42,7 +42,8 @@ async def emptied(
 
     informers = SimpleNamespace(store=lambda resource: {"team": namespace})
     namespaces = SimpleNamespace(delete=AsyncMock(), get=AsyncMock(side_effect=[there or namespace, GONE]))
-    shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=of, namespaces=namespaces))
+    clock = SimpleNamespace(time=lambda: 1.0)
+    shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=of, namespaces=namespaces), clock=clock)
     try:
         await NamespaceController(shared).sync("team")
     except ApiError as error:
@@ -89,6 +90,16 @@ async def test_a_namespace_that_was_made_anew_under_its_name_is_left_alone() -> 
     """The cache has not heard of it yet."""
     assert await emptied(there=Namespace(metadata=ObjectMeta(name="team", uid="uid-new"))) == ([], None)
     assert await emptied(there=GONE) == ([], None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "seconds"), [(-5.0, 0.5), (0.0, 0.5), (5.0, 0.5), (30.0, 3.0), (80.0, 8.0), (86_400.0, 8.0)]
+)
+def test_what_a_finalizer_keeps_is_deleted_ever_less_often(ending: float, seconds: float) -> None:
+    """Each time for the audit log, and for webhooks. Another's clock may be ahead."""
+    namespace = Namespace(metadata=ObjectMeta(name="team"))
+    deleting(namespace)
+    assert patience(namespace, 1.0 + ending) == seconds
 
 
 async def test_a_server_that_is_not_there_is_asked_once() -> None:

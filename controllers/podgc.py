@@ -5,7 +5,8 @@
     unscheduled   being deleted, and bound to no node                            failed, and removed
     finished      the oldest above THRESHOLD, and those that were evicted first  removed
 
-Pods that are being deleted on a node that is unreachable wait for it: nobody knows whether they still run.
+Pods that are being deleted on a node that is unreachable wait for it: nobody knows whether they still run. Those that only wait
+for their finalizers are left to whoever takes these away.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-garbage-collection
 """
@@ -58,6 +59,8 @@ def doomed(
     found: list[Doomed] = []
     over: list[Pod] = []
     for pod in pods:
+        if _only_held(pod):
+            continue
         name, deleting = pod.spec.nodeName, pod.metadata.HasField("deletionTimestamp")
         node = nodes.get(name)
         if name and node is None:
@@ -95,6 +98,13 @@ def failed(pod: Pod, why: str, now: float) -> Pod:
 
 def _disrupted(pod: Pod, why: str) -> Doomed:
     return Doomed(pod, "" if ended(pod) else why)
+
+
+def _only_held(pod: Pod) -> bool:
+    """Would one more deletion change nothing?"""
+    metadata = pod.metadata
+    graceless = metadata.HasField("deletionGracePeriodSeconds") and not metadata.deletionGracePeriodSeconds
+    return ended(pod) and graceless and bool(metadata.finalizers)
 
 
 def _turn(pod: Pod) -> tuple[bool, float, str, str]:

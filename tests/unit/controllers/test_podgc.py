@@ -60,6 +60,25 @@ def test_pods_that_nobody_ends(pod: PodBuilder, node: NodeBuilder | None, gone: 
     assert [each.why for each in found] == ([] if why is None else [why])
 
 
+@pytest.mark.parametrize(
+    ("phase", "grace", "finalizers", "goes"),
+    [
+        ("Failed", 0, ["example.com/keep"], False),
+        ("Failed", 30, ["example.com/keep"], True),
+        ("Failed", 0, [], True),
+        ("Running", 0, ["example.com/keep"], True),
+    ],
+)
+def test_a_pod_that_only_its_finalizers_keep_is_not_deleted_again(
+    phase: str, grace: int, finalizers: list[str], goes: bool
+) -> None:
+    """Each deletion is one for the audit log and for webhooks, too."""
+    pod: Pod = make_pod("p").node("n").terminating().phase(phase).build()
+    pod.metadata.deletionGracePeriodSeconds = grace
+    pod.metadata.finalizers.extend(finalizers)
+    assert bool(doomed([pod], {}, {"n": NOW - QUARANTINE}, NOW)) is goes
+
+
 def test_the_oldest_finished_pods_go_when_there_are_too_many() -> None:
     pods = [make_pod(name).created(age).phase("Succeeded").build() for name, age in (("b", 2), ("c", 3), ("a", 1))]
     pods.append(make_pod("runs").created(0).phase("Running").build())

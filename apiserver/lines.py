@@ -17,8 +17,12 @@ from contextlib import ExitStack, contextmanager
 import grpc
 import grpc.aio
 
+from pinnace.runtime import peers
+
 COUNT = 8
 """Of lines. A client who floods the server from two connections holds up a quarter of the others', at most."""
+MAX_CONNECTIONS = 10_000
+"""Of all lines together, if there are descriptors for so many: two of each of 5,000 nodes."""
 
 
 class Lines:
@@ -26,7 +30,7 @@ class Lines:
 
     def __init__(self, options: Sequence[tuple[str, int]], equip: Callable[["grpc.aio.Server"], None]) -> None:
         """`equip`: adds the handlers to a server."""
-        options = (*options, ("grpc.so_reuseport", 1))
+        options = (*options, *peers.options(MAX_CONNECTIONS, COUNT), ("grpc.so_reuseport", 1))
         self._servers = [grpc.aio.server(options=options) for _ in range(COUNT)]
         for server in self._servers:
             equip(server)

@@ -21,6 +21,7 @@ from pinnace.api.pods_pb2 import ExecRequest, ExecResponse, LogsRequest, LogsRes
 from pinnace.api.status import Code
 from pinnace.pki import Subject
 from pinnace.pki.kubelets import CLIENT
+from pinnace.runtime import peers
 from pinnace.runtime.tls import TlsFiles, server_credentials
 
 SERVICE = "pinnace.v1.Kubelet"
@@ -34,6 +35,8 @@ OPTIONS = (
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
 )
+MAX_CONNECTIONS = 256
+"""Each of a few API servers has one."""
 _GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}
 
 
@@ -49,7 +52,7 @@ class KubeletServer:
     def __init__(self, streams: Streams, tls: TlsFiles | None) -> None:
         self._streams = streams
         self._tls = tls
-        self._server = grpc.aio.server(options=OPTIONS)
+        self._server = grpc.aio.server(options=(*OPTIONS, *peers.options(MAX_CONNECTIONS)))
 
     def bind(self, host: str, port: int) -> Endpoint:
         """Takes an address: with the real port. Raises OSError when it cannot."""

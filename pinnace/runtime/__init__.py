@@ -8,6 +8,7 @@ logs.py            a line an event; what others have said cannot begin one
 http.py            health, metrics and pages: a process whose event loop is stuck is not alive
 tracing.py         traces that follow a pod across processes; otel.py: handing them to OpenTelemetry
 tls.py             both sides show a certificate; files may be replaced meanwhile
+peers.py           how many may connect, and say nothing for how long
 build.py           which version and commit this is
 
 clock.py           time as a parameter; chance.py: where randomness comes from, for who is given none

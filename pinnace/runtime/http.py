@@ -7,10 +7,12 @@ alive, however well its thread can answer.
 import asyncio
 import json
 import re
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import wait
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
@@ -23,6 +25,8 @@ Check = Callable[[], str | None]
 Page = Callable[[], object]
 """Called on the event loop, which it holds up. What it returns is shown as JSON."""
 LOOP_DEADLINE = 2.0
+MAX_PEERS = 100
+"""At once, each in a thread of its own. Who comes then is answered, and who has been there the longest is hung up on."""
 _PORT = re.compile("[0-9]{1,5}")
 
 
@@ -69,6 +73,27 @@ class StatusServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = MAX_PEERS
+
+    def __init__(self, *arguments: Any) -> None:
+        self._peers: dict[socket.socket, None] = {}  # the oldest first
+        self._lock = threading.Lock()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            if len(self._peers) >= MAX_PEERS:
+                oldest = next(iter(self._peers))
+                del self._peers[oldest]
+                with suppress(OSError):  # it has just gone by itself
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._peers[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._peers.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A peer that gives up before it has its answer, as a prober does at its deadline, is no error of ours."""

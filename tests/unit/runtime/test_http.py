@@ -88,3 +88,15 @@ def get(url: str) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
+
+
+async def test_peers_that_say_nothing_are_in_nobodys_way(server: StatusServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PEERS", 3)
+    silent = [socket.create_connection(parse_address(server.address), timeout=10) for _ in range(3)]
+    status, _ = await asyncio.to_thread(get, f"http://{server.address}/livez")
+    assert status == 200
+    assert await asyncio.to_thread(silent[0].recv, 1) == b"", "who has been there the longest is hung up on"
+    silent[1].sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+    assert (await asyncio.to_thread(silent[1].recv, 100)).startswith(b"HTTP/1.0 200"), "the others are not"
+    for peer in silent:
+        peer.close()

@@ -1,0 +1,75 @@
+"""Peers that connect and say nothing, or are too many: what gRPC makes of our options."""
+
+import asyncio
+import resource
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from pinnace.runtime import peers
+from pinnace.runtime.tls import server_credentials
+from tests.unit.client.certificates import certificates
+
+DEADLINE = 10.0
+
+
+@asynccontextmanager
+async def serving(most: int, folder: Path | None = None) -> AsyncIterator[int]:
+    """The port of a server that does nothing; with a folder it asks for certificates."""
+    server = grpc.aio.server(options=peers.options(most))
+    if folder is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("127.0.0.1:0", server_credentials(certificates(folder).files("server")))
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(0)
+
+
+@contextmanager
+def silent(port: int, count: int) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)) for _ in range(count)]
+
+
+async def connected(channel: grpc.aio.Channel) -> bool:
+    """Whether its server lets it connect."""
+    async with asyncio.timeout(DEADLINE):
+        while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
+            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                return False
+            await channel.wait_for_state_change(state)
+    return True
+
+
+async def test_who_does_not_show_who_he_is_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "HANDSHAKE", 0.2)
+    async with serving(10, tmp_path) as port:
+        with silent(port, 3) as there:
+            assert [await asyncio.to_thread(peer.recv, 1) for peer in there] == [b""] * 3
+
+
+async def test_more_than_may_connect_are_hung_up_on_and_those_that_are_there_stay() -> None:
+    async with serving(3) as port, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        assert await connected(channel)
+        with silent(port, 2):
+            own = (("grpc.use_local_subchannel_pool", 1),)
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=own) as another:
+                assert not await connected(another)
+            assert channel.get_state() is grpc.ChannelConnectivity.READY
+        assert await connected(channel)
+
+
+def test_descriptors_are_left_for_the_server_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda number: (1024, 1024))
+    assert dict(peers.options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 96
+    assert dict(peers.options(100))["grpc.max_allowed_incoming_connections"] == 100
+    monkeypatch.setattr(resource, "getrlimit", lambda number: (resource.RLIM_INFINITY,) * 2)
+    assert dict(peers.options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 1250

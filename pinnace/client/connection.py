@@ -119,6 +119,9 @@ class Connection:
                 return await self._again(error, send, deadline, retry)
         except Unavailable as error:
             raise course.ended(error) from None
+        except ApiError as error:
+            error.in_doubt = course.in_doubt
+            raise
         except asyncio.CancelledError:
             if (met := course.told(now())) is not None:
                 self.given_up = now(), met

@@ -49,6 +49,8 @@ class ApiError(Exception):
         self.request_id = ""
         """Under which the API server's logs have the call; "" where it is not known: of items of a batch, or when no server has
         answered."""
+        self.in_doubt = False
+        """An earlier answer to the same call was lost: it may have been carried out, and this be what it met of itself."""
 
     @property
     def code(self) -> Code:

@@ -2,7 +2,8 @@
 
 Every method raises ApiError. Writes that may not be repeated raise OutcomeUnknown when their answer was lost: creates, binds,
 patches, updates without a resourceVersion, deletes without a uid or of a collection. A write that is safe to repeat was perhaps
-carried out by an attempt whose answer was lost, and then reports a Conflict or NotFound of its own making: read to learn which.
+carried out by an attempt whose answer was lost, and then reports a Conflict or NotFound of its own making (`in_doubt`): read to
+learn which.
 """
 
 import json

@@ -39,9 +39,9 @@ async def swap(client: Client[T], obj: T, change: Callable[[T], object]) -> T:
             return obj
         try:
             return await client.update(new)
-        except Conflict:
+        except Conflict as conflict:
             before, obj = obj, await client.get(obj.metadata.name, obj.metadata.namespace)
-            if _stored(before, new, obj):
+            if conflict.in_doubt and _stored(before, new, obj):
                 return obj
             raise
 
@@ -49,8 +49,9 @@ async def swap(client: Client[T], obj: T, change: Callable[[T], object]) -> T:
 
 
 def _stored(old: T, sent: T, found: T) -> bool:
-    """Whether an update that met a conflict is what it met: where an answer was lost, the connection sends the update again.
-    Others may have added to it since: what the store counts, the status, labels and annotations that the update left alone."""
+    """Whether an update that met a conflict is what it met: an answer was lost, and the connection has sent the update again.
+    (Where none was lost, it proves nothing that the same is stored: of two who add one, both are to count.) Others may have
+    added to it since: what the store counts, the status, labels and annotations that the update left alone."""
     ours, present = _settled(sent), _settled(found)
     for name in ("labels", "annotations"):
         before, mine, theirs = (getattr(obj.metadata, name) for obj in (old, ours, present))

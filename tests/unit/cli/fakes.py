@@ -253,4 +253,5 @@ class FakeResource:
         for fault in self._faults:
             if (fault[0], fault[2]) == (verb, after):
                 self._faults.remove(fault)
+                fault[1].in_doubt = after
                 raise fault[1]

@@ -218,16 +218,30 @@ async def test_modify_reads_again_after_a_conflict(server: FakeServer, client: C
 
 async def test_modify_does_nothing_again_that_was_done_though_its_answer_was_lost(server: FakeServer, client: Client) -> None:
     """Or two replicas more were three."""
-    done = pod(version="8")
-    done.metadata.labels["turns"] = "1"
+    done = turned(1, version="8")
     Answers(server, "Get", GetRequest, pod(version="7"), done)
-    updates = Answers(server, "Update", UpdatePodRequest, CONFLICT)
-
-    def turn(found: Pod) -> None:
-        found.metadata.labels["turns"] = str(int(found.metadata.labels["turns"] or 0) + 1)
-
+    updates = Answers(server, "Update", UpdatePodRequest, lose, CONFLICT)
     assert await client.pods.modify("a", "default", turn) == done
-    assert len(updates.requests) == 1
+    assert len(updates.requests) == 2
+
+
+async def test_modify_counts_on_after_somebody_who_has_counted_the_same(server: FakeServer, client: Client) -> None:
+    """Both had read none, and each adds one: the second was told that it had done what was the other's."""
+    Answers(server, "Get", GetRequest, pod(version="7"), turned(1, version="8"))
+    updates = Answers(server, "Update", UpdatePodRequest, CONFLICT, turned(2, version="9"))
+    assert await client.pods.modify("a", "default", turn) == turned(2, version="9")
+    sent = [request.object.metadata for request in updates.requests]
+    assert [(each.resourceVersion, each.labels["turns"]) for each in sent] == [("7", "1"), ("8", "2")]
+
+
+def turned(times: int, *, version: str) -> Pod:
+    found = pod(version=version)
+    found.metadata.labels["turns"] = str(times)
+    return found
+
+
+def turn(found: Pod) -> None:
+    found.metadata.labels["turns"] = str(int(found.metadata.labels["turns"] or 0) + 1)
 
 
 async def test_modify_gives_up_in_the_end(server: FakeServer, client: Client) -> None:

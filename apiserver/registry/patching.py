@@ -45,6 +45,8 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
         except CodecError as error:
             wrong = [Violation(problem.field, problem.message) for problem in error.problems]
             raise Rejected(errors.invalid(resource, request.name, wrong)) from None
+        if not resource.namespaced:
+            new.metadata.namespace = ""
         moved = [field for field in ("name", "namespace") if getattr(new.metadata, field) != getattr(old.metadata, field)]
         if moved:
             wrong = [invalid(f"metadata.{field}", getattr(new.metadata, field), IMMUTABLE) for field in moved]

@@ -170,7 +170,9 @@ class Store(Generic[T]):
                 name,
                 [Violation("metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")],
             )
-        if self.resource.namespaced and not wanted.namespace:
+        if not self.resource.namespaced:
+            wanted.namespace = ""
+        elif not wanted.namespace:
             wanted.namespace = DEFAULT_NAMESPACE
 
         def step(version: Version[T] | None) -> Next[T]:

@@ -1,5 +1,6 @@
 """Names that the server makes up, what updates must say, and what they cannot change."""
 
+import json
 import random
 from typing import Any
 
@@ -14,7 +15,7 @@ from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.storage_v1_pb2 import CSINode
-from pinnace.api.verbs_pb2 import BatchResponse, GetRequest
+from pinnace.api.verbs_pb2 import BatchResponse, GetRequest, PatchRequest
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, OWN_NODE, PEOPLE, Caller, serving
 
@@ -184,3 +185,17 @@ async def test_an_owner_that_is_named_twice_is_one() -> None:
             same = Pod.FromString(await call(assembly, "Pods/Update", asked(assembly, "Pods/Update", made)))
         assert list(same.metadata.ownerReferences) == [owner, other, unsaid] and list(warnings) == [f"{said}2"]
         assert same.metadata.resourceVersion == made.metadata.resourceVersion
+
+
+async def test_a_namespace_of_what_is_in_none_is_passed_over() -> None:
+    """It was when a node was created, but not when it was changed."""
+    async with serving() as assembly:
+        node = Node.FromString(await call(assembly, "Nodes/Get", GetRequest(name=OWN_NODE)))
+        node.metadata.namespace, node.metadata.labels["x"] = OWN, "1"
+        updated = Node.FromString(await call(assembly, "Nodes/Update", asked(assembly, "Nodes/Update", node)))
+        assert (updated.metadata.namespace, updated.metadata.labels["x"]) == ("", "1")
+        patch = json.dumps({"metadata": {"namespace": OWN, "labels": {"x": "2"}}}).encode()
+        for kind in (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE):
+            request = PatchRequest(name=OWN_NODE, type=kind, patch=patch)
+            patched = Node.FromString(await call(assembly, "Nodes/Patch", request))
+            assert (patched.metadata.namespace, patched.metadata.labels["x"]) == ("", "2")

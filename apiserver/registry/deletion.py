@@ -94,11 +94,12 @@ def copy(resource: Resource[T], obj: T) -> T:
 
 
 def _check(resource: Resource[T], name: str, options: DeleteOptions, version: Version[T]) -> None:
+    """An empty precondition is one: who was to say which object he means, and does not know it, deletes none."""
     wanted = options.preconditions
-    if wanted.uid and wanted.uid != version.obj.metadata.uid:
-        raise Rejected(errors.uid_mismatch(resource, name, wanted.uid, version.obj.metadata.uid))
-    if wanted.resourceVersion and wanted.resourceVersion != str(version.revision):
-        raise Rejected(errors.stale(resource, name, wanted.resourceVersion, version.revision))
+    if wanted.HasField("uid") and wanted.uid != version.obj.metadata.uid:
+        raise Rejected(errors.uid_mismatch(resource, name, wanted.uid or '""', version.obj.metadata.uid))
+    if wanted.HasField("resourceVersion") and wanted.resourceVersion != str(version.revision):
+        raise Rejected(errors.stale(resource, name, wanted.resourceVersion or '""', version.revision))
 
 
 def _finalizers(resource: Resource[Any], present: Iterable[str], options: DeleteOptions) -> list[str]:

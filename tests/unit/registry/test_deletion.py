@@ -139,7 +139,12 @@ def test_the_first_delete_is_a_new_generation() -> None:
 
 @pytest.mark.parametrize(
     ("preconditions", "reason"),
-    [(Preconditions(uid="other"), "UIDMismatch"), (Preconditions(resourceVersion="6"), "Conflict")],
+    [
+        (Preconditions(uid="other"), "UIDMismatch"),
+        (Preconditions(resourceVersion="6"), "Conflict"),
+        (Preconditions(uid=""), "UIDMismatch"),
+        (Preconditions(resourceVersion=""), "Conflict"),
+    ],
 )
 def test_preconditions(preconditions: Preconditions, reason: str) -> None:
     with pytest.raises(Rejected) as caught:

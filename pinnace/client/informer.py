@@ -89,8 +89,11 @@ class Informer(Generic[T]):
         return None if self.revision else f"{plural} are not synced yet"
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """`handler` runs on the event loop, after the store has changed, once per response; it must not block or raise."""
+        """`handler` runs on the event loop, after the store has changed, once per response; it must not block or raise. It is
+        told at once of what is there already."""
         self._handlers.append(handler)
+        if self._objects:
+            handler(difference({}, self._objects))
 
     async def run(self) -> None:
         """Follows until cancelled. Raises OtherHistory."""

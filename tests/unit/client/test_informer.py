@@ -85,6 +85,16 @@ async def test_initial_state_in_parts_then_changes(serve: Serve, connect: Connec
     ]
 
 
+async def test_a_handler_that_comes_later_is_told_what_is_there(serve: Serve, connect: Connect) -> None:
+    server = await serve()
+    script(server, [events(10, (ADDED, pod("a", 1)), (ADDED, pod("b", 2)))])
+    async with informing(connect(server)) as (informer, log):
+        await informer.wait_synced(PATIENCE)
+        later = Log()
+        informer.add_handler(later)
+        assert later.calls == log.calls == [["ADDED a 1", "ADDED b 2"]]
+
+
 async def test_an_empty_cluster_is_synced(serve: Serve, connect: Connect) -> None:
     server = await serve()
     script(server, [events(7)])

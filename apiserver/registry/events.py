@@ -69,12 +69,13 @@ class EventRegistry:
         self._store = store
 
     async def record(self, events: Sequence[Event], by: Request) -> list[Outcome]:
-        """One that is there many times is one of a larger count: a single write, and not as many in a row."""
+        """One that is there many times is one of a larger count: a single write, and not as many in a row. A dry run is told by
+        caches that are up to date."""
         keys = [event.SerializeToString(deterministic=True) for event in events]
         different = dict(zip(keys, events, strict=True))
         for key, times in Counter(keys).items():
             multiply(different[key], times)
-        outcomes = await self._store.mutate([self._mutation(event, by) for event in different.values()])
+        outcomes = await self._store.mutate([self._mutation(event, by) for event in different.values()], dry_run=by.dry_run)
         by_key = dict(zip(different, outcomes, strict=True))
         return [by_key[key] for key in keys]
 

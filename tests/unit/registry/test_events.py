@@ -3,7 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from apiserver.assembly import Assembly
+from apiserver.errors import Rejected
 from apiserver.registry.events import LEASE_REUSE, MAX_COUNT, TTL, Expiring, merge
 from apiserver.storage.interface import OutOfSpace, Write
 from pinnace.api.core_v1_pb2 import Event, EventList
@@ -74,6 +77,22 @@ async def test_what_has_no_name_is_not_recorded() -> None:
         ]
         found = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
         assert [each.metadata.name for each in found.items] == ["a.1"]
+
+
+async def test_a_dry_run_records_nothing() -> None:
+    """It was recorded, whatever was said."""
+    event = Event(reason="Failed", type="Warning")
+    event.metadata.name = "a.1"
+    event.involvedObject.kind, event.involvedObject.namespace, event.involvedObject.name = "Pod", "default", "a"
+    async with serving() as assembly:
+        request = CreateEventBatchRequest(items=[event, Event()])
+        request.options.dryRun[:] = ["All"]
+        told = BatchResponse.FromString(await call(assembly, "Events/Record", request))
+        assert [each.HasField("error") for each in told.items] == [False, True]
+        request.options.dryRun[:] = ["all"]
+        with pytest.raises(Rejected, match="supported values"):
+            await call(assembly, "Events/Record", request)
+        assert not EventList.FromString(await call(assembly, "Events/List", ListRequest())).items
 
 
 class Written:

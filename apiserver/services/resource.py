@@ -168,7 +168,14 @@ class ResourceService(Generic[T]):
     def _note(self, by: Request, verb: str, subresource: str, named: Iterable[Named], outcomes: Sequence[Outcome]) -> None:
         if self._audit.wanted and not by.dry_run:
             action = action_on(self._resource, verb, subresource)
-            self._audit.note(by.user, (_deed(action, each, outcome) for each, outcome in zip(named, outcomes, strict=True)))
+            pairs = zip(named, outcomes, strict=True)
+            self._audit.note(by.user, (self._deed(action, each, outcome) for each, outcome in pairs))
+
+    def _deed(self, action: Action, named: Named, outcome: Outcome) -> Deed:
+        namespace = (named.namespace or DEFAULT_NAMESPACE) if self._resource.namespaced else ""
+        if isinstance(outcome, Refusal):
+            return Deed(action, namespace, named.name, refusal=outcome)
+        return Deed(action, namespace, outcome.name, outcome.revision)
 
     async def _create(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
         by = _by(request, context)
@@ -239,12 +246,6 @@ def all_or_none(options: Iterable[DeleteOptions]) -> bool:
     if len(dry_runs) > 1:
         raise Rejected(errors.bad_request("options.dryRun: some items set it and others do not; send them in separate calls"))
     return True in dry_runs
-
-
-def _deed(action: Action, named: Named, outcome: Outcome) -> Deed:
-    if isinstance(outcome, Refusal):
-        return Deed(action, named.namespace, named.name, refusal=outcome)
-    return Deed(action, named.namespace, outcome.name, outcome.revision)
 
 
 def batch(outcomes: Iterable[Outcome]) -> BatchResponse:

@@ -158,6 +158,29 @@ async def test_every_write_is_noted_and_every_refusal(tmp_path: Path) -> None:
     ]
 
 
+async def test_a_line_says_where_the_object_is_and_not_what_was_left_out() -> None:
+    notes = Notes()
+    assembly = Assembly(MemoryStorage(), Settings(audit=notes))
+    running = asyncio.ensure_future(assembly.run())
+    await assembly.opening.bootstrapped.wait()
+
+    async def call(method: str, **fields: Any) -> None:
+        found: Method = assembly.methods[f"/pinnace.v1.{method}"]
+        await found.call(type(found.parse(b""))(**fields), Caller(PEOPLE["admin"]))
+
+    patch = b'{"metadata": {"labels": {"x": "y"}}}'
+    await call("Pods/Create", object={"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    await call("Pods/Patch", name="a", type="MERGE", patch=patch)
+    await call("Pods/Delete", name="a")
+    await call("Nodes/Create", object={"metadata": {"name": "n", "namespace": "default"}})
+    await call("Nodes/Patch", namespace="default", name="n", type="MERGE", patch=patch)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [(deed.action.resource, deed.namespace) for _, deed in notes.taken] == [("pods", "default")] * 3 + [
+        ("nodes", "")
+    ] * 2
+
+
 class Slow(MemoryStorage):
     """Transactions that write pods stay on their way until they are let."""
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from google.protobuf.message import Message
 
 from pinnace.api.meta_v1_pb2 import ListOptions
-from pinnace.api.resources import DEFAULT_NAMESPACE, Object, Resource
+from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
 from pinnace.api.selectors import one_of
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import (
@@ -164,7 +164,7 @@ class ResourceClient(Generic[T]):
     async def update_status_batch(self, objs: Sequence[T]) -> Outcomes:
         """At most 1,000 objects."""
         request = self.resource.request("Update", "BatchRequest")(items=objs)
-        return await self._batch("UpdateStatusBatch", request, retry=all(obj.metadata.resourceVersion for obj in objs))
+        return await self._batch("UpdateStatusBatch", request, retry=all(map(_says_version, objs)))
 
     async def patch(
         self,
@@ -253,7 +253,7 @@ class ResourceClient(Generic[T]):
 
     async def _update(self, verb: str, obj: T, dry_run: bool) -> T:
         request = self._object_request("Update", obj, dry_run)
-        return await self._call_for_object(verb, request, retry=bool(obj.metadata.resourceVersion))
+        return await self._call_for_object(verb, request, retry=_says_version(obj))
 
     def _object_request(self, verb: str, obj: T, dry_run: bool) -> Any:
         request: Any = self.resource.request(verb)(object=obj)
@@ -280,6 +280,11 @@ async def errors_of(send: Send[M], items: Sequence[M]) -> list[ApiError | None]:
     except ApiError as error:
         return [error] * len(items)
     return list(map(error_of, outcomes))
+
+
+def _says_version(obj: Object) -> bool:
+    """Which one an update is to change: then it is safe to repeat."""
+    return obj.metadata.resourceVersion not in UNSAID
 
 
 def delete_request(

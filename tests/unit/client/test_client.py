@@ -142,6 +142,7 @@ Write = Callable[[Client], Awaitable[object]]
         ("Create", CreatePodRequest, lambda client: client.pods.create(pod()), False),
         ("Update", UpdatePodRequest, lambda client: client.pods.update(pod(version="7")), True),
         ("Update", UpdatePodRequest, lambda client: client.pods.update(pod()), False),
+        ("Update", UpdatePodRequest, lambda client: client.pods.update(pod(version="0")), False),
         ("UpdateStatus", UpdatePodRequest, lambda client: client.pods.update_status(pod(version="7")), True),
         (
             "Patch",

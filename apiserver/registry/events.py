@@ -81,6 +81,7 @@ class EventRegistry:
 
     def _mutation(self, event: Event, by: Request) -> Mutation[Event] | Refusal:
         event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or DEFAULT_NAMESPACE
+        event.metadata.resourceVersion = ""  # it grows, whichever it is, and one that has expired begins anew
         name = event.metadata.name
         if not name:
             return errors.invalid(

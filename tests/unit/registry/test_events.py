@@ -79,6 +79,18 @@ async def test_what_has_no_name_is_not_recorded() -> None:
         assert [each.metadata.name for each in found.items] == ["a.1"]
 
 
+async def test_one_that_has_expired_is_recorded_anew() -> None:
+    """Whoever goes on with an event that he was told says its version; it may be gone by now."""
+    event = Event(reason="Failed", type="Warning", count=3)
+    event.metadata.name, event.metadata.resourceVersion = "a.1", "7"
+    event.involvedObject.kind, event.involvedObject.namespace, event.involvedObject.name = "Pod", "default", "a"
+    async with serving() as assembly:
+        for count in (3, 6):
+            await call(assembly, "Events/Record", CreateEventBatchRequest(items=[event]))
+            found = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
+            assert [each.count for each in found.items] == [count]
+
+
 async def test_a_dry_run_records_nothing() -> None:
     """It was recorded, whatever was said."""
     event = Event(reason="Failed", type="Warning")

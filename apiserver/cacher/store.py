@@ -115,6 +115,8 @@ class Store(Generic[T]):
         return entry
 
     def _candidates(self, selection: Selection, after: str) -> Iterator[str]:
+        if selection.key is not None:
+            return iter((selection.key,) if selection.key in self.entries and selection.key > after else ())
         if selection.nodes is not None:
             return iter(sorted(key for node in selection.nodes for key in self._by_node.get(node, ()) if key > after))
         found: Iterator[str] = self._keys.irange(max(selection.prefix, after), selection.prefix + END, (False, False))

@@ -1,6 +1,7 @@
 """The gRPC service of a resource: the standard verbs, for any of them. Translates messages, decides nothing."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -37,6 +38,8 @@ from pinnace.api.verbs_pb2 import (
 T = TypeVar("T", bound=Object)
 ALL = "All"
 """Stages of a dry run: there are no others."""
+_BY_NAME = re.compile(r"metadata\.name==?[^,=!]+")
+"""A field selector that means one object of a namespace."""
 _GONE = ("NotFound", "UIDMismatch")
 """Why a delete of what a list has shown may be refused: it is not there any more."""
 
@@ -64,8 +67,10 @@ class ResourceService(Generic[T]):
         return len(entry.value) if entry is not None else 0
 
     def stored_count(self, request: Any) -> int:
-        """Objects of the namespace that the request names, or of all, as far as the cache knows."""
-        return self._cache.count(request.namespace)
+        """Objects of the namespace that the request names, or of all, as far as the cache knows; see KnowsCounts."""
+        there = self._cache.count(request.namespace)
+        by_name = _BY_NAME.fullmatch(request.options.fieldSelector) and (request.namespace or not self._resource.namespaced)
+        return min(there, 1) if by_name else there
 
     async def create(self, request: Any, context: Context) -> bytes:
         return single(await self._create([request.object], request, context)).encoded

@@ -36,6 +36,15 @@ def test_a_namespace_is_not_the_beginning_of_another() -> None:
     assert store.count("/registry/pods/default/", "") == 1
 
 
+def test_of_one_name_in_one_namespace_nothing_else_is_looked_at() -> None:
+    store = store_of(pod("a"), pod("b"), pod("a", "other"))
+    of_a = Selection.parse(PODS, "default", "", "metadata.name=a")
+    assert names(store, of_a) == ["default/a"]
+    assert names(store, of_a, after=PODS.key("default", "a")) == []
+    assert names(store, Selection.parse(PODS, "default", "", "metadata.name=z")) == []
+    assert names(store, Selection.parse(PODS, "", "", "metadata.name=a")) == ["default/a", "default/b", "other/a"]
+
+
 def test_counting() -> None:
     store = store_of(pod("a"), pod("b"), pod("c"), pod("d", "other"))
     assert store.count(PODS.prefix, "") == 4

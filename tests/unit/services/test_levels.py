@@ -1,10 +1,13 @@
 """Which level a call is of, and how wide it is."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from google.protobuf import message_factory
 
+from apiserver.auth.audit import NoAudit
 from apiserver.auth.permissions import permission_of
 from apiserver.auth.user import MASTERS, NODES_GROUP, UNSECURED, User
 from apiserver.flow.width import WIDEST_PATCH, KnowsCounts, width_of
@@ -14,6 +17,7 @@ from apiserver.services.tables import TablesService
 from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
+from pinnace.api.resources import NODES, PODS
 from pinnace.api.tables_pb2 import ListTableRequest
 from pinnace.api.verbs_pb2 import DeleteCollectionRequest, ListRequest, PatchRequest
 
@@ -86,6 +90,28 @@ def test_a_list_is_no_wider_than_what_there_is() -> None:
     assert [tables(ListTableRequest(namespace=namespace)) for namespace in there] == [50, 5, 15, 5]
     deletes = width_of(SERVICES["Pods"].methods_by_name["DeleteCollection"], Counts(there))
     assert [deletes(DeleteCollectionRequest(namespace=namespace)) for namespace in there] == [51, 1, 13, 1]
+
+
+def test_a_limit_makes_no_list_slim_that_selects() -> None:
+    """It is asked of every object whether it is meant."""
+    there = {"": 1234, "many": 250}
+    lists, deletes = (width_of(SERVICES["Pods"].methods_by_name[each], Counts(there)) for each in ("List", "DeleteCollection"))
+    for selector in ({"labelSelector": "app=none"}, {"fieldSelector": "spec.nodeName=none"}):
+        options = ListOptions(limit=1, **selector)
+        assert [lists(ListRequest(namespace=namespace, options=options)) for namespace in there] == [10, 3]
+        assert [deletes(DeleteCollectionRequest(namespace=namespace, options=options)) for namespace in there] == [10, 3]
+        tables = width_of(SERVICES["Tables"].methods_by_name["List"], Counts(there))
+        assert tables(ListTableRequest(options=options)) == 10 + 4, "what it prints is one"
+
+
+def test_a_list_of_one_name_is_as_slim_as_a_get() -> None:
+    cacher: Any = SimpleNamespace(of=lambda resource: SimpleNamespace(count=lambda namespace: 250))
+    stores: list[Any] = [SimpleNamespace(resource=each) for each in (PODS, NODES)]
+    pods, nodes = (ResourceService[Any](store, cacher, NoAudit()) for store in stores)
+    one, others = ListOptions(fieldSelector="metadata.name=a"), ListOptions(fieldSelector="metadata.name!=a")
+    assert [pods.stored_count(ListRequest(namespace=each, options=one)) for each in ("default", "")] == [1, 250]
+    assert nodes.stored_count(ListRequest(options=one)) == 1
+    assert pods.stored_count(ListRequest(namespace="default", options=others)) == 250
 
 
 def test_a_collection_is_deleted_at_the_width_of_a_batch() -> None:

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from apiserver.registry.strategy import StatusStrategy
-from apiserver.registry.validation.addresses import validate_external_ip, validate_ip, validate_port, validate_port_or_name
+from apiserver.registry.validation.addresses import (
+    is_ip,
+    validate_external_ip,
+    validate_ip,
+    validate_port,
+    validate_port_or_name,
+)
 from apiserver.registry.validation.labels import validate_labels
 from apiserver.registry.validation.service_traffic import externally_accessible, validate_traffic
 from apiserver.registry.validation.violations import between, duplicate, forbidden, invalid, required, too_many, unsupported
@@ -74,6 +80,8 @@ class ServiceStrategy(StatusStrategy[Service]):
         _drop_what_was_of_the_type(obj.spec, old.spec)
         _keep_address(obj.spec, old.spec)
         _keep_node_ports(obj.spec, old.spec)
+        if obj.spec.type != "LoadBalancer" and obj.status.loadBalancer.ingress:
+            obj.status.loadBalancer.Clear()
 
     def check(self, obj: Service, out: list[Violation]) -> None:
         spec = obj.spec
@@ -104,12 +112,19 @@ class ServiceStrategy(StatusStrategy[Service]):
             out.append(invalid("spec.loadBalancerClass", new.spec.loadBalancerClass, "may not change once set"))
 
     def check_status(self, obj: Service, out: list[Violation]) -> None:
-        for index, ingress in enumerate(obj.status.loadBalancer.ingress):
-            path = f"status.loadBalancer.ingress[{index}]"
+        """Of one that is no load balancer the next update of its spec would clear what is said here."""
+        path, ingresses = "status.loadBalancer.ingress", obj.status.loadBalancer.ingress
+        if ingresses and obj.spec.type != "LoadBalancer":
+            out.append(forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'"))
+            return
+        for index, ingress in enumerate(ingresses):
             if ingress.ip:
-                validate_ip(ingress.ip, f"{path}.ip", out)
+                validate_ip(ingress.ip, f"{path}[{index}].ip", out)
             if name := ingress.hostname:
-                out.extend(invalid(f"{path}.hostname", name, problem) for problem in names.dns_subdomain(name))
+                problems = names.dns_subdomain(name)
+                if is_ip(name):
+                    problems = (*problems, "must be a DNS name, not an IP address")
+                out.extend(invalid(f"{path}[{index}].hostname", name, problem) for problem in problems)
 
 
 def _drop_what_was_of_the_type(spec: ServiceSpec, old: ServiceSpec) -> None:

@@ -23,8 +23,12 @@ _LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_netw
 
 
 def validate_ip(text: str, path: str, out: list[Violation]) -> None:
-    if len(text) > MAX_IP or not _is_ip(text):
+    if not is_ip(text):
         out.append(invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"))
+
+
+def is_ip(text: str) -> bool:
+    return len(text) <= MAX_IP and _is_ip(text)
 
 
 @lru_cache(maxsize=4096)

@@ -8,7 +8,7 @@ from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.names import _NO_LABEL, label_key
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, SERVICES
-from tests.unit.registry.objects import Data, changed, created
+from tests.unit.registry.objects import Data, changed, created, status_changed
 
 PORTS: list[Data] = [{"port": 80}]
 
@@ -301,12 +301,30 @@ class TestServices:
         assert changed(SERVICES, new, old) == []
         assert not new.spec.HasField("sessionAffinityConfig")
 
-    def test_status(self) -> None:
-        strategy = STRATEGIES[SERVICES.plural]
-        old, new = service(), service()
-        new.status.loadBalancer.ingress.add(ip="x")
-        strategy.prepare_status_update(new, old)
-        assert [each.field for each in strategy.validate_status_update(new, old)] == ["status.loadBalancer.ingress[0].ip"]
+    @pytest.mark.parametrize(
+        ("kind", "ingress", "expected"),
+        [
+            ("LoadBalancer", {"ip": "192.0.2.1"}, []),
+            ("LoadBalancer", {"hostname": "lb.example.com"}, []),
+            ("LoadBalancer", {"ip": "x"}, ["[0].ip"]),
+            ("LoadBalancer", {"hostname": "192.0.2.1"}, ["[0].hostname"]),
+            ("ClusterIP", {"ip": "192.0.2.1"}, [""]),
+        ],
+    )
+    def test_where_a_load_balancer_is_reached(self, kind: str, ingress: Data, expected: list[str]) -> None:
+        old, new = service(type=kind), service(type=kind)
+        new.status.loadBalancer.ingress.add(**ingress)
+        found = [each.partition(":")[0] for each in status_changed(SERVICES, new, old)]
+        assert found == [f"status.loadBalancer.ingress{field}" for field in expected]
+
+    def test_one_that_is_no_load_balancer_any_more_is_not_reached_there(self) -> None:
+        old = service(type="LoadBalancer")
+        assert created(SERVICES, old) == []
+        old.status.loadBalancer.ingress.add(ip="192.0.2.1")
+        stays, ends = service(type="LoadBalancer"), service(type="NodePort")
+        assert changed(SERVICES, stays, old) == changed(SERVICES, ends, old) == []
+        assert stays.status == old.status
+        assert ends.status.HasField("loadBalancer") and not ends.status.loadBalancer.ingress
 
 
 class TestDisruptionBudgets:

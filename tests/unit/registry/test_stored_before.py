@@ -116,8 +116,8 @@ STATUSES: Mapping[str, tuple[Change, Change]] = {
         lambda obj: setattr(obj.status.conditions[0], "status", "Unknown"),
     ),
     "services": (
-        lambda obj: obj.status.loadBalancer.ingress.add(ip="spoilt"),
-        lambda obj: obj.status.loadBalancer.ingress.add(ip="10.0.0.9"),
+        lambda obj: (setattr(obj.spec, "type", "LoadBalancer"), obj.status.loadBalancer.ingress.add(ip="spoilt")),
+        lambda obj: obj.status.conditions.add(type="Ready", status="True"),
     ),
     "persistentvolumes": (
         lambda obj: setattr(obj.status, "phase", "Spoilt"),

@@ -16,7 +16,16 @@ from apiserver.registry.validation.addresses import (
 )
 from apiserver.registry.validation.labels import validate_labels
 from apiserver.registry.validation.service_traffic import externally_accessible, validate_traffic
-from apiserver.registry.validation.violations import between, duplicate, forbidden, invalid, required, too_many, unsupported
+from apiserver.registry.validation.violations import (
+    IMMUTABLE,
+    between,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_many,
+    unsupported,
+)
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Service, ServicePort, ServiceSpec
 from pinnace.api.intstr_v1_pb2 import IntOrString
@@ -110,6 +119,9 @@ class ServiceStrategy(StatusStrategy[Service]):
         balanced = new.spec.type == old.spec.type == "LoadBalancer"
         if balanced and new.spec.loadBalancerClass != old.spec.loadBalancerClass:
             out.append(invalid("spec.loadBalancerClass", new.spec.loadBalancerClass, "may not change once set"))
+        checked = old.spec.healthCheckNodePort and _has_health_check(old.spec) and _has_health_check(new.spec)
+        if checked and new.spec.healthCheckNodePort != old.spec.healthCheckNodePort:
+            out.append(forbidden("spec.healthCheckNodePort", IMMUTABLE))
 
     def check_status(self, obj: Service, out: list[Violation]) -> None:
         """Of one that is no load balancer the next update of its spec would clear what is said here."""

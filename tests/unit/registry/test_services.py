@@ -277,7 +277,8 @@ class TestServices:
         ("policy", "asked", "expected", "violations"),
         [
             ("Local", 0, 31000, []),
-            ("Local", 31001, 31001, []),
+            ("Local", 31000, 31000, []),
+            ("Local", 31001, 31001, ["healthCheckNodePort"]),
             ("Cluster", 31000, 0, []),
             ("Cluster", 31001, 31001, ["healthCheckNodePort"]),
         ],
@@ -291,6 +292,13 @@ class TestServices:
         found = changed(SERVICES, new, old)
         assert new.spec.healthCheckNodePort == expected
         assert [each.partition(":")[0] for each in found] == [f"spec.{field}" for field in violations]
+
+    def test_a_health_check_without_a_port_can_get_one(self) -> None:
+        """None is allocated here."""
+        old = service(type="LoadBalancer", externalTrafficPolicy="Local")
+        assert created(SERVICES, old) == []
+        new = service(type="LoadBalancer", externalTrafficPolicy="Local", healthCheckNodePort=31000)
+        assert changed(SERVICES, new, old) == []
 
     def test_without_affinity_there_is_nothing_to_configure(self) -> None:
         old = service(sessionAffinity="ClientIP")

@@ -38,6 +38,8 @@ _AFFINITIES = ("ClientIP", "None")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 AFFINITY_SECONDS = 10800
 _MAX_AFFINITY_SECONDS = 86400
+_MAX_ADDRESSES = 2
+"""Of a service: one for each family."""
 _Field = Literal[
     "externalTrafficPolicy",
     "allocateLoadBalancerNodePorts",
@@ -82,12 +84,14 @@ class ServiceStrategy(StatusStrategy[Service]):
 
     def prepare_create(self, obj: Service) -> None:
         super().prepare_create(obj)
+        _complete_addresses(obj.spec)
         obj.status.loadBalancer.SetInParent()
 
     def prepare_update(self, obj: Service, old: Service) -> None:
         super().prepare_update(obj, old)
         _drop_what_was_of_the_type(obj.spec, old.spec)
         _keep_address(obj.spec, old.spec)
+        _complete_addresses(obj.spec)
         _keep_node_ports(obj.spec, old.spec)
         if obj.spec.type != "LoadBalancer" and obj.status.loadBalancer.ingress:
             obj.status.loadBalancer.Clear()
@@ -166,6 +170,12 @@ def _keep_address(spec: ServiceSpec, old: ServiceSpec) -> None:
         spec.clusterIPs.extend(old.clusterIPs)
 
 
+def _complete_addresses(spec: ServiceSpec) -> None:
+    """Who names the one address need not list it."""
+    if spec.clusterIP and not spec.clusterIPs and spec.type in _WITH_ADDRESS:
+        spec.clusterIPs.append(spec.clusterIP)
+
+
 def _keep_node_ports(spec: ServiceSpec, old: ServiceSpec) -> None:
     """The same of each port, by its name, unless another port has taken the number over; and of the health check."""
     if spec.type in _WITH_NODE_PORTS and old.type in _WITH_NODE_PORTS:
@@ -199,6 +209,23 @@ def _validate_type(spec: ServiceSpec, out: list[Violation]) -> None:
             out.append(invalid("spec.clusterIP", address, f"may not be set to 'None' for {kind} services"))
     elif address:
         validate_ip(address, "spec.clusterIP", out)
+    if kind in _WITH_ADDRESS and spec.clusterIPs:
+        _validate_addresses(address, spec.clusterIPs, "spec.clusterIPs", out)
+
+
+def _validate_addresses(first: str, addresses: Sequence[str], path: str, out: list[Violation]) -> None:
+    """The first of them is judged by itself."""
+    if not first:
+        out.append(invalid(path, addresses, "must be empty when `clusterIP` is not specified"))
+    elif addresses[0] != first:
+        out.append(invalid(path, addresses, "first value must match `clusterIP`"))
+    if HEADLESS in addresses and len(addresses) > 1:
+        out.append(invalid(path, addresses, "'None' must be the first and only value"))
+        return
+    for index, address in enumerate(addresses[1:_MAX_ADDRESSES], 1):
+        validate_ip(address, f"{path}[{index}]", out)
+    if len(addresses) > _MAX_ADDRESSES:
+        out.append(invalid(path, addresses, f"may only hold up to {_MAX_ADDRESSES} values"))
 
 
 def _validate_ports(ports: Sequence[ServicePort], out: list[Violation]) -> None:

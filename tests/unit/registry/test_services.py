@@ -138,6 +138,33 @@ class TestServices:
     def test_spec(self, spec: Data, expected: list[str]) -> None:
         assert created(SERVICES, service(**spec)) == expected
 
+    @pytest.mark.parametrize(
+        ("first", "addresses", "expected"),
+        [
+            ("10.0.0.1", ["10.0.0.1", "2001:db8::1"], []),
+            ("None", ["None"], []),
+            ("", ["None"], ["must be empty when `clusterIP` is not specified"]),
+            ("10.0.0.1", ["10.0.0.2"], ["first value must match `clusterIP`"]),
+            ("None", ["None", "10.0.0.1"], ["'None' must be the first and only value"]),
+            ("10.0.0.1", ["10.0.0.1", "x"], ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]),
+            ("10.0.0.1", ["10.0.0.1", "2001:db8::1", "10.0.0.2"], ["may only hold up to 2 values"]),
+        ],
+    )
+    def test_the_list_of_addresses_begins_with_the_address(self, first: str, addresses: list[str], expected: list[str]) -> None:
+        found = created(SERVICES, service(clusterIP=first, clusterIPs=addresses))
+        assert [each.rpartition("]: ")[2].rpartition('": ')[2] for each in found] == expected
+
+    def test_who_names_the_address_need_not_list_it(self) -> None:
+        """Whoever reads the list, as newer clients do, finds it there."""
+        old = service()
+        assert created(SERVICES, old) == []
+        assert not old.spec.clusterIPs
+        new = service(clusterIP="10.0.0.1")
+        assert changed(SERVICES, new, old) == []
+        headless = service(clusterIP="None")
+        assert created(SERVICES, headless) == []
+        assert (list(new.spec.clusterIPs), list(headless.spec.clusterIPs)) == (["10.0.0.1"], ["None"])
+
     @pytest.mark.parametrize(("name", "expected"), [("1a", []), ("a-", [_NO_LABEL[0]]), ("a.b", ["must not contain dots"])])
     def test_names_are_labels_which_may_begin_with_a_digit(self, name: str, expected: list[str]) -> None:
         assert created(SERVICES, service(name)) == [f'metadata.name: Invalid value: "{name}": {each}' for each in expected]

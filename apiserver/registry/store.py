@@ -264,7 +264,7 @@ class Store(Generic[T]):
         new.metadata.resourceVersion = ""
         if self._released(new):
             return Sign.REMOVE
-        if operation is Operation.UPDATE and getattr(new, "spec", None) != getattr(old, "spec", None):
+        if operation is Operation.UPDATE and self.strategy.is_new_generation(new, old):
             new.metadata.generation = old.metadata.generation + 1
             before = set(self.strategy.warnings(old))
             warn(each for each in self.strategy.warnings(new) if each not in before)

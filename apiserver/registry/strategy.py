@@ -77,6 +77,10 @@ class Strategy(Generic[T]):
         """Carries over what an update of spec and metadata may not change (status), and sets defaults."""
         self.set_defaults(obj)
 
+    def is_new_generation(self, new: T, old: T) -> bool:
+        """Is something else wanted of the object than was?"""
+        return bool(getattr(new, "spec", None) != getattr(old, "spec", None))
+
     def validate_update(self, obj: T, old: T) -> list[Violation]:
         """Everything that is wrong with the change, and what it makes wrong with the object, after `prepare_update`."""
         spec = getattr(obj, "spec", None)

@@ -25,6 +25,12 @@ class EndpointSliceStrategy(Strategy[EndpointSlice]):
             if not port.HasField("name"):
                 port.name = ""
 
+    def is_new_generation(self, new: EndpointSlice, old: EndpointSlice) -> bool:
+        """There is no spec: all of it but its metadata is one, and its labels say whose endpoints these are. As in Kubernetes
+        (pkg/registry/discovery/endpointslice)."""
+        before, after = ((each.endpoints, each.ports, each.metadata.labels) for each in (old, new))
+        return before != after
+
     def check(self, obj: EndpointSlice, out: list[Violation]) -> None:
         if not obj.addressType:
             out.append(required("addressType"))

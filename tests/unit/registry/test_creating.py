@@ -12,6 +12,7 @@ from apiserver.registry.warnings import gathering
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
+from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.meta_v1_pb2 import OwnerReference
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.storage_v1_pb2 import CSINode
@@ -199,3 +200,31 @@ async def test_a_namespace_of_what_is_in_none_is_passed_over() -> None:
             request = PatchRequest(name=OWN_NODE, type=kind, patch=patch)
             patched = Node.FromString(await call(assembly, "Nodes/Patch", request))
             assert (patched.metadata.namespace, patched.metadata.labels["x"]) == ("", "2")
+
+
+async def test_a_slice_with_other_endpoints_is_another_generation() -> None:
+    """It has no spec; whoever looks only at new generations would miss all that happens to it."""
+
+    def label(obj: EndpointSlice) -> None:
+        obj.metadata.labels["kubernetes.io/service-name"] = "web"
+
+    def annotate(obj: EndpointSlice) -> None:
+        obj.metadata.annotations["a"] = "b"
+
+    async with serving() as assembly:
+        obj = EndpointSlice(addressType="IPv4")
+        obj.metadata.name, obj.metadata.namespace = "web", OWN
+        create = asked(assembly, "EndpointSlices/Create", obj)
+        obj = EndpointSlice.FromString(await call(assembly, "EndpointSlices/Create", create))
+        generations = [obj.metadata.generation]
+        for change in (
+            annotate,
+            label,
+            lambda obj: obj.endpoints.add(addresses=["10.0.0.1"]),
+            lambda obj: obj.ports.add(port=80),
+        ):
+            change(obj)
+            update = asked(assembly, "EndpointSlices/Update", obj)
+            obj = EndpointSlice.FromString(await call(assembly, "EndpointSlices/Update", update))
+            generations.append(obj.metadata.generation)
+        assert generations == [1, 1, 2, 3, 4]

@@ -3,9 +3,12 @@
 Source: pkg/apis/core/validation of Kubernetes 1.36.
 """
 
+from collections.abc import Iterable
+
 from apiserver.registry.strategies.pod_defaults import default_claim
 from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.persistentvolumeclaims import size_of, validate_claim_spec
+from apiserver.registry.validation.pod_warnings import amount_warnings
 from apiserver.registry.validation.resources import validate_capacity
 from apiserver.registry.validation.storage import STORAGE, validate_access_modes
 from apiserver.registry.validation.violations import IMMUTABLE, forbidden, invalid, unsupported
@@ -27,6 +30,9 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
 
     def check(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
         validate_claim_spec(obj.spec, "spec", out)
+
+    def warnings(self, obj: PersistentVolumeClaim) -> Iterable[str]:
+        return amount_warnings(obj.spec.resources.requests, "spec.resources.requests")
 
     def check_change(self, new: PersistentVolumeClaim, old: PersistentVolumeClaim, out: list[Violation]) -> None:
         said = new.metadata.annotations.get(CLASS_ANNOTATION, "")

@@ -7,6 +7,7 @@ says that there are none.
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
+from apiserver.registry.validation.storage import STORAGE
 from pinnace.api.core_v1_pb2 import (
     Container,
     EnvFromSource,
@@ -29,7 +30,7 @@ _DEPRECATED = {
     OLD_ZONE_LABEL: ZONE_LABEL,
     OLD_REGION_LABEL: REGION_LABEL,
 }
-_BYTES = ("memory", "ephemeral-storage")
+_BYTES = ("memory", "ephemeral-storage", STORAGE)
 _ABSENT = {"configMap": "ConfigMaps", "secret": "Secrets"}
 
 
@@ -48,7 +49,7 @@ def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
         yield from _of_label(constraint.topologyKey, f"{where}.topologyKey")
         if not constraint.HasField("labelSelector"):
             yield f"{where}: a constraint without a labelSelector counts no pods, so it spreads nothing"
-    yield from _of_amounts(spec.overhead, f"{path}.overhead")
+    yield from amount_warnings(spec.overhead, f"{path}.overhead")
     if spec.affinity.HasField("nodeAffinity"):
         yield from _of_affinity(spec.affinity.nodeAffinity, f"{path}.affinity.nodeAffinity")
 
@@ -58,6 +59,13 @@ def name_warnings(name: str, use: str) -> Iterator[str]:
     if problems := dns_label(name):
         recommended = f"a DNS label is recommended: [{' '.join(problems)}]"
         yield f"metadata.name: this is used in {use}, which can result in surprising behavior; {recommended}"
+
+
+def amount_warnings(quantities: Mapping[str, Quantity], path: str) -> Iterator[str]:
+    """Of what pods and claims ask for."""
+    for resource in _BYTES:
+        if resource in quantities and (told := quantities[resource].string).endswith("m"):
+            yield f'{path}[{resource}]: "{told}" is in thousandths of a byte; did you mean "{told[:-1]}M"?'
 
 
 def _of_container(container: Container, path: str) -> Iterator[str]:
@@ -71,8 +79,8 @@ def _of_container(container: Container, path: str) -> Iterator[str]:
     for index, source in enumerate(container.envFrom):
         yield from _of_source(source, f"{path}.envFrom[{index}]")
     if container.HasField("resources"):
-        yield from _of_amounts(container.resources.limits, f"{path}.resources.limits")
-        yield from _of_amounts(container.resources.requests, f"{path}.resources.requests")
+        yield from amount_warnings(container.resources.limits, f"{path}.resources.limits")
+        yield from amount_warnings(container.resources.requests, f"{path}.resources.requests")
 
 
 def _extends(variable: EnvVar) -> bool:
@@ -91,6 +99,9 @@ def _of_source(source: EnvVarSource | EnvFromSource, path: str) -> Iterator[str]
 def _of_volume(volume: Volume, path: str) -> Iterator[str]:
     source = volume.volumeSource
     yield from _of_parts(source, path)
+    if source.HasField("ephemeral"):
+        requests = source.ephemeral.volumeClaimTemplate.spec.resources.requests
+        yield from amount_warnings(requests, f"{path}.ephemeral.volumeClaimTemplate.spec.resources.requests")
     if source.HasField("projected"):
         for index, projection in enumerate(source.projected.sources):
             yield from _of_parts(projection, f"{path}.projected.sources[{index}]")
@@ -106,12 +117,6 @@ def _absent(path: str, kind: str) -> str:
     return (
         f"{path}: pinnace has no {_ABSENT[kind]}: with fake containers the pod runs all the same, with processes it is refused"
     )
-
-
-def _of_amounts(quantities: Mapping[str, Quantity], path: str) -> Iterator[str]:
-    for resource in _BYTES:
-        if resource in quantities and (told := quantities[resource].string).endswith("m"):
-            yield f'{path}[{resource}]: "{told}" is in thousandths of a byte; did you mean "{told[:-1]}M"?'
 
 
 def _of_affinity(affinity: NodeAffinity, path: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from tests.workloads import make_deployment
 ABSENT = "with fake containers the pod runs all the same, with processes it is refused"
 CONFIG_MAPS, SECRETS = f"pinnace has no ConfigMaps: {ABSENT}", f"pinnace has no Secrets: {ABSENT}"
 NODE_AFFINITY = "spec.affinity.nodeAffinity"
+ASKS_FOR_LITTLE = {"resources": {"requests": {"storage": {"string": "10m"}}}}
 
 
 def container(**fields: object) -> dict[str, object]:
@@ -74,6 +75,13 @@ def selector(key: str) -> dict[str, object]:
         (
             container(resources={"limits": {"memory": {"string": "128m"}, "cpu": {"string": "100m"}}}),
             ['spec.containers[0].resources.limits[memory]: "128m" is in thousandths of a byte; did you mean "128M"?'],
+        ),
+        (
+            {"volumes": [{"name": "v", "volumeSource": {"ephemeral": {"volumeClaimTemplate": {"spec": ASKS_FOR_LITTLE}}}}]},
+            [
+                "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.resources.requests[storage]: "
+                '"10m" is in thousandths of a byte; did you mean "10M"?'
+            ],
         ),
         (
             {"topologySpreadConstraints": [{"topologyKey": "zone"}], "overhead": {"memory": {"string": "1m"}}},

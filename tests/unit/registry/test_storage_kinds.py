@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import PersistentVolume
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
@@ -150,6 +151,14 @@ class TestClaims:
         obj.spec.resources.requests["x"].string = "-Infinity"
         (violation,) = created(PERSISTENT_VOLUME_CLAIMS, obj)
         assert violation.startswith('spec.resources.requests[x]: Invalid value: "-Infinity": "-Infinity" is not a quantity')
+
+    def test_who_asks_for_a_fraction_of_a_byte_is_warned(self) -> None:
+        strategy, little = STRATEGIES[PERSISTENT_VOLUME_CLAIMS.plural], {"requests": {"storage": "500m"}}
+        assert created(PERSISTENT_VOLUME_CLAIMS, claim(resources=little)) == []
+        assert list(strategy.warnings(claim(resources=little))) == [
+            'spec.resources.requests[storage]: "500m" is in thousandths of a byte; did you mean "500M"?'
+        ]
+        assert not list(strategy.warnings(claim()))
 
     def test_defaults(self) -> None:
         obj = claim()

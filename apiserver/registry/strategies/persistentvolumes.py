@@ -69,6 +69,7 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
                 out.append(required("spec.nodeAffinity.required", "must specify required node constraints"))
         _validate_source(spec, out)
         validate_class_name(spec.storageClassName, "spec.storageClassName", out)
+        validate_class_name(spec.volumeAttributesClassName, "spec.volumeAttributesClassName", out)
         validate_volume_mode(spec.volumeMode, "spec.volumeMode", out)
 
     def check_change(self, new: PersistentVolume, old: PersistentVolume, out: list[Violation]) -> None:

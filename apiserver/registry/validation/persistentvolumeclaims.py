@@ -38,6 +38,7 @@ def validate_claim_spec(spec: PersistentVolumeClaimSpec, path: str, out: list[Vi
     for name in requests.keys() - {STORAGE}:
         validate_amount(name, requests[name].string, f"{path}.resources.requests[{name[:MAX_KEY]}]", out)
     validate_class_name(spec.storageClassName, f"{path}.storageClassName", out)
+    validate_class_name(spec.volumeAttributesClassName, f"{path}.volumeAttributesClassName", out)
     validate_volume_mode(spec.volumeMode, f"{path}.volumeMode", out)
 
 

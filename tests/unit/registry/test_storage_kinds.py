@@ -1,5 +1,6 @@
 """Persistent volumes, claims, storage classes, and what nodes can attach."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import PersistentVolume
-from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES, Resource
 from pinnace.api.times import to_seconds, to_time
 from pinnace.api.wellknown import CLASS_ANNOTATION
 from tests.unit.auth.matrix import serving
@@ -297,6 +298,14 @@ class TestClaims:
         getattr(new.status, field)["storage"].string = "much"
         (problem,) = status_changed(PERSISTENT_VOLUME_CLAIMS, new, claim())
         assert problem.startswith(f"status.{field}[storage]: ")
+
+
+@pytest.mark.parametrize(("resource", "make"), [(PERSISTENT_VOLUMES, volume), (PERSISTENT_VOLUME_CLAIMS, claim)])
+@pytest.mark.parametrize("field", ["storageClassName", "volumeAttributesClassName"])
+def test_the_class_of_a_volume_has_the_name_of_one(resource: Resource[Any], make: Callable[..., Any], field: str) -> None:
+    assert created(resource, make(**{field: "gold"})) == created(resource, make(**{field: ""})) == []
+    (found,) = created(resource, make(**{field: "Gold!"}))
+    assert found.startswith(f'spec.{field}: Invalid value: "Gold!": ')
 
 
 class TestStorageClasses:

@@ -71,8 +71,8 @@ class Record:
     def is_contradicted(self) -> bool:
         """Does the API say something else of the pod than we have? Somebody took its node to be unreachable, or wrote over what
         is ours. Only the informer's latest word counts, which may come before the answer to our own. What agrees is not looked
-        at again."""
-        if not self.foreign or self.state is None or not self.reported or self._is_behind:
+        at again. Of a pod that had ended when it was taken up we know no more than what is said there."""
+        if not self.foreign or self.state is None or not self.reported or self._is_behind or self.state.over_before:
             return False
         if self.revision != self.pod.metadata.resourceVersion:  # our report is newer
             return False

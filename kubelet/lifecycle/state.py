@@ -123,13 +123,18 @@ class PodState(NamedTuple):
     refused: bool = False
     """The node did not take the pod: nothing of it has ever been there."""
     ended: Instant | None = None
-    """When the phase became final."""
+    """When the phase became final; None, too, of a pod that had ended before this process took it up."""
     ending: Ending | None = None
     cares: Mapping[str, Care] = MappingProxyType({})
     """By the container's name."""
     images: Mapping[str, str] = MappingProxyType({})
     """What each container has been started with, by its name; of one that has not been started, nothing counts. The plan's own
     where nothing has changed."""
+
+    @property
+    def over_before(self) -> bool:
+        """Had it ended when this process took it up? Then nobody here has seen its containers."""
+        return self.phase.final and self.ended is None
 
     @property
     def told(self) -> tuple[object, ...]:

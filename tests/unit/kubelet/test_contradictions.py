@@ -103,6 +103,19 @@ async def test_what_says_the_same_or_is_not_the_kubelets_is_left_alone(
     assert api.history == []
 
 
+@pytest.mark.parametrize("code", [0, 3])
+async def test_what_an_earlier_process_said_of_a_pods_end_stays_whatever_somebody_adds(api: FakeApi, code: int) -> None:
+    api.create(make_pod("a").req(cpu="100m").restart_policy("Never").declare(run_seconds=5, exit_code=code))
+    await api.clock.advance(6.0)
+    await api.start_fleet()
+    told = api.pod("a").status.containerStatuses[0]
+    assert told.state.terminated.exitCode == code and told.state.terminated.reason in ("Completed", "Error")
+    api.history.clear()
+    write_over(api, of_somebody_else)
+    await api.clock.advance(600.0)
+    assert api.history == [] and api.pod("a").status.containerStatuses[0] == told
+
+
 async def test_a_twin_that_was_faster_is_not_told_to_begin_again(api: FakeApi) -> None:
     """It plays the nodes still, which we have taken over."""
 

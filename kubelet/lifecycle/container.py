@@ -147,7 +147,7 @@ def _look_after(turn: Turn, plan: ContainerPlan, view: ContainerView, ending: En
     if care.doom is None and ending is None and turn.outdated(plan):
         message = f"Container {plan.name} definition changed, will be restarted"
         care = care._replace(doom=Doom(turn.now.monotonic, plan.grace, message, anyway=True))
-    if care.doom is None and care.started:
+    if care.started:
         care = _readiness(turn, plan, view, care)
     turn.remember(plan.name, care)
     return care

@@ -195,6 +195,15 @@ def test_a_pod_that_is_deleted_is_probed_for_readiness_only() -> None:
     assert len(told(machine, "call c0 Liveness")) == 1
 
 
+def test_a_container_that_is_stopped_because_it_is_unhealthy_is_probed_for_readiness_only() -> None:
+    pod = probed(readinessProbe=exec_probe(failureThreshold=1), livenessProbe=exec_probe(failureThreshold=1))
+    machine = Machine(pod.declare(stop_seconds=25, unhealthy_after_seconds=1, unready_after_seconds=12)).wait(19)
+    assert machine.alive == ["c0"] and machine.container("c0").ready
+    machine.wait(1)
+    assert machine.alive == ["c0"] and not machine.container("c0").ready and not machine.state.ready.holds
+    assert len(told(machine, "call c0 Liveness")) == 2
+
+
 def test_a_restarted_kubelet_keeps_what_was_ready_and_goes_on_probing() -> None:
     pod = probed(startupProbe=exec_probe(), readinessProbe=exec_probe(), livenessProbe=exec_probe(failureThreshold=1))
     machine = Machine(pod.declare(unhealthy_after_seconds=25)).wait(12)

@@ -2,6 +2,7 @@
 of whom. Defaults are those of the API server, which has filled them in; what it left out here means the same.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -114,9 +115,12 @@ def _container(container: Container, policy: str, grace: float) -> ContainerPlan
 
 
 def _probe(kind: CallKind, probe: Probe, ports: Sequence[ContainerPort], grace: float) -> ProbePlan | None:
+    """One that cannot be made, as its port has a name that the container does not have, never comes to a failure, as in
+    Kubernetes: it says nothing of the container."""
     handler = _handler(probe.handler, ports)
     if handler is None:
         return None
+    made = not isinstance(handler, HTTPGetAction | TCPSocketAction) or handler.port.intVal
     return ProbePlan(
         kind,
         handler,
@@ -124,7 +128,7 @@ def _probe(kind: CallKind, probe: Probe, ports: Sequence[ContainerPort], grace: 
         float(probe.periodSeconds or defaults.PROBE_PERIOD_SECONDS),
         float(probe.timeoutSeconds or defaults.PROBE_TIMEOUT_SECONDS),
         probe.successThreshold or defaults.PROBE_SUCCESSES,
-        probe.failureThreshold or defaults.PROBE_FAILURES,
+        (probe.failureThreshold or defaults.PROBE_FAILURES) if made else sys.maxsize,
         float(probe.terminationGracePeriodSeconds) if probe.HasField("terminationGracePeriodSeconds") else grace,
     )
 

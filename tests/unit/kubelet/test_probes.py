@@ -230,3 +230,14 @@ def test_the_ports_of_probes_are_numbers() -> None:
 
     (plan,) = plan_of(pod.spec).main
     assert [port(each) for each in (plan.readiness, plan.liveness, plan.startup)] == [8080, 0, 99]
+
+
+@pytest.mark.parametrize("kind", ["livenessProbe", "startupProbe"])
+def test_a_probe_of_a_port_that_the_container_does_not_have_stops_nothing(kind: str) -> None:
+    """It fails, as with processes, where nobody answers at port 0."""
+    probe = Probe(periodSeconds=1, failureThreshold=1)
+    probe.handler.tcpSocket.port.CopyFrom(IntOrString(type=1, strVal="lost"))
+    machine = Machine(probed(**{kind: probe}).declare(unhealthy_after_seconds=0, started_after_seconds=900)).wait(600)
+    assert (machine.alive, told(machine, "stop"), machine.container("c0").restartCount) == (["c0"], [], 0)
+    assert machine.container("c0").started is (kind == "livenessProbe")
+    assert len(told(machine, "Unhealthy")) == 1

@@ -145,6 +145,9 @@ class FakeRuntime:
     def remove(self, uid: str) -> None:
         self._pods.pop(uid, None)
 
+    def end(self, uid: str) -> None:
+        """An earlier process leaves nothing."""
+
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         """An earlier process leaves nothing."""
 

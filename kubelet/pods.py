@@ -304,7 +304,9 @@ class Pods:
     def _adopt(self, uid: str, record: Record, now: Instant) -> None:
         pod = record.pod
         state = lifecycle.adopt(pod, record.template.plan, now)
-        if not state.phase.final:
+        if state.phase.final:
+            self._runtime.end(uid)
+        else:
             self._admission.readmit(record)
             self._runtime.adopt(pod, now)
             self._obey(uid, pod)

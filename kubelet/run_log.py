@@ -118,6 +118,9 @@ class Witnessed:
         self._note(uid, False, self._clock.monotonic())
         self._pods.pop(uid, None)
 
+    def end(self, uid: str) -> None:
+        self._runtime.end(uid)
+
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         self._runtime.retain(nodes, uids)
 

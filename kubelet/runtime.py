@@ -163,6 +163,11 @@ class Runtime(Protocol):
         """Kills and forgets what there is of a pod; nothing, when there is nothing."""
         ...
 
+    def end(self, uid: str) -> None:
+        """Kills what an earlier kubelet process has left running of a pod that somebody else has ended since. Its logs stay.
+        Nothing, when nothing runs."""
+        ...
+
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         """These are all the pods that there are on these nodes. Kills what an earlier kubelet process has left of others, which
         were deleted while nobody looked."""

@@ -75,14 +75,19 @@ async def bury(folder: Path, clock: Clock, one_by_one: asyncio.Lock) -> None:
     """Kills what is left of a pod that was put away, and removes it: in a thread, for a volume may have any number of files;
     one pod after the other, for there are few threads. When it is cancelled, the thread goes on to its end; the process waits
     for that, and keeps its lock so long."""
-    while kill(folder):
-        await clock.sleep(POLL)
-    shims.reap_ended()
+    await end(folder, clock)
     async with one_by_one:
         try:
             await asyncio.to_thread(remove_tree, folder)
         except OSError as error:
             log.warning("what a pod has left stays until the next start: %s", error)
+
+
+async def end(folder: Path, clock: Clock) -> None:
+    """Kills what runs of a pod."""
+    while kill(folder):
+        await clock.sleep(POLL)
+    shims.reap_ended()
 
 
 def kill(pod: Path) -> list[Path]:

@@ -15,17 +15,18 @@ that another one with its uid would find nothing of it.
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kubelet.addresses import Addresses
 from kubelet.process import files, volumes
 from kubelet.process.attempt import LOST, Attempt
 from kubelet.process.calls import Calls
 from kubelet.process.plan import plan
-from kubelet.process.root import NODE, Root, bury
+from kubelet.process.root import NODE, Root, bury, end, kill
 from kubelet.reported import reported_exit
 from kubelet.runtime import Call, ContainerView, Exit, Instant, Unsupported, past, read
 from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod
@@ -146,6 +147,11 @@ class ProcessRuntime:
         if (folder := self._root.pod(uid)).exists():
             self._bury(self._root.put_away(folder))
 
+    def end(self, uid: str) -> None:
+        if kill(folder := self._root.pod(uid)):
+            log.warning("pod %s has ended while no kubelet looked: what runs of it is killed", uid)
+            self._see_to(end(folder, self._clock))
+
     def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
         for folder in self._root.pods():
             if folder.name not in uids and folder.name not in self._pods and self._root.node(folder) in nodes:
@@ -161,15 +167,19 @@ class ProcessRuntime:
         self._pods.clear()
 
     async def settled(self) -> None:
-        """Waits until nothing is left of the pods that were removed."""
+        """Waits until nothing is left of the pods that were removed, and nothing runs of those that were ended."""
         await asyncio.gather(*self._removals)
 
     def _bury(self, folder: Path) -> None:
-        removal = asyncio.get_running_loop().create_task(bury(folder, self._clock, self._removing))
-        self._removals.add(removal)
-        removal.add_done_callback(self._removals.discard)
         self._root.burying.add(folder)
+        removal = self._see_to(bury(folder, self._clock, self._removing))
         removal.add_done_callback(lambda _: self._root.burying.discard(folder))
+
+    def _see_to(self, removal: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(removal)
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+        return task
 
     def _attempt(self, sandbox: _Sandbox, container: str, number: int) -> Attempt:
         changed = partial(self._changed, sandbox)

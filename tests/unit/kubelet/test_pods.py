@@ -323,6 +323,21 @@ async def test_a_restarted_process_finishes_what_was_being_deleted(api: FakeApi)
     assert api.phases("a") == ["Running", "Failed", "deleted"]
 
 
+async def test_a_restarted_process_ends_what_runs_of_pods_that_have_ended(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the pod garbage collector has failed a pod meanwhile, and a finalizer keeps it."""
+    gone = api.create(small("a"))
+    api.create(small("b"))
+    await api.clock.advance(1.0)
+    await api.stop_fleet()
+    gone.status.phase = "Failed"
+    ended: list[str] = []
+    monkeypatch.setattr(FakeRuntime, "end", lambda runtime, uid: ended.append(uid))
+    await api.start_fleet()
+    assert ended == [gone.metadata.uid]
+
+
 async def test_pods_of_nodes_that_are_not_played_are_left_alone(api: FakeApi) -> None:
     api.create(small("elsewhere"), node="other")
     api.create(small("here").declare(start_seconds="5"))

@@ -307,6 +307,17 @@ class TestAnotherKubelet:
         await scene.runtime.settled()
         assert not exists(pid)
 
+    async def test_kills_what_runs_of_a_pod_that_has_ended_and_keeps_its_logs(self, scene: Scene) -> None:
+        scene.run(shell(f"echo hello; {FOR_EVER}"))
+        await scene.says("hello")
+        pid = scene.pid()
+        scene.restart()
+        scene.runtime.end(UID)
+        scene.runtime.end("another")
+        await scene.runtime.settled()
+        assert not exists(pid)
+        assert scene.log() == ["stdout F hello"]
+
     async def test_waits_for_the_first_to_end(self, scene: Scene) -> None:
         with pytest.raises(OSError, match="is in use by another kubelet"):
             Root(scene.folder)

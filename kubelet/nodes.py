@@ -60,6 +60,9 @@ def needs_status(node: Node, machine: Machine, pressures: Collection[Kind] = ())
         return True
     if any(_is_outdated(node, kind, kind in pressures) for kind in Kind):
         return True
+    info = status.nodeInfo
+    if (info.containerRuntimeVersion, info.kubeletVersion) != _versions(machine):  # of the kubelet that had it before
+        return True
     addresses = [(each.type, each.address) for each in status.addresses]
     return addresses != _addresses(node, machine) or status.daemonEndpoints.kubeletEndpoint.Port != _port(machine)
 
@@ -127,7 +130,12 @@ def _set_status(node: Node, machine: Machine, now: float) -> None:
     status.daemonEndpoints.kubeletEndpoint.Port = _port(machine)
     info = status.nodeInfo
     info.operatingSystem, info.architecture, info.osImage = "linux", "amd64", "virtual node of a pinnace fleet"
-    info.containerRuntimeVersion, info.kubeletVersion = f"{machine.runtime}://1", f"v{version()}"
+    info.containerRuntimeVersion, info.kubeletVersion = _versions(machine)
+
+
+def _versions(machine: Machine) -> tuple[str, str]:
+    """Of the runtime and of the kubelet, as nodeInfo has them."""
+    return f"{machine.runtime}://1", f"v{version()}"
 
 
 def _addresses(node: Node, machine: Machine) -> list[tuple[str, str]]:

@@ -92,6 +92,16 @@ def test_a_kubelet_that_is_found_elsewhere_is_published_anew() -> None:
     assert not needs_status(moved, after)
 
 
+def test_a_kubelet_of_another_version_or_runtime_says_so() -> None:
+    node = new_node("node-7", "fleet", MACHINE, 5_000.0)
+    assert needs_status(node, MACHINE._replace(runtime="process"))
+    version, node.status.nodeInfo.kubeletVersion = node.status.nodeInfo.kubeletVersion, "v0.0.1"
+    assert needs_status(node, MACHINE)
+    told = with_status(node, MACHINE, 6_000.0)
+    assert told.status.nodeInfo.kubeletVersion == version
+    assert not needs_status(told, MACHINE)
+
+
 def test_the_addresses_of_local_nodes_are_this_machines() -> None:
     node = new_node("node-7", "fleet", Machine(MACHINE.capacity, "process", local=True), 5_000.0)
     assert IPv4Network(node.spec.podCIDR).subnet_of(IPv4Network("127.0.0.0/8"))

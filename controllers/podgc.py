@@ -45,8 +45,7 @@ _LEAVING = "leaving"
 
 
 class Doomed(NamedTuple):
-    """What has not ended fails first. `why`: for the pod's condition; empty: it needs none, it runs nowhere or has ended by
-    itself."""
+    """What has not ended fails first. `why`: for the condition of one that fails; empty: it needs none."""
 
     pod: Pod
     why: str = ""
@@ -65,11 +64,11 @@ def doomed(
         node = nodes.get(name)
         if name and node is None:
             if now - gone.get(name, now) >= QUARANTINE:
-                found.append(_disrupted(pod, "PodGC: node no longer exists"))
+                found.append(Doomed(pod, "PodGC: node no longer exists"))
         elif deleting and not name:
             found.append(Doomed(pod))
         elif deleting and node is not None and _out_of_service(node):
-            found.append(_disrupted(pod, "PodGC: node is out of service"))
+            found.append(Doomed(pod, "PodGC: node is out of service"))
         elif ended(pod) and not deleting:
             over.append(pod)
     over.sort(key=_turn)
@@ -94,10 +93,6 @@ def failed(pod: Pod, why: str, now: float) -> Pod:
         conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
     changed.status.phase = "Failed"
     return changed
-
-
-def _disrupted(pod: Pod, why: str) -> Doomed:
-    return Doomed(pod, "" if ended(pod) else why)
 
 
 def _only_held(pod: Pod) -> bool:
@@ -145,7 +140,7 @@ class PodGarbageCollector:
             pods |= self._bound.under(name)
         gone, unasked = await self._gone(now)
         found = doomed(pods.values(), self._nodes, gone, now)
-        untold = await self._tell([each for each in found if not ended(each.pod)])
+        untold = await self._tell(found)
         left = [each.pod for each in found if each.pod.metadata.uid not in untold]
         errors = [*unasked, *untold.values(), *await self._remove(left)]
         return unless_refused(INTERVAL, errors, but=(NotFound, Conflict))
@@ -167,11 +162,12 @@ class PodGarbageCollector:
         return gone, errors
 
     async def _tell(self, found: Sequence[Doomed]) -> Mapping[str, ApiError]:
-        """Says of each that it has failed, and why it goes. Of whom it could not be said, by uid: those stay until the next
-        look."""
-        statuses = [failed(pod, why, self._clock.time()) for pod, why in found]
+        """Says of each that has not ended that it has failed, and why it goes. Of whom it could not be said, by uid: those stay
+        until the next look."""
+        alive = [each for each in found if not ended(each.pod)]
+        statuses = [failed(pod, why, self._clock.time()) for pod, why in alive]
         errors = await in_batches(self._pods_client.update_status_batch, statuses)
-        return {pod.metadata.uid: error for (pod, _), error in zip(found, errors, strict=True) if error is not None}
+        return {pod.metadata.uid: error for (pod, _), error in zip(alive, errors, strict=True) if error is not None}
 
     async def _remove(self, pods: Iterable[Pod]) -> Sequence[ApiError | None]:
         requests = [delete_request(pod.metadata.name, pod.metadata.namespace, grace=0, uid=pod.metadata.uid) for pod in pods]

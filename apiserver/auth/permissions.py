@@ -79,7 +79,7 @@ def _place(resource: Resource[Any], namespace: str, name: str) -> Target:
     """
     if resource is NAMESPACES:
         return Target(name, name)
-    return Target((namespace or DEFAULT_NAMESPACE) if resource.namespaced else "", name)
+    return Target(resource.home(namespace), name)
 
 
 def _of_new(resource: Resource[Any]) -> Targets:

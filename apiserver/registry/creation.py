@@ -18,7 +18,7 @@ from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.uids import new_uid
 from pinnace.api.meta_v1_pb2 import OwnerReference
-from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
+from pinnace.api.resources import UNSAID, Object, Resource
 from pinnace.api.status import Refusal
 from pinnace.api.times import to_time
 from pinnace.runtime.clock import Clock
@@ -138,10 +138,7 @@ class Creation(Generic[T]):
         if metadata.resourceVersion not in UNSAID:
             raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
         metadata.resourceVersion = ""
-        if not self._resource.namespaced:
-            metadata.namespace = ""
-        elif not metadata.namespace:
-            metadata.namespace = DEFAULT_NAMESPACE
+        metadata.namespace = self._resource.home(metadata.namespace)
         if not metadata.name and metadata.generateName:
             metadata.name = self._made_up(metadata.generateName)
         metadata.uid = metadata.uid or new_uid(self._rng)

@@ -170,10 +170,7 @@ class Store(Generic[T]):
                 name,
                 [Violation("metadata.resourceVersion", "Invalid value: 0x0: must be specified for an update")],
             )
-        if not self.resource.namespaced:
-            wanted.namespace = ""
-        elif not wanted.namespace:
-            wanted.namespace = DEFAULT_NAMESPACE
+        wanted.namespace = self.resource.home(wanted.namespace)
 
         def step(version: Version[T] | None) -> Next[T]:
             return self._next(obj, self._present(name, version), by, operation)

@@ -39,7 +39,8 @@ T = TypeVar("T", bound=Object)
 ALL = "All"
 """Stages of a dry run: there are no others."""
 _BY_NAME = re.compile(r"metadata\.name==?[^,=!]+")
-"""A field selector that means one object of a namespace."""
+"""A field selector that means one object of a namespace, as Selection.key does. It may have half a megabyte: so it is parsed by
+who has a seat, and not to find how many he needs."""
 _GONE = ("NotFound", "UIDMismatch")
 """Why a delete of what a list has shown may be refused: it is not there any more."""
 
@@ -177,7 +178,7 @@ class ResourceService(Generic[T]):
             self._audit.note(by.user, (self._deed(action, each, outcome) for each, outcome in pairs))
 
     def _deed(self, action: Action, named: Named, outcome: Outcome) -> Deed:
-        namespace = (named.namespace or DEFAULT_NAMESPACE) if self._resource.namespaced else ""
+        namespace = self._resource.home(named.namespace)
         if isinstance(outcome, Refusal):
             return Deed(action, namespace, named.name, refusal=outcome)
         return Deed(action, namespace, outcome.name, outcome.revision)

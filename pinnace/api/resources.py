@@ -101,6 +101,10 @@ class Resource(Generic[T_co]):
         """Keys of all objects of this resource in etcd begin with this."""
         return f"{ROOT}{self.plural}/"
 
+    def home(self, said: str) -> str:
+        """The namespace of an object of which this is said: "default" if nothing is; nowhere ("") if it is cluster-scoped."""
+        return (said or DEFAULT_NAMESPACE) if self.namespaced else ""
+
     def key(self, namespace: str, name: str) -> str:
         """The etcd key of one object. `namespace` is ignored for cluster-scoped resources."""
         return f"{ROOT}{self.plural}/{namespace}/{name}" if self.namespaced else f"{ROOT}{self.plural}/{name}"

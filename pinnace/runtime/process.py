@@ -19,15 +19,15 @@ leaders and nodes were taken to be dead.) The first bounds the pauses that come 
 each call, and to take away those of 2,700 calls at a time took 20 ms, once a second under load; a get in fifty met it."""
 
 
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
-
-
 def run(
-    main: Callable[[asyncio.Event], Awaitable[None]], *, grace: float = 10.0, new_loop: NewLoop = asyncio.new_event_loop
+    main: Callable[[asyncio.Event], Awaitable[None]],
+    *,
+    grace: float = 10.0,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> int:
-    """Runs `main(stop)` on a new event loop. `stop` is set by the first SIGTERM or SIGINT; `main` then returns, within
-    `grace` seconds and before the second one, or is cancelled. Returns the exit code: 0 when it ended as asked, 1 when it
-    failed or was cancelled."""
+    """Runs `main(stop)` on a new event loop: asyncio's, or what `new_loop` makes. `stop` is set by the first SIGTERM or SIGINT;
+    `main` then returns, within `grace` seconds and before the second one, or is cancelled. Returns the exit code: 0 when it
+    ended as asked, 1 when it failed or was cancelled."""
 
     async def supervised() -> int:
         stop, now = asyncio.Event(), asyncio.Event()

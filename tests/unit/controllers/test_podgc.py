@@ -28,7 +28,7 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
         (make_pod("p").node("n"), None, None, None),
         (make_pod("p").node("n"), None, QUARANTINE - 1, None),
         (make_pod("p").node("n"), None, QUARANTINE, "PodGC: node no longer exists"),
-        (make_pod("p").node("n").phase("Succeeded"), None, QUARANTINE, ""),
+        (make_pod("p").node("n").phase("Succeeded"), None, QUARANTINE, "PodGC: node no longer exists"),
         (make_pod("p"), None, None, None),
         (make_pod("p").terminating(), None, None, ""),
         (make_pod("p").node("n").terminating(), make_node("n").condition("Ready", "Unknown"), None, None),
@@ -42,7 +42,7 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
             make_pod("p").node("n").terminating().phase("Failed"),
             make_node("n").condition("Ready", "Unknown").taint(OUT_OF_SERVICE),
             None,
-            "",
+            "PodGC: node is out of service",
         ),
         (make_pod("p").node("n"), make_node("n").condition("Ready", "Unknown").taint(OUT_OF_SERVICE), None, None),
         (
@@ -54,7 +54,6 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
     ],
 )
 def test_pods_that_nobody_ends(pod: PodBuilder, node: NodeBuilder | None, gone: float | None, why: str | None) -> None:
-    """What has ended by itself is not said to have been disrupted."""
     nodes = {"n": node.build()} if node is not None else {}
     found = doomed([pod.build()], nodes, {} if gone is None else {"n": NOW - gone}, NOW)
     assert [each.why for each in found] == ([] if why is None else [why])

@@ -65,3 +65,7 @@ def status_changed(resource: Resource[Any], new: Object, old: Object) -> list[st
     strategy = STRATEGIES[resource.plural]
     strategy.prepare_status_update(new, old)
     return [str(violation) for violation in strategy.validate_status_update(new, old)]
+
+
+def labels(number: int) -> dict[str, str]:
+    return {f"k{index}": "v" for index in range(number)}

@@ -1,4 +1,4 @@
-"""Services and disruption budgets."""
+"""Services."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import pytest
 from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.names import _NO_LABEL, label_key
-from pinnace.api.resources import POD_DISRUPTION_BUDGETS, SERVICES
-from tests.unit.registry.objects import Data, changed, created, status_changed
+from pinnace.api.resources import SERVICES
+from tests.unit.registry.objects import Data, changed, created, labels, status_changed
 
 PORTS: list[Data] = [{"port": 80}]
 
@@ -16,23 +16,6 @@ PORTS: list[Data] = [{"port": 80}]
 def service(name: str = "web", **spec: Any) -> Any:
     data = {"metadata": {"name": name, "namespace": "default"}, "spec": {"ports": PORTS, "selector": {"app": "web"}} | spec}
     return from_dict(SERVICES, data)
-
-
-def budget(**spec: Any) -> Any:
-    return from_dict(POD_DISRUPTION_BUDGETS, {"metadata": {"name": "b", "namespace": "default"}, "spec": spec})
-
-
-def labels(number: int) -> dict[str, str]:
-    return {f"k{index}": "v" for index in range(number)}
-
-
-def absent(number: int) -> list[Data]:
-    """Requirements of a selector."""
-    return [{"key": key, "operator": "DoesNotExist"} for key in labels(number)]
-
-
-def one_of(number: int) -> Data:
-    return {"key": "app", "operator": "In", "values": list(labels(number))}
 
 
 class TestServices:
@@ -360,55 +343,3 @@ class TestServices:
         assert changed(SERVICES, stays, old) == changed(SERVICES, ends, old) == []
         assert stays.status == old.status
         assert ends.status.HasField("loadBalancer") and not ends.status.loadBalancer.ingress
-
-
-class TestDisruptionBudgets:
-    @pytest.mark.parametrize(
-        ("spec", "expected"),
-        [
-            ({"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}, []),
-            ({"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}, []),
-            ({"minAvailable": 1, "selector": {"matchLabels": labels(60), "matchExpressions": absent(40)}}, []),
-            (
-                {"minAvailable": 1, "selector": {"matchLabels": labels(60), "matchExpressions": absent(41)}},
-                ["spec.selector: Too many: 101: must have at most 100 items"],
-            ),
-            (
-                {"minAvailable": 1, "selector": {"matchExpressions": [one_of(500), one_of(501)]}},
-                ["spec.selector.matchExpressions.values: Too many: 1001: must have at most 1000 items"],
-            ),
-            (
-                {"minAvailable": 1, "maxUnavailable": "5%"},
-                [
-                    'spec: Invalid value: "minAvailable: 1, maxUnavailable: 5%": minAvailable and maxUnavailable cannot be '
-                    "both set"
-                ],
-            ),
-            ({"minAvailable": -1}, ["spec.minAvailable: Invalid value: -1: must be greater than or equal to 0"]),
-            ({"maxUnavailable": "101%"}, ['spec.maxUnavailable: Invalid value: "101%": must not be greater than 100%']),
-            (
-                {"unhealthyPodEvictionPolicy": "x"},
-                ['spec.unhealthyPodEvictionPolicy: Unsupported value: "x": supported values: "AlwaysAllow", "IfHealthyBudget"'],
-            ),
-        ],
-    )
-    def test_spec(self, spec: Data, expected: list[str]) -> None:
-        assert created(POD_DISRUPTION_BUDGETS, budget(**spec)) == expected
-
-    def test_what_is_no_percentage(self) -> None:
-        (violation,) = created(POD_DISRUPTION_BUDGETS, budget(minAvailable="many"))
-        assert violation.startswith('spec.minAvailable: Invalid value: "many": a valid percent string must be a numeric string')
-
-    def test_the_spec_may_change_and_the_status_is_written_apart(self) -> None:
-        strategy = STRATEGIES[POD_DISRUPTION_BUDGETS.plural]
-        old, new = budget(minAvailable=1), budget(maxUnavailable=1)
-        new.status.disruptionsAllowed = 5
-        strategy.prepare_update(new, old)
-        assert strategy.validate_update(new, old) == []
-        assert new.status.disruptionsAllowed == 0
-        new.status.disruptionsAllowed = -1
-        strategy.prepare_status_update(new, old)
-        assert new.spec == old.spec
-        assert [str(each) for each in strategy.validate_status_update(new, old)] == [
-            "status.disruptionsAllowed: Invalid value: -1: must be greater than or equal to 0"
-        ]

@@ -81,15 +81,6 @@ async def test_a_page_that_takes_too_long_is_told_so(
     assert capfd.readouterr().err == ""
 
 
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
 async def test_peers_that_say_nothing_are_in_nobodys_way(server: StatusServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PEERS", 3)
     silent = [socket.create_connection(parse_address(server.address), timeout=10) for _ in range(3)]
@@ -100,3 +91,12 @@ async def test_peers_that_say_nothing_are_in_nobodys_way(server: StatusServer, m
     assert (await asyncio.to_thread(silent[1].recv, 100)).startswith(b"HTTP/1.0 200"), "the others are not"
     for peer in silent:
         peer.close()
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()

@@ -181,7 +181,7 @@ def from_refusal(refusal: Refusal) -> ApiError:
 
 def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
     """The error of a call that failed: what the server says in its details, or else what gRPC says."""
-    trailers = dict(error.trailing_metadata() or ())
+    trailers = error.trailing_metadata() or grpc.aio.Metadata()
     failure = _told(trailers.get(DETAILS_KEY)) or _untold(error)
     failure.request_id = trailers.get(REQUEST_ID_KEY, "")
     return failure

@@ -95,6 +95,7 @@ class Speaker:
 
     @classmethod
     async def open(cls, server: Server, holder: str, nodes: Sequence[str], session: int = 0, birth: int = 0) -> "Speaker":
+        """Who is not kept has gone."""
         stream = await connect(server.address).duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
         opening = HeartbeatRequest.Open(holder=holder, nodes=nodes, session=session, birth=birth)
         await stream.write(HeartbeatRequest(open=opening))

@@ -114,7 +114,8 @@ async def test_a_key_that_comes_late_is_taken_over_by_the_session_that_it_is_for
     election = Election(name=ELECTION, holder="a", session=session)
     late = Write(KEY, election.SerializeToString(), expected=0, lease=session)
     async with serving(Late(storage, late)) as server:
-        token = await (await Speaker.open(server, "a", session)).win()
+        speaker = await Speaker.open(server, "a", session)
+        token = await speaker.win()
         record = await storage.get(KEY)
         assert record is not None
         assert (record.create_revision, record.lease) == (token, session)

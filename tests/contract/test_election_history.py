@@ -41,9 +41,11 @@ async def test_of_a_leader_that_died_with_its_server_the_end_is_presumed(serve: 
 
 async def test_a_leader_that_moves_to_another_server_has_one_term(serve: Serve) -> None:
     one, two = await serve(), await serve()
-    session, token = await (await Speaker.open(one, "a")).lead()
+    leader = await Speaker.open(one, "a")
+    session, token = await leader.lead()
     before = await history_until(one, bool)
-    await (await Speaker.open(two, "a", session, token)).lead()
+    again = await Speaker.open(two, "a", session, token)
+    await again.lead()
     other = await Speaker.open(two, "b")
     await other.hear("opened")
     assert await history_until(two, bool) == before

@@ -91,8 +91,10 @@ async def test_the_server_that_a_leader_has_left_tells_it_so(serve: Serve) -> No
 async def test_a_session_that_was_elected_unheard_is_taken_over_too(serve: Serve) -> None:
     """The first server died between the election and the message about it."""
     one, two = await serve(), await serve()
-    session, token = await (await Speaker.open(one, "a")).lead()
-    assert await (await Speaker.open(two, "a", session)).lead() == (session, token)
+    leader = await Speaker.open(one, "a")
+    session, token = await leader.lead()
+    again = await Speaker.open(two, "a", session)
+    assert await again.lead() == (session, token)
 
 
 async def test_a_leader_cannot_resume_when_its_key_is_gone(serve: Serve, storage: Storage) -> None:
@@ -108,7 +110,8 @@ async def test_a_leader_cannot_resume_when_its_key_is_gone(serve: Serve, storage
 async def test_a_leader_that_has_stood_down_frees_its_key(serve: Serve, storage: Storage) -> None:
     """When it is back: nobody waits for the lease then."""
     one, two = await serve(PATIENT), await serve(PATIENT)
-    session, token = await (await Speaker.open(one, "a")).lead()
+    leader = await Speaker.open(one, "a")
+    session, token = await leader.lead()
     thief = await Speaker.open(two, "b", forsaken=session)
     await thief.hear("opened")
     assert (await thief.hear("observed")).observed.token == token
@@ -122,7 +125,8 @@ async def test_a_leader_that_has_stood_down_frees_its_key(serve: Serve, storage:
 async def test_a_leader_that_has_stood_down_says_how_long_ago(serve: Serve, storage: Storage) -> None:
     """Nobody has led since, though its key was there."""
     server = await serve(PATIENT)
-    session, _ = await (await Speaker.open(server, "a")).lead()
+    leader = await Speaker.open(server, "a")
+    session, _ = await leader.lead()
     await asyncio.sleep(0.5)
     again = await Speaker.open(server, "a", forsaken=session, ago=0.4)
     await again.lead()
@@ -134,8 +138,10 @@ async def test_a_leader_that_has_stood_down_says_how_long_ago(serve: Serve, stor
 
 async def test_an_older_candidate_does_not_say_when_it_stood_down(serve: Serve, storage: Storage) -> None:
     server = await serve(PATIENT)
-    session, _ = await (await Speaker.open(server, "a")).lead()
-    await (await Speaker.open(server, "a", forsaken=session)).lead()
+    leader = await Speaker.open(server, "a")
+    session, _ = await leader.lead()
+    again = await Speaker.open(server, "a", forsaken=session)
+    await again.lead()
     (before, _) = await history_until(server, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
     assert before.presumed
 
@@ -143,7 +149,8 @@ async def test_an_older_candidate_does_not_say_when_it_stood_down(serve: Serve, 
 async def test_a_leader_that_asks_two_servers_keeps_its_token(serve: Serve, storage: Storage) -> None:
     """It did not wait for the answer of one of them, which takes its key over all the same."""
     servers = [await serve() for _ in range(3)]
-    session, token = await (await Speaker.open(servers[0], "a")).lead()
+    leader = await Speaker.open(servers[0], "a")
+    session, token = await leader.lead()
     speakers = await asyncio.gather(*(Speaker.open(server, "a", session, token) for server in servers[1:]))
     assert [await speaker.lead() for speaker in speakers] == [(session, token)] * 2
     record = await storage.get(KEY)
@@ -152,7 +159,8 @@ async def test_a_leader_that_asks_two_servers_keeps_its_token(serve: Serve, stor
 
 async def test_only_the_holder_itself_can_resume(serve: Serve, storage: Storage) -> None:
     server = await serve()
-    session, token = await (await Speaker.open(server, "a")).lead()
+    leader = await Speaker.open(server, "a")
+    session, token = await leader.lead()
     record = await storage.get(KEY)
     for holder, its_session, its_token in (("b", session, token), ("a", session, token - 1), ("a", session + 1, token)):
         thief = await Speaker.open(server, holder, its_session, its_token)
@@ -173,7 +181,9 @@ async def test_the_lease_frees_the_key_when_server_and_leader_die_together(serve
 async def test_a_write_with_the_token_holds_when_the_leader_has_moved(serve: Serve) -> None:
     """Only mod_revision moves: the fence compares create_revision."""
     one, two = await serve(), await serve()
-    session, token = await (await Speaker.open(one, "a")).lead()
-    await (await Speaker.open(two, "a", session, token)).lead()
+    leader = await Speaker.open(one, "a")
+    session, token = await leader.lead()
+    again = await Speaker.open(two, "a", session, token)
+    await again.lead()
     fenced = Write("/fenced", b"", expected=0, guards=(Guard(KEY, token),))
     assert await one.committer.commit(fenced) > token

@@ -111,7 +111,7 @@ async def test_a_fleet_that_goes_on_elsewhere_does_not_lose_its_nodes_to_itself(
     before = await Speaker.open(one, "f", ["n1"])
     opened = (await before.hear("opened")).opened
     revision = (await cluster.holding("n1"))["n1"].mod_revision
-    await Speaker.open(two, "f", ["n1"], opened.session, opened.birth)
+    _after = await Speaker.open(two, "f", ["n1"], opened.session, opened.birth)
     found = await cluster.until(lambda found: found["n1"].mod_revision > revision)
     await one.cacher.wait_for(found["n1"].mod_revision, PATIENCE)
     await asyncio.sleep(fleet.CHECK_INTERVAL)

@@ -118,7 +118,7 @@ async def test_the_server_that_a_fleet_has_left_does_not_delete_its_leases(
     before = await Speaker.open(one, "fleet-a", ["n1"])
     session = (await before.hear("opened")).opened.session
     revision = (await cluster.holding("n1"))["n1"].mod_revision
-    await Speaker.open(two, "fleet-a", ["n1"], session)
+    _after = await Speaker.open(two, "fleet-a", ["n1"], session)
     found = await cluster.until(lambda found: found["n1"].mod_revision > revision)
     before.vanish()
     await asyncio.wait_for(one.storage.refused.wait(), PATIENCE)
@@ -196,9 +196,9 @@ async def test_an_older_fleet_has_its_nodes_again_when_nobody_holds_them(cluster
 async def test_a_fleet_that_is_started_again_takes_its_nodes_over(cluster: Cluster) -> None:
     """At once: the leases of the one that was killed are still there."""
     server = await cluster.serve(Timing(interval=1.0, silence=60.0, ttl=60))
-    await Speaker.open(server, "f", ["n1"])
+    _killed = await Speaker.open(server, "f", ["n1"])
     before = await cluster.holding("n1")
-    await Speaker.open(server, "f", ["n1"])
+    _again = await Speaker.open(server, "f", ["n1"])
     await cluster.until(lambda found: found["n1"].lease != before["n1"].lease)
 
 

@@ -83,7 +83,7 @@ class Speaker:
     async def open(
         cls, server: Server, holder: str, session: int = 0, token: int = 0, forsaken: int = 0, ago: float | None = None
     ) -> "Speaker":
-        """`ago`: seconds since it stood down from the term of the session that it has forsaken."""
+        """`ago`: seconds since it stood down from the term of the session that it has forsaken. Who is not kept has gone."""
         speaker = cls(await connect(server.address).duplex(METHOD, CampaignRequest, CampaignResponse))
         opening = CampaignRequest.Open(election=ELECTION, holder=holder, session=session, token=token, forsaken=forsaken)
         if ago is not None:

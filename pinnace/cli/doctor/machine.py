@@ -33,25 +33,27 @@ def python(version: tuple[int, ...] | None = None) -> Sequence[Finding]:
 
 
 def packages(needed: Iterable[str] | None = None, installed: Callable[[str], str] = metadata.version) -> Sequence[Finding]:
-    """`needed`: as a package's metadata have them, such as "grpcio>=1.83"."""
-    missing, checked = [], 0
+    """`needed`: as a package's metadata have them, such as "grpcio<1.79,>=1.78.2"."""
+    wrong, checked = [], 0
     for each in metadata.requires("pinnace") or [] if needed is None else needed:
         requirement, _, marker = each.partition(";")
-        found = re.match(r"\s*([\w.-]+)\s*>=\s*([\d.]+)", requirement)
-        if marker or not found:
+        name = re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0]
+        bounds = dict(re.findall(r"(>=|<)\s*([\d.]+)", requirement))
+        if marker or not bounds:
             continue
         checked += 1
-        name, least = found.groups()
         try:
             have = installed(name)
         except metadata.PackageNotFoundError:
-            missing.append(f"{name} is not installed")
-        else:
-            if _numbers(have) < _numbers(least):
-                missing.append(f"{name} is {have}, and {least} is needed")
-    if missing:
-        return [problem("packages", "; ".join(missing), f"{sys.executable} -m pip install --upgrade pinnace")]
-    return [ok("packages", f"all {checked} are new enough")]
+            wrong.append(f"{name} is not installed")
+            continue
+        if _numbers(have) < _numbers(bounds.get(">=", "")):
+            wrong.append(f"{name} is {have}, and {bounds['>=']} is needed")
+        if "<" in bounds and _numbers(have) >= _numbers(bounds["<"]):
+            wrong.append(f"{name} is {have}, and one before {bounds['<']} is needed")
+    if wrong:
+        return [problem("packages", "; ".join(wrong), f"{sys.executable} -m pip install --upgrade pinnace")]
+    return [ok("packages", f"all {checked} are as needed")]
 
 
 def etcd(*, elsewhere: bool) -> Sequence[Finding]:

@@ -67,7 +67,7 @@ async def test_the_answer_and_the_audit_log_have_it(tmp_path: Path) -> None:
         assert (REQUEST_ID_KEY, "mine-7") in list(await done.trailing_metadata())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await create(request)
-        own = dict(caught.value.trailing_metadata() or ())[REQUEST_ID_KEY]
+        own = caught.value.trailing_metadata()[REQUEST_ID_KEY]
     found = [json.loads(line) for line in (tmp_path / "audit").read_text().splitlines()]
     assert [(line["auditID"], line["responseStatus"]["status"]) for line in found] == [("mine-7", "Success"), (own, "Failure")]
 

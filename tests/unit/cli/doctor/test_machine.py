@@ -1,6 +1,7 @@
 """What the machine has, against what is needed."""
 
 import os
+from importlib import metadata
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -27,16 +28,35 @@ def test_a_python_that_is_too_old() -> None:
     assert (found.level, found.message) == (Level.PROBLEM, "3.9.2, and 3.11 is needed")
 
 
-def test_packages_are_compared_as_numbers_and_extras_are_left_out() -> None:
-    def installed(name: str) -> str:
-        if name == "gone":
-            raise PackageNotFoundError
-        return {"grpcio": "1.100.0", "protobuf": "7.9rc1"}[name]
+def version_of(name: str) -> str:
+    if name == "gone":
+        raise PackageNotFoundError
+    return {"grpcio": "1.100.0", "protobuf": "7.9rc1"}[name]
 
-    needed = ["grpcio>=1.83", "protobuf>=7.35.1", "gone>=1", 'pytest>=8; extra == "dev"']
-    found = the_only(machine.packages(needed, installed))
-    assert (found.level, found.message) == (Level.PROBLEM, "protobuf is 7.9rc1, and 7.35.1 is needed; gone is not installed")
-    assert the_only(machine.packages(needed[:1], installed)).message == "all 1 are new enough"
+
+@pytest.mark.parametrize(
+    ("needed", "said"),
+    [
+        ("grpcio>=1.83", "all 1 are as needed"),
+        ("grpcio<2,>=1.83", "all 1 are as needed"),
+        ("grpcio<1.100,>=1.83", "grpcio is 1.100.0, and one before 1.100 is needed"),
+        ("protobuf>=7.35.1", "protobuf is 7.9rc1, and 7.35.1 is needed"),
+        ("gone>=1", "gone is not installed"),
+        ('gone>=8; extra == "dev"', "all 0 are as needed"),
+    ],
+)
+def test_packages_are_compared_as_numbers_and_extras_are_left_out(needed: str, said: str) -> None:
+    found = the_only(machine.packages([needed], version_of))
+    assert (found.message, found.level is Level.OK) == (said, said.endswith("as needed"))
+
+
+def test_all_packages_that_are_wrong_are_named() -> None:
+    assert "; " in the_only(machine.packages(["protobuf>=7.35.1", "gone>=1"], version_of)).message
+
+
+def test_each_package_that_pinnace_needs_is_looked_at() -> None:
+    needed = [each for each in metadata.requires("pinnace") or [] if ";" not in each]
+    assert the_only(machine.packages()).message == f"all {len(needed)} are as needed"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn, Self
 
 import grpc
@@ -174,8 +175,22 @@ async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoRet
     """Ends the call with the refusal."""
     told = replace(refusal, message=cut(refusal.message))
     trailers = ((DETAILS_KEY, encode(told).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
-    await context.abort(_GRPC[told.code], told.message, trailers)
+    try:
+        await context.abort(_GRPC[told.code], told.message, trailers)
+    except (
+        grpc.aio.AbortError
+    ) as aborted:  # which the call keeps, and which leads back to the call, by all that it went through
+        call = asyncio.current_task()
+        assert call is not None
+        call.add_done_callback(partial(_over, aborted))
+        raise
     raise AssertionError("abort raises")
+
+
+def _over(aborted: grpc.aio.AbortError, call: object) -> None:
+    """When the call is over. Each refused call was garbage for the collector, with the memory that gRPC has for it; and those
+    that were under way when it looked stayed for good, as it hardly ever looks at what is old."""
+    _let_go(aborted)
 
 
 def cut(message: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 from weakref import ref
@@ -87,14 +88,45 @@ async def test_a_stream_keeps_nothing_of_what_was_said() -> None:
         yield b""
 
     method: Any = SimpleNamespace(stream=refuse, parse=read, client_streaming=True, server_streaming=True)
+    async with serving(method) as channel:
+        call = channel.stream_stream("/a/B")()
+        with pytest.raises(grpc.aio.AioRpcError, match="no"):
+            await call.write(b"said")
+            await call.read()
+    assert [each() for each in kept] == [None]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_nothing_is_left_of_a_call_that_was_refused(streaming: bool) -> None:
+    """By gRPC itself: the call has the error with which it was ended, and that all that it went through."""
+
+    async def refuse(request: bytes, call: object) -> bytes:
+        raise Rejected(Refusal(Code.INVALID_ARGUMENT, "Invalid", "no"))
+
+    async def refuse_stream(request: bytes, call: object) -> AsyncIterator[bytes]:
+        raise Rejected(Refusal(Code.INVALID_ARGUMENT, "Invalid", "no"))
+        yield b""
+
+    method: Any = SimpleNamespace(
+        call=refuse, stream=refuse_stream, parse=bytes, client_streaming=False, server_streaming=streaming
+    )
+    gc.collect()
+    async with serving(method) as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match="no"):
+            if streaming:
+                await channel.unary_stream("/a/B")(b"").read()
+            else:
+                await channel.unary_unary("/a/B")(b"")
+    assert not [each for each in gc.get_objects() if isinstance(each, grpc.aio.AbortError)]
+
+
+@asynccontextmanager
+async def serving(method: Any) -> AsyncIterator[grpc.aio.Channel]:
+    """The method as /a/B, until the server has stopped."""
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((MethodHandlers({"/a/B": method}, lambda context: Shown(UNSECURED), RequestIds("s")),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.stream_stream("/a/B")()
-        with pytest.raises(grpc.aio.AioRpcError, match="no"):
-            await call.write(b"said")
-            await call.read()
+        yield channel
     await server.stop(None)
-    assert [each() for each in kept] == [None]

@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/empty_call.py [--uvloop]
 
-Says whether a newer gRPC is worth its price (docs/adr/0010-grpc-1.78.md): run it in turns in environments that differ in grpcio
-only, a few times each.
+Says what another version of gRPC costs (bench/tried.md, "An older gRPC"): run it in turns in environments that differ in
+grpcio only, a few times each.
 """
 
 import asyncio

@@ -13,13 +13,13 @@ overdrawn until calls of the borrower end; it begins no new ones before. So nobo
 most twice as many seats are taken as there are (and what wide calls overdraw).
 
 An API server has one thread, and a call waits for it before anybody looks whose it is: gRPC hands the calls of a line
-(apiserver.lines) over one by one, in the order in which they came, and needs one or two turns of the event loop for each
-(measured with grpcio 1.78; five with 1.85). If all began as soon as they are handed over, a flood would wait there, and who
-shares the line behind it. So a flow begins at once what it wants up to EAGER seats. What is more waits, with all that comes
-after it, and is begun in rounds of a few calls, with a pause after each: time for many more calls to be handed over than are
-begun. So a flood waits here, where others pass it. The calls of a round share transactions of etcd, which is half of what they
-cost; and in the pauses the processor is free for all the threads and processes through whose hands the others' answers go. Who
-is alone is in nobody's way: his pauses are shorter, until somebody else calls.
+(apiserver.lines) over one by one, in the order in which they came, and needs five turns of the event loop for each (measured
+with grpcio 1.85). If all began as soon as they are handed over, a flood would wait there, and who shares the line behind it. So
+a flow begins at once what it wants up to EAGER seats. What is more waits, with all that comes after it, and is begun in rounds
+of a few calls, with a pause after each: time for many more calls to be handed over than are begun. So a flood waits here, where
+others pass it. The calls of a round share transactions of etcd, which is half of what they cost; and in the pauses the
+processor is free for all the threads and processes through whose hands the others' answers go. Who is alone is in nobody's way:
+his pauses are shorter, until somebody else calls.
 
 Of the calls that wait, the more important levels' begin first. But one that waits, and has seats of its own free, lets only
 PASSES calls of others go before: so a flood at one level keeps no other from its seats.

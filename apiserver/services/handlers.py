@@ -177,9 +177,7 @@ async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoRet
     trailers = ((DETAILS_KEY, encode(told).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
     try:
         await context.abort(_GRPC[told.code], told.message, trailers)
-    except (
-        grpc.aio.AbortError
-    ) as aborted:  # which the call keeps, and which leads back to the call, by all that it went through
+    except grpc.aio.AbortError as aborted:  # the call keeps it, and by all that it went through it leads back to the call
         call = asyncio.current_task()
         assert call is not None
         call.add_done_callback(partial(_over, aborted))

@@ -60,7 +60,7 @@ class AdmissionRequest(_message.Message):
     object: bytes
     oldObject: bytes
     dryRun: bool
-    def __init__(self, uid: _Optional[str] = ..., apiVersion: _Optional[str] = ..., kind: _Optional[str] = ..., resource: _Optional[str] = ..., subResource: _Optional[str] = ..., operation: _Optional[_Union[Operation, str]] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., username: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., object: _Optional[bytes] = ..., oldObject: _Optional[bytes] = ..., dryRun: bool = ...) -> None: ...
+    def __init__(self, uid: _Optional[str] = ..., apiVersion: _Optional[str] = ..., kind: _Optional[str] = ..., resource: _Optional[str] = ..., subResource: _Optional[str] = ..., operation: _Optional[_Union[Operation, str]] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., username: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., object: _Optional[bytes] = ..., oldObject: _Optional[bytes] = ..., dryRun: _Optional[bool] = ...) -> None: ...
 
 class AdmissionResponse(_message.Message):
     __slots__ = ("uid", "allowed", "status", "patch", "patchType")
@@ -74,4 +74,4 @@ class AdmissionResponse(_message.Message):
     status: _status_pb2.Status
     patch: bytes
     patchType: _verbs_pb2.PatchRequest.Type
-    def __init__(self, uid: _Optional[str] = ..., allowed: bool = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., patch: _Optional[bytes] = ..., patchType: _Optional[_Union[_verbs_pb2.PatchRequest.Type, str]] = ...) -> None: ...
+    def __init__(self, uid: _Optional[str] = ..., allowed: _Optional[bool] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., patch: _Optional[bytes] = ..., patchType: _Optional[_Union[_verbs_pb2.PatchRequest.Type, str]] = ...) -> None: ...

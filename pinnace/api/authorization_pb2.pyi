@@ -59,7 +59,7 @@ class AccessReview(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     allowed: bool
     reason: str
-    def __init__(self, allowed: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, allowed: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class SelfSubjectRulesReviewRequest(_message.Message):
     __slots__ = ("namespace",)

@@ -44,7 +44,7 @@ class EndpointConditions(_message.Message):
     ready: bool
     serving: bool
     terminating: bool
-    def __init__(self, ready: bool = ..., serving: bool = ..., terminating: bool = ...) -> None: ...
+    def __init__(self, ready: _Optional[bool] = ..., serving: _Optional[bool] = ..., terminating: _Optional[bool] = ...) -> None: ...
 
 class EndpointPort(_message.Message):
     __slots__ = ("name", "protocol", "port", "appProtocol")

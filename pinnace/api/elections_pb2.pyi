@@ -37,7 +37,7 @@ class Term(_message.Message):
     ended: _meta_v1_pb2.MicroTime
     reason: str
     presumed: bool
-    def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., began: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., ended: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., reason: _Optional[str] = ..., presumed: bool = ...) -> None: ...
+    def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., began: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., ended: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., reason: _Optional[str] = ..., presumed: _Optional[bool] = ...) -> None: ...
 
 class ElectionHistoryRequest(_message.Message):
     __slots__ = ("name",)
@@ -142,7 +142,7 @@ class CampaignResponse(_message.Message):
         interval_ms: int
         validity_ms: int
         fences: bool
-        def __init__(self, session: _Optional[int] = ..., interval_ms: _Optional[int] = ..., validity_ms: _Optional[int] = ..., fences: bool = ...) -> None: ...
+        def __init__(self, session: _Optional[int] = ..., interval_ms: _Optional[int] = ..., validity_ms: _Optional[int] = ..., fences: _Optional[bool] = ...) -> None: ...
     class HeartbeatAck(_message.Message):
         __slots__ = ("sequence",)
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]

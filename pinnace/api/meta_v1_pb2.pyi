@@ -72,7 +72,7 @@ class OwnerReference(_message.Message):
     apiVersion: str
     controller: bool
     blockOwnerDeletion: bool
-    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., apiVersion: _Optional[str] = ..., controller: bool = ..., blockOwnerDeletion: bool = ...) -> None: ...
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., apiVersion: _Optional[str] = ..., controller: _Optional[bool] = ..., blockOwnerDeletion: _Optional[bool] = ...) -> None: ...
 
 class ListMeta(_message.Message):
     __slots__ = ("resourceVersion", "remainingItemCount")
@@ -141,7 +141,7 @@ class ListOptions(_message.Message):
     allowWatchBookmarks: bool
     resourceVersionMatch: str
     sendInitialEvents: bool
-    def __init__(self, labelSelector: _Optional[str] = ..., fieldSelector: _Optional[str] = ..., resourceVersion: _Optional[str] = ..., timeoutSeconds: _Optional[int] = ..., limit: _Optional[int] = ..., allowWatchBookmarks: bool = ..., resourceVersionMatch: _Optional[str] = ..., sendInitialEvents: bool = ..., **kwargs) -> None: ...
+    def __init__(self, labelSelector: _Optional[str] = ..., fieldSelector: _Optional[str] = ..., resourceVersion: _Optional[str] = ..., timeoutSeconds: _Optional[int] = ..., limit: _Optional[int] = ..., allowWatchBookmarks: _Optional[bool] = ..., resourceVersionMatch: _Optional[str] = ..., sendInitialEvents: _Optional[bool] = ..., **kwargs) -> None: ...
 
 class CreateOptions(_message.Message):
     __slots__ = ("dryRun", "fieldManager", "fieldValidation")
@@ -173,7 +173,7 @@ class PatchOptions(_message.Message):
     force: bool
     fieldManager: str
     fieldValidation: str
-    def __init__(self, dryRun: _Optional[_Iterable[str]] = ..., force: bool = ..., fieldManager: _Optional[str] = ..., fieldValidation: _Optional[str] = ...) -> None: ...
+    def __init__(self, dryRun: _Optional[_Iterable[str]] = ..., force: _Optional[bool] = ..., fieldManager: _Optional[str] = ..., fieldValidation: _Optional[str] = ...) -> None: ...
 
 class DeleteOptions(_message.Message):
     __slots__ = ("gracePeriodSeconds", "preconditions", "propagationPolicy", "dryRun")

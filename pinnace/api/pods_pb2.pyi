@@ -126,7 +126,7 @@ class LogOptions(_message.Message):
     timestamps: bool
     tailLines: int
     limitBytes: int
-    def __init__(self, container: _Optional[str] = ..., follow: bool = ..., previous: bool = ..., sinceSeconds: _Optional[int] = ..., sinceTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ..., timestamps: bool = ..., tailLines: _Optional[int] = ..., limitBytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, container: _Optional[str] = ..., follow: _Optional[bool] = ..., previous: _Optional[bool] = ..., sinceSeconds: _Optional[int] = ..., sinceTime: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ..., timestamps: _Optional[bool] = ..., tailLines: _Optional[int] = ..., limitBytes: _Optional[int] = ...) -> None: ...
 
 class LogsResponse(_message.Message):
     __slots__ = ("data",)
@@ -142,7 +142,7 @@ class ExecRequest(_message.Message):
     start: ExecStart
     stdin: bytes
     closeStdin: bool
-    def __init__(self, start: _Optional[_Union[ExecStart, _Mapping]] = ..., stdin: _Optional[bytes] = ..., closeStdin: bool = ...) -> None: ...
+    def __init__(self, start: _Optional[_Union[ExecStart, _Mapping]] = ..., stdin: _Optional[bytes] = ..., closeStdin: _Optional[bool] = ...) -> None: ...
 
 class ExecStart(_message.Message):
     __slots__ = ("namespace", "name", "container", "command", "stdin", "uid")
@@ -158,7 +158,7 @@ class ExecStart(_message.Message):
     command: _containers.RepeatedScalarFieldContainer[str]
     stdin: bool
     uid: str
-    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., stdin: bool = ..., uid: _Optional[str] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., stdin: _Optional[bool] = ..., uid: _Optional[str] = ...) -> None: ...
 
 class ExecResponse(_message.Message):
     __slots__ = ("stdout", "stderr", "exit")

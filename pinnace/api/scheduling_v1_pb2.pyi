@@ -19,7 +19,7 @@ class PriorityClass(_message.Message):
     globalDefault: bool
     description: str
     preemptionPolicy: str
-    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., value: _Optional[int] = ..., globalDefault: bool = ..., description: _Optional[str] = ..., preemptionPolicy: _Optional[str] = ...) -> None: ...
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., value: _Optional[int] = ..., globalDefault: _Optional[bool] = ..., description: _Optional[str] = ..., preemptionPolicy: _Optional[str] = ...) -> None: ...
 
 class PriorityClassList(_message.Message):
     __slots__ = ("metadata", "items")

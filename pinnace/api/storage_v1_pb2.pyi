@@ -33,7 +33,7 @@ class StorageClass(_message.Message):
     allowVolumeExpansion: bool
     volumeBindingMode: str
     allowedTopologies: _containers.RepeatedCompositeFieldContainer[_core_v1_pb2.TopologySelectorTerm]
-    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., provisioner: _Optional[str] = ..., parameters: _Optional[_Mapping[str, str]] = ..., reclaimPolicy: _Optional[str] = ..., mountOptions: _Optional[_Iterable[str]] = ..., allowVolumeExpansion: bool = ..., volumeBindingMode: _Optional[str] = ..., allowedTopologies: _Optional[_Iterable[_Union[_core_v1_pb2.TopologySelectorTerm, _Mapping]]] = ...) -> None: ...
+    def __init__(self, metadata: _Optional[_Union[_meta_v1_pb2.ObjectMeta, _Mapping]] = ..., provisioner: _Optional[str] = ..., parameters: _Optional[_Mapping[str, str]] = ..., reclaimPolicy: _Optional[str] = ..., mountOptions: _Optional[_Iterable[str]] = ..., allowVolumeExpansion: _Optional[bool] = ..., volumeBindingMode: _Optional[str] = ..., allowedTopologies: _Optional[_Iterable[_Union[_core_v1_pb2.TopologySelectorTerm, _Mapping]]] = ...) -> None: ...
 
 class StorageClassList(_message.Message):
     __slots__ = ("metadata", "items")

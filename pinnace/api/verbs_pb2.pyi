@@ -48,7 +48,7 @@ class WatchRequest(_message.Message):
     options: _meta_v1_pb2.ListOptions
     announceElections: bool
     known: Known
-    def __init__(self, namespace: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.ListOptions, _Mapping]] = ..., announceElections: bool = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
+    def __init__(self, namespace: _Optional[str] = ..., options: _Optional[_Union[_meta_v1_pb2.ListOptions, _Mapping]] = ..., announceElections: _Optional[bool] = ..., known: _Optional[_Union[Known, _Mapping]] = ...) -> None: ...
 
 class Known(_message.Message):
     __slots__ = ("resourceVersion", "history")

@@ -1,7 +1,6 @@
 """The life of a component's process: run until SIGTERM or SIGINT, stop gracefully, die loudly on a bug."""
 
 import asyncio
-import ctypes
 import gc
 import logging
 import resource
@@ -18,15 +17,6 @@ the API servers' CPU time went into looking through them. So full collections ar
 of all others. (Of a million objects at a time it was half a second, and of several processes at once while a cluster filled:
 leaders and nodes were taken to be dead.) The first bounds the pauses that come often: gRPC leaves a cycle of five objects for
 each call, and to take away those of 2,700 calls at a time took 20 ms, once a second under load; a get in fifty met it."""
-
-ARENAS = 2
-"""Pools of memory that all threads share. glibc makes one for nearly every thread, and what gRPC's threads free of large
-messages in one is of no use to the others: an API server grew by 10 MB for each 10,000 of the fuzzer's messages, of which a
-third was in use. Only one thread at a time runs Python anyway.
-
-Source: https://man7.org/linux/man-pages/man3/mallopt.3.html (M_ARENA_MAX)
-"""
-_M_ARENA_MAX = -8
 
 
 def run(
@@ -64,7 +54,6 @@ def run(
         return 0
 
     gc.set_threshold(*GC_THRESHOLDS)
-    _share_arenas()
     _open_all_that_may_be()
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -73,11 +62,6 @@ def run(
         return 130
     finally:
         sys.stderr.flush()
-
-
-def _share_arenas() -> None:
-    with suppress(AttributeError, OSError):  # other C libraries have no arenas
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)
 
 
 def _open_all_that_may_be() -> None:

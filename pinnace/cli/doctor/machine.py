@@ -33,7 +33,7 @@ def python(version: tuple[int, ...] | None = None) -> Sequence[Finding]:
 
 
 def packages(needed: Iterable[str] | None = None, installed: Callable[[str], str] = metadata.version) -> Sequence[Finding]:
-    """`needed`: as a package's metadata have them, such as "grpcio<1.79,>=1.78.2"."""
+    """`needed`: as a package's metadata have them, such as "grpcio<2,>=1.83"."""
     wrong, checked = [], 0
     for each in metadata.requires("pinnace") or [] if needed is None else needed:
         requirement, _, marker = each.partition(";")

@@ -51,7 +51,8 @@ def test_packages_are_compared_as_numbers_and_extras_are_left_out(needed: str, s
 
 
 def test_all_packages_that_are_wrong_are_named() -> None:
-    assert "; " in the_only(machine.packages(["protobuf>=7.35.1", "gone>=1"], version_of)).message
+    found = the_only(machine.packages(["protobuf>=7.35.1", "gone>=1"], version_of))
+    assert (found.level, found.message) == (Level.PROBLEM, "protobuf is 7.9rc1, and 7.35.1 is needed; gone is not installed")
 
 
 def test_each_package_that_pinnace_needs_is_looked_at() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.cluster import certificates, processes, startup, strays, view
+from pinnace.cluster import affinity, certificates, processes, startup, strays, view
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, joined
 from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
 from pinnace.cluster.fittings import PLAIN, Fittings
@@ -327,6 +327,7 @@ class Cluster:
             self._state = self.state.with_record(anew)
             self.folder.write(self._state)
         child = self._children[name] = processes.spawn(anew.plan, self.folder.log(name))
+        affinity.keep(child.pid, name, [record.plan for record in self.state.processes])
         process = procfs.identify(child.pid)
         if process is None:
             raise self._ended(name)

@@ -84,6 +84,13 @@ async def test_a_leader_that_a_flood_deposes_is_no_mere_count() -> None:
     assert (await _violations(server, Made(), probe))["leaders_lost"] == 1
 
 
+async def test_a_heartbeat_while_the_flood_ends_is_not_one_of_the_flooded() -> None:
+    probe = Probe(client(forgets=False))
+    measured = await probe.measure(0.0)
+    probe._beats.append(1.0)
+    assert measured["heartbeat"] == []
+
+
 async def test_a_flood_says_which_pods_were_acknowledged() -> None:
     """Of what was refused or broken off nothing is known."""
 

@@ -49,7 +49,7 @@ def kind_of(value: object) -> str:
 def _read_quantity(message: Quantity, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"expected a quantity such as 500m or 1Gi, got {kind_of(value)}")
-    text = str(value)
+    text = str(value).strip()  # as Kubernetes' Quantity.UnmarshalJSON
     quantity.parse(text)
     message.string = text
 
@@ -62,6 +62,7 @@ def _read_time(message: Time | MicroTime, value: object) -> None:
 
 
 def _read_int_or_string(message: IntOrString, value: object) -> None:
+    value = _whole(value)
     if isinstance(value, str):
         message.type, message.strVal = STRING, value
     elif isinstance(value, int) and not isinstance(value, bool) and -MAX_INT32 <= value <= MAX_INT32:
@@ -121,7 +122,13 @@ def _read_bool(value: object) -> bool:
     return value
 
 
+def _whole(value: object) -> object:
+    """3 for 3.0, as kubectl reads YAML."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _read_integer(value: object, bits: int) -> int:
+    value = _whole(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"expected a whole number, got {kind_of(value)}")
     if not -(1 << bits - 1) <= value < 1 << bits - 1:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pinnace.runtime.clock import Clock
 
 SHORT = 1000
-"""Times a second that a process is preempted. An API server to which 16 clients write on two busy cores is 8,000 to 11,000 times,
-and 1,000 times with a single one, as its own threads take turns (Linux 6.18, 2 cores; cb526227)."""
+"""Times a second that a process is preempted. An API server to which 16 clients write on two busy cores is 8,000 to 11,000
+times, and 1,000 times with a single one, as its own threads take turns (Linux 6.18, 2 cores; cb526227)."""
 
 
 def preempted() -> int:

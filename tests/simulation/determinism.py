@@ -1,29 +1,38 @@
-"""What a run must not take from the outside: time, chance and sockets."""
+"""What a run must not take from the outside: time, chance, sockets, and which commit this is."""
 
 import random
+import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
 
+from kubelet import nodes
 from pinnace.client import connection, diagnosis
 from tests.simulation.channel import SimPeer
 from tests.simulation.loop import SimLoop
 from tests.simulation.network import Network
 from tests.simulation.process import PROCESS
 
+DRAWS = ("random", "uniform", "getrandbits", "randint", "randrange", "choice", "choices", "shuffle", "sample", "expovariate")
+"""What may be drawn from the process. (Who calls another function of `random` draws from no seed, and its replay differs.)"""
+
 
 @contextmanager
 def sealed(loop: SimLoop, network: Network, seed: int) -> Iterator[None]:
     """While it lasts, `time` is the loop's, Connections go over the simulated network, and whatever draws chance from the
-    process draws it from the seed.
+    process draws it from the seed. That is for this thread: others that tests have left behind keep time and chance, and would
+    take some of ours.
     """
+    chance = random.Random(seed)
 
     def wall() -> float:
         return (PROCESS.get() or loop.world).clock.time()
 
     def new_uuid() -> uuid.UUID:
-        return uuid.UUID(int=random.getrandbits(128), version=4)
+        return uuid.UUID(int=chance.getrandbits(128), version=4)
 
     def peer(endpoint: str, *more: object) -> SimPeer:
         return SimPeer(endpoint, network)
@@ -31,15 +40,25 @@ def sealed(loop: SimLoop, network: Network, seed: int) -> Iterator[None]:
     async def unexplained(endpoint: str, secure: object) -> None:
         """Why a server cannot be reached is not looked into."""
 
-    kept = (time.monotonic, time.time, time.perf_counter, uuid.uuid4, random.getstate())
-    random.seed(seed)
-    time.monotonic, time.time, time.perf_counter, uuid.uuid4 = loop.time, wall, loop.time, new_uuid
-    real_peer, connection.Peer = connection.Peer, peer  # type: ignore[misc, assignment]
-    real_probe, diagnosis.probe = diagnosis.probe, unexplained
-    try:
+    with ExitStack() as seals:
+        for module, name, ours in (
+            (time, "monotonic", loop.time),
+            (time, "perf_counter", loop.time),
+            (time, "time", wall),
+            (uuid, "uuid4", new_uuid),
+            *((random, name, getattr(chance, name)) for name in DRAWS),
+        ):
+            seals.enter_context(patch.object(module, name, _in_this_thread(ours, getattr(module, name))))
+        seals.enter_context(patch.object(connection, "Peer", peer))
+        seals.enter_context(patch.object(diagnosis, "probe", unexplained))
+        seals.enter_context(patch.object(nodes, "version", lambda: "0.0.0"))
         yield
-    finally:
-        time.monotonic, time.time, time.perf_counter, uuid.uuid4 = kept[:4]
-        connection.Peer = real_peer  # type: ignore[misc]
-        diagnosis.probe = real_probe
-        random.setstate(kept[4])
+
+
+def _in_this_thread(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    me = threading.get_ident()
+
+    def either(*args: Any, **kwargs: Any) -> Any:
+        return (ours if threading.get_ident() == me else theirs)(*args, **kwargs)
+
+    return either

@@ -2,12 +2,15 @@
 is played."""
 
 import os
+import random
 import subprocess
 import sys
+import threading
 from itertools import chain
 
 import pytest
 
+from kubelet import nodes
 from tests.simulation.__main__ import describe
 from tests.simulation.faults import FAULTS
 from tests.simulation.plan import COMMON, OWN, Kind, plan
@@ -16,6 +19,11 @@ from tests.simulation.run import play
 SEEDS = 12
 BATCHES = 4
 """So that workers share them."""
+
+
+def eventful(kind: Kind) -> int:
+    """The first seed of this kind that has faults."""
+    return next(seed for seed in range(100) if plan(seed).kind is kind and plan(seed).blows)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -36,7 +44,7 @@ def test_a_replay_is_exact(kind: Kind) -> None:
 
 
 def test_a_replay_depends_on_no_hash_seed() -> None:
-    seeds = [next(seed for seed in range(100) if plan(seed).kind is kind and plan(seed).blows) for kind in Kind]
+    seeds = [eventful(kind) for kind in Kind]
     code = f"from tests.simulation.run import play; print(*(play(seed).digest for seed in {seeds}))"
 
     environment = {**os.environ, "PYTHONHASHSEED": "12345"}
@@ -46,6 +54,31 @@ def test_a_replay_depends_on_no_hash_seed() -> None:
     assert elsewhere.stdout.split() == [play(seed).digest for seed in seeds]
 
 
+def test_a_replay_depends_on_no_other_thread() -> None:
+    seed = eventful(Kind.WHOLE)
+    expected, over = play(seed).digest, threading.Event()
+
+    def draw() -> None:
+        while not over.is_set():
+            random.random()
+
+    other = threading.Thread(target=draw)
+    other.start()
+    try:
+        assert play(seed).digest == expected
+    finally:
+        over.set()
+        other.join()
+
+
+def test_a_replay_depends_on_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which nodes tell, as the version of their kubelet."""
+    seed = eventful(Kind.WHOLE)
+    expected = play(seed).digest
+    monkeypatch.setattr(nodes, "version", lambda: "0.1.0+0123456-dirty")
+    assert play(seed).digest == expected
+
+
 def test_every_fault_has_its_turn() -> None:
     struck = {blow.fault for seed in range(500) for blow in plan(seed).blows}
     assert struck == {*COMMON, *chain(*OWN.values())} <= FAULTS.keys()
@@ -53,7 +86,7 @@ def test_every_fault_has_its_turn() -> None:
 
 def test_a_trace_says_who_does_what() -> None:
     lines: list[str] = []
-    seed = next(seed for seed in range(100) if plan(seed).kind is Kind.WHOLE and plan(seed).blows)
+    seed = eventful(Kind.WHOLE)
     quiet = play(seed)
     assert play(seed, say=lines.append).digest == quiet.digest
     assert any("/pinnace.v1.Pods/BindBatch" in line for line in lines)

@@ -148,6 +148,22 @@ def test_forms(message: Message, data: dict[str, Any]) -> None:
     assert from_dict(type(message), data) == message
 
 
+@pytest.mark.parametrize(
+    ("data", "canonical"),
+    [
+        ({"spec": {"priority": 3.0}}, {"spec": {"priority": 3}}),
+        ({"metadata": {"generation": -1e3}}, {"metadata": {"generation": -1000}}),
+        ({"spec": {"overhead": {"cpu": " 500m "}}}, {"spec": {"overhead": {"cpu": "500m"}}}),
+    ],
+)
+def test_what_kubectl_takes_is_taken(data: dict[str, Any], canonical: dict[str, Any]) -> None:
+    assert from_dict(Pod, data) == from_dict(Pod, canonical)
+
+
+def test_a_port_may_be_written_as_a_float() -> None:
+    assert from_dict(HTTPGetAction, {"port": 80.0}) == HTTPGetAction(port={"intVal": 80})
+
+
 def test_every_reference_by_name_is_inlined() -> None:
     """A new message with a localObjectReference must be listed, or JSON would show what Kubernetes does not have."""
     shown = [
@@ -227,7 +243,8 @@ def problems(data: object, target: Any = PODS, **options: Any) -> list[str]:
         ({"spec": {"containers": [None]}}, "spec.containers[0]: expected an object, got nothing"),
         ({"spec": {"hostNetwork": "true"}}, 'spec.hostNetwork: expected true or false, got a string ("true")'),
         ({"spec": {"priority": True}}, "spec.priority: expected a whole number, got a boolean (true)"),
-        ({"spec": {"priority": 1.0}}, "spec.priority: expected a whole number, got a number (1.0)"),
+        ({"spec": {"priority": 1.5}}, "spec.priority: expected a whole number, got a number (1.5)"),
+        ({"spec": {"priority": float("inf")}}, "spec.priority: expected a whole number, got a number (inf)"),
         ({"spec": {"priority": 2**31}}, "spec.priority: 2147483648 does not fit into 32 bits"),
         ({"metadata": {"generation": 2**63}}, "metadata.generation: 9223372036854775808 does not fit into 64 bits"),
         ({"metadata": {"name": 7}}, "metadata.name: expected a string, got a number (7); put it in quotes"),

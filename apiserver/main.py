@@ -29,6 +29,7 @@ from apiserver.storage.measured import Measured
 from apiserver.webhooks.loading import load
 from apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
+from pinnace.runtime.affinity import Affinity
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.cpu import preempted
@@ -94,6 +95,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--admission-control-config-file", "admission", type=_FILE, help="Webhooks: who else has a say in what is written."
 )
 @click.option("--audit-log-path", "audit", type=click.Path(path_type=Path), help="Where to write down who wrote what.")
+@click.option(
+    "--stay-on-cpu",
+    type=click.IntRange(min=0),
+    help="Which processor to stay on while many calls come one by one; for machines with fewer processors than processes.",
+)
 @click.option("--profile-stages", is_flag=True, help="Count CPU time by stage in /metrics, at a cost of a few percent.")
 @click.option("--insecure", is_flag=True, help="Serve without TLS: anybody who can connect may do everything.")
 @flags.tracing_endpoint
@@ -119,6 +125,7 @@ def main(
     unreachable_seconds: int,
     admission: Path | None,
     audit: Path | None,
+    stay_on_cpu: int | None,
     profile_stages: bool,
     insecure: bool,
     tracing_endpoint: str | None,
@@ -151,6 +158,7 @@ def main(
         tokens=tokens,
         tokens_at=format_address(token_listen) if token_listen is not None else None,
         audit=audit,
+        processor=stay_on_cpu,
         settings=Settings(
             tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
             kubelets=_kubelets(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
@@ -176,6 +184,7 @@ class Options:
     tokens: Path | None
     tokens_at: str | None
     audit: Path | None
+    processor: int | None
     settings: Settings
 
 
@@ -203,6 +212,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     audit = AuditLog(options.audit) if options.audit is not None else None
     settings = replace(options.settings, audit=audit) if audit is not None else options.settings
     server = ApiServer(storage, who, settings)
+    affinity = Affinity(options.processor) if options.processor is not None else None
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()
     try:
@@ -211,7 +221,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         address = await server.start(options.listen, options.tls)
         log.info("serving on %s, status on %s, etcd at %s", address, status.address, ",".join(options.etcd))
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(part.run()) for part in (server, audit) if part is not None]
+            running = [group.create_task(part.run()) for part in (server, audit, affinity) if part is not None]
             await stop.wait()
             await server.stop()
             for part in running:

@@ -8,7 +8,6 @@ etcd.py          which etcd, with which arguments, and whether it answers
 certificates.py  who its parts are to each other
 ports.py         addresses that are free and stay so
 state.py         what is remembered of a cluster (pure); folder.py keeps it, locks it, and removes what is left
-affinity.py      which processor an API server keeps to
 processes.py     starting them, and ending them in order; strays.py: those whose state is gone
 ready.py         what a process says of itself; startup.py: what a cluster still lacks, and waiting for it
 view.py          what it looks like

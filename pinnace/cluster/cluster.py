@@ -8,6 +8,7 @@ or is cancelled takes down what it has started, however often it is cancelled me
 """
 
 import asyncio
+import os
 import signal
 import subprocess
 import time
@@ -22,7 +23,7 @@ from typing import Any
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.cluster import affinity, certificates, processes, startup, strays, view
+from pinnace.cluster import certificates, processes, startup, strays, view
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, joined
 from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
 from pinnace.cluster.fittings import PLAIN, Fittings
@@ -289,7 +290,7 @@ class Cluster:
             progress.done(f"removed what a cluster whose processes had all ended left in {self.folder.path}")
         strays.refuse(self.folder.path)
         made = made or (stale.made if stale else ())
-        plans = plan(self.spec, binary, self._ports.next, self._fittings)
+        plans = plan(self.spec, binary, self._ports.next, self._fittings, os.sched_getaffinity(0))
         self._state = planned(self.spec, plans, made, time.time())
         self.folder.claim(self._state)
 
@@ -327,7 +328,6 @@ class Cluster:
             self._state = self.state.with_record(anew)
             self.folder.write(self._state)
         child = self._children[name] = processes.spawn(anew.plan, self.folder.log(name))
-        affinity.keep(child.pid, name, [record.plan for record in self.state.processes])
         process = procfs.identify(child.pid)
         if process is None:
             raise self._ended(name)

@@ -3,9 +3,9 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +111,15 @@ class Plan:
     environment: tuple[tuple[str, str], ...] = ()
 
 
-def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int], fittings: Fittings = PLAIN) -> list[Plan]:
-    """The processes of a cluster, in the order in which they start. `port` gives another free port at each call."""
+def plan(
+    spec: ClusterSpec,
+    binary: EtcdBinary,
+    port: Callable[[], int],
+    fittings: Fittings = PLAIN,
+    processors: Collection[int] = (),
+) -> list[Plan]:
+    """The processes of a cluster, in the order in which they start. `port` gives another free port at each call. `processors`:
+    those of the machine, where API servers may stay on one."""
 
     def address() -> str:
         return f"127.0.0.1:{port()}"
@@ -157,7 +164,19 @@ def plan(spec: ClusterSpec, binary: EtcdBinary, port: Callable[[], int], fitting
             *(("--stages", spec.stages) if spec.stages else ()),
         )  # fmt: skip
         plans.append(Plan(KUBELET, name, http, http, argv))
-    return [_fitted(plan, fittings) for plan in plans]
+    return [_fitted(plan, fittings) for plan in _staying(plans, processors)]
+
+
+def _staying(plans: Sequence[Plan], processors: Collection[int]) -> list[Plan]:
+    """Each API server is dealt a processor (pinnace.runtime.affinity), where there are fewer of them than processes."""
+    if not 0 < len(processors) < len(plans):
+        return list(plans)
+    dealt = cycle(sorted(processors))
+
+    def staying(plan: Plan) -> Plan:
+        return replace(plan, argv=(*plan.argv, "--stay-on-cpu", str(next(dealt))))
+
+    return [staying(plan) if plan.component == APISERVER else plan for plan in plans]
 
 
 def _fitted(plan: Plan, fittings: Fittings) -> Plan:

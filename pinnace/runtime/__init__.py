@@ -17,7 +17,7 @@ turns.py           long work in portions, with turns for others; race.py: until 
 cancellation.py    was the task cancelled, or only its gRPC call?
 
 procfs.py          what the kernel knows of a process; one with its start time is never mistaken
-cpu.py             whether there is CPU time enough
+cpu.py             whether there is CPU time enough; affinity.py: on which processor a busy process stays
 lines.py           a process that does as it is told on stdin, and ends with whoever started it
 filelock.py        one at a time among processes; who is killed lets go
 trees.py           removing a tree of any shape

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.fittings import Fittings
-from pinnace.cluster.spec import ClusterSpec, data_dir_flag, default_data_dir, plan, shares
+from pinnace.cluster.spec import APISERVER, ClusterSpec, data_dir_flag, default_data_dir, plan, shares
 
 BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 9), fallback=False)
 
@@ -61,6 +61,19 @@ def test_etcd_and_the_api_servers_trust_one_authority_that_nobody_else_trusts() 
     assert {f"--trusted-ca-file={authority}", f"--peer-trusted-ca-file={authority}"} <= set(by_name["etcd-0"])
     assert argument(by_name["apiserver-1"], "--etcd-cafile") == authority
     assert argument(by_name["apiserver-1"], "--client-ca-file") == "/d/pki/ca.crt"
+
+
+@pytest.mark.parametrize(
+    ("processors", "dealt"),
+    [((), []), ({5}, ["5", "5", "5"]), ({5, 2}, ["2", "5", "2"]), (range(8), ["0", "1", "2"]), (range(9), [])],
+)
+def test_api_servers_are_dealt_processors_where_there_is_not_one_for_each_process(
+    processors: Collection[int], dealt: list[str]
+) -> None:
+    plans = plan(ClusterSpec(apiservers=3, controllers=1, data_dir=Path("/d")), BINARY, ports(), processors=processors)
+    assert len(plans) == 9
+    assert [argument(p.argv, "--stay-on-cpu") for p in plans if "--stay-on-cpu" in p.argv] == dealt
+    assert all(p.component == APISERVER for p in plans if "--stay-on-cpu" in p.argv)
 
 
 def test_fittings_stand_between_the_processes() -> None:

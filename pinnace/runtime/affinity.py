@@ -3,7 +3,7 @@
 Python runs on one processor at a time, and gRPC's threads hand it what comes and take what goes. Where many calls come one by
 one they wake each other 20,000 times a second, across processors where there are several, and each time the next processor's
 cache is empty: two API servers on two processors take a seventh more creates where each stays on its own (bench/tried.md,
-"Creates, one a call"). With few large calls, as of a scheduler, there are 5,500 turns at most; then it matters more that who
+"Creates, one a call"). With few large calls, as of a scheduler, there are some thousand turns; then it matters more that who
 has work finds a processor that is free, and the kernel chooses.
 
 Source: sched_setaffinity(2), getrusage(2)
@@ -21,10 +21,10 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 log = logging.getLogger(__name__)
 
 OFTEN, SELDOM = 10_000, 5_000
-"""Turns a second from which it stays, and below which it does not any more. (Measured on two processors: 13,000 with 1,000
-watchers, 20,000 and more with creates, one a call; with 10,000 pods that are bound and run 5,500.)"""
+"""Turns a second from which it stays, and below which it does not any more. (Measured on two processors: 10,000 to 20,000 with
+1,000 watchers, 15,000 to 26,000 with creates, one a call; 6,700 at most with thousands of pods that are bound and run.)"""
 INTERVAL = 0.25
-"""Seconds between two looks, at a cost of 0.1 ms."""
+"""Seconds between two looks."""
 
 
 def turns() -> int:

@@ -169,7 +169,7 @@ def plan(
 
 def _staying(plans: Sequence[Plan], processors: Collection[int]) -> list[Plan]:
     """Each API server is dealt a processor (pinnace.runtime.affinity), where there are fewer of them than processes."""
-    if not 0 < len(processors) < len(plans):
+    if not 1 < len(processors) < len(plans):
         return list(plans)
     dealt = cycle(sorted(processors))
 

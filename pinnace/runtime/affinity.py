@@ -1,9 +1,9 @@
-"""A process stays on one processor while its threads take turns very often.
+"""A process stays on one processor while its threads switch very often.
 
 Python runs on one processor at a time, and gRPC's threads hand it what comes and take what goes. Where many calls come one by
 one they wake each other 20,000 times a second, across processors where there are several, and each time the next processor's
 cache is empty: two API servers on two processors take a seventh more creates where each stays on its own (bench/tried.md,
-"Creates, one a call"). With few large calls, as of a scheduler, there are some thousand turns; then it matters more that who
+"Creates, one a call"). With few large calls, as of a scheduler, there are some thousand switches; then it matters more that who
 has work finds a processor that is free, and the kernel chooses.
 
 Source: sched_setaffinity(2), getrusage(2)
@@ -21,14 +21,15 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 log = logging.getLogger(__name__)
 
 OFTEN, SELDOM = 10_000, 5_000
-"""Turns a second from which it stays, and below which it does not any more. (Measured on two processors: 10,000 to 20,000 with
-1,000 watchers, 15,000 to 26,000 with creates, one a call; 6,700 at most with thousands of pods that are bound and run.)"""
+"""Context switches a second from which it stays, and below which it does not any more. (Measured on two processors: 10,000 to
+20,000 with 1,000 watchers, 15,000 to 26,000 with creates, one a call; 6,700 at most with thousands of pods that are bound and
+run.)"""
 INTERVAL = 0.25
 """Seconds between two looks."""
 
 
-def turns() -> int:
-    """How often a thread of this process has waited, or was made to, for another."""
+def switches() -> int:
+    """How often a thread of this process has given up a processor, or was made to."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_nvcsw + usage.ru_nivcsw
 
@@ -48,13 +49,13 @@ class Affinity:
         processor: int,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        turns: Callable[[], int] = turns,
+        switches: Callable[[], int] = switches,
         move: Callable[[Collection[int]], None] = move,
     ) -> None:
         self._all = os.sched_getaffinity(0)
         self._own = {processor}
         self._clock = clock
-        self._turns = turns
+        self._switches = switches
         self._move = move
 
     async def run(self) -> None:
@@ -62,11 +63,11 @@ class Affinity:
         if not self._own < self._all:
             log.warning("processor %d is not one of several of ours (%s): the kernel chooses", *self._own, sorted(self._all))
             return
-        stays, count, looked = False, self._turns(), self._clock.monotonic()
+        stays, count, looked = False, self._switches(), self._clock.monotonic()
         while True:
             await self._clock.sleep(INTERVAL)
             before, since = count, looked
-            count, looked = self._turns(), self._clock.monotonic()
+            count, looked = self._switches(), self._clock.monotonic()
             often = count - before > (SELDOM if stays else OFTEN) * (looked - since)
             if often != stays:
                 stays = often

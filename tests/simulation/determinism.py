@@ -16,8 +16,9 @@ from tests.simulation.loop import SimLoop
 from tests.simulation.network import Network
 from tests.simulation.process import PROCESS
 
-DRAWS = ("random", "uniform", "getrandbits", "randint", "randrange", "choice", "choices", "shuffle", "sample", "expovariate")
-"""What may be drawn from the process. (Who calls another function of `random` draws from no seed, and its replay differs.)"""
+SHARED = getattr(random.random, "__self__")  # noqa: B009 (builtin functions have none, as far as types go)
+DRAWS = [name for name in random.__all__ if getattr(getattr(random, name), "__self__", None) is SHARED]
+"""The functions of `random` by which all of a process draw from one generator."""
 
 
 @contextmanager

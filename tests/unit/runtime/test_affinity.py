@@ -1,4 +1,4 @@
-"""A process stays on one processor while its threads take turns very often, and goes where it likes otherwise."""
+"""A process stays on one processor while its threads switch very often, and goes where it likes otherwise."""
 
 import asyncio
 import os
@@ -7,19 +7,18 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from pinnace.runtime import affinity
-from pinnace.runtime.affinity import INTERVAL, OFTEN, SELDOM, Affinity, move, turns
+from pinnace.runtime.affinity import INTERVAL, OFTEN, SELDOM, Affinity, move, switches
 from tests.clock import FakeClock
 
 ALL = {2, 5}
 
 
 class Process:
-    """Whose threads take as many turns as it is told, and which remembers where it was moved."""
+    """Whose threads switch as often as it is told, and which remembers where it was moved."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.turns = 1_000_000
+        self.switches = 1_000_000
         self.moves: list[set[int]] = []
 
     def move(self, processors: Collection[int]) -> None:
@@ -27,7 +26,7 @@ class Process:
 
     async def spends(self, seconds: float, rate: float) -> None:
         for _ in range(round(seconds / INTERVAL)):
-            self.turns += round(rate * INTERVAL)
+            self.switches += round(rate * INTERVAL)
             await self.clock.advance(INTERVAL)
 
 
@@ -35,21 +34,21 @@ class Process:
 async def process(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Process]:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: ALL)
     process = Process()
-    stays = Affinity(5, clock=process.clock, turns=lambda: process.turns, move=process.move)
+    stays = Affinity(5, clock=process.clock, switches=lambda: process.switches, move=process.move)
     running = asyncio.create_task(stays.run())
     await asyncio.sleep(0)
     yield process
     running.cancel()
 
 
-async def test_it_stays_while_turns_are_taken_often(process: Process) -> None:
+async def test_it_stays_while_they_switch_often(process: Process) -> None:
     await process.spends(1.0, OFTEN - 100)
     assert not process.moves
     await process.spends(1.0, OFTEN + 100)
     assert process.moves == [{5}]
 
 
-async def test_it_goes_where_it_likes_when_they_are_seldom(process: Process) -> None:
+async def test_it_goes_where_it_likes_when_they_switch_seldom(process: Process) -> None:
     await process.spends(1.0, 2 * OFTEN)
     await process.spends(1.0, SELDOM + 100)
     assert process.moves == [{5}], "what is in between changes nothing"
@@ -87,14 +86,7 @@ async def test_a_processor_that_was_taken_away_changes_nothing() -> None:
     assert os.sched_getaffinity(0) == before
 
 
-def test_waiting_for_another_thread_is_a_turn() -> None:
-    before, go, done = turns(), threading.Event(), threading.Event()
-
-    def answer() -> None:
-        go.wait(20)
-        done.set()
-
-    threading.Thread(target=answer).start()
-    go.set()
-    done.wait(20)
-    assert affinity.turns() > before
+def test_who_waits_gives_up_the_processor() -> None:
+    before = switches()
+    assert not threading.Event().wait(0.001)
+    assert switches() > before

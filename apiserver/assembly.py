@@ -35,6 +35,7 @@ from apiserver.flow.control import SEATS, FlowControl
 from apiserver.opening import Opening
 from apiserver.quota.quotas import Quotas
 from apiserver.registry.events import EventRegistry, Expiring
+from apiserver.registry.migration import Migration
 from apiserver.registry.mutation import Mutator
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import STRATEGIES
@@ -149,6 +150,7 @@ class Assembly:
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
         bootstrap = Bootstrap(self._stores, self.cacher, clock)
+        self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
         self.opening = Opening(self.cacher, bootstrap, restores, self._elections)
         self._tenures = Tenures(self._policy, self._role_versions, settings.min_request_timeout, clock, self._rng)
@@ -169,6 +171,11 @@ class Assembly:
             tasks.create_task(self._quotas.run(), name="quotas")
             tasks.create_task(self._elections.run(), name="elections")
             tasks.create_task(self.opening.run(), name="opening")
+            tasks.create_task(self._migrate(), name="migration")
+
+    async def _migrate(self) -> None:
+        await self.opening.bootstrapped.wait()
+        await self._migration.run()
 
     async def drain(self) -> None:
         """Takes no more calls, and sends everybody on to another server: watches, candidates and fleets."""

@@ -8,8 +8,8 @@ creation.py     a client's object becomes one of ours: identity, admission, defa
 patching.py     what a patch makes of an object
 deletion.py     preconditions, finalizers, grace
 admission.py    what is asked of admission and webhooks: the interfaces
-quantities.py   a quantity that keeps its value keeps its spelling
 extent.py       an object may have only so many parts: they are counted before anybody looks inside
+migration.py    objects that an earlier version stored are rewritten in the present form
 warnings.py     what is said of a write that is accepted
 
 mutation.py     read, step, compare-and-swap, and again: a write commits only against the version that its step saw

@@ -18,6 +18,7 @@ from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.uids import new_uid
 from pinnace.api.meta_v1_pb2 import OwnerReference
+from pinnace.api.quantities import canonicalize
 from pinnace.api.resources import UNSAID, Object, Resource
 from pinnace.api.status import Refusal
 from pinnace.api.times import to_time
@@ -127,6 +128,7 @@ class Creation(Generic[T]):
     def _default(self, obj: T, by: Request) -> None:
         """May be done again, after somebody has changed the object. Raises Rejected."""
         drop_repeated_owners(obj)
+        canonicalize(obj)
         self._admission.admit(by, self._resource, obj)
         self._strategy.prepare_create(obj)
 

@@ -17,10 +17,10 @@ from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
 from apiserver.registry.patching import STATUS, patching
-from apiserver.registry.quantities import keep_spelling
 from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.storage.interface import StorageError
+from pinnace.api.quantities import canonicalize, keep_equal
 from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
@@ -219,6 +219,7 @@ class Store(Generic[T]):
         return final
 
     def _prepare(self, new: T, old: T, operation: Operation) -> None:
+        canonicalize(new)
         if operation is Operation.UPDATE_STATUS:
             self.strategy.prepare_status_update(new, old)
             self.strategy.date_status(new, old, self._clock.time())
@@ -226,7 +227,7 @@ class Store(Generic[T]):
             keep_identity(new, old)
             drop_repeated_owners(new)
             self.strategy.prepare_update(new, old)
-            keep_spelling(new, old)
+            keep_equal(new, old)
 
     def _judged(self, new: T, present: Version[T], by: Request, operation: Operation) -> Next[T]:
         """What becomes of the present version, if the new one is valid. Admission looks into the caches, which may be behind:

@@ -14,6 +14,7 @@ from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.podstatus import ended
+from pinnace.api.quantities import equal
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, store_key
 from pinnace.api.rollouts import REVISION_ANNOTATION, bare
 from pinnace.api.selectors import from_message
@@ -101,7 +102,7 @@ class DeploymentController:
         found = await self._sets_client.get(metadata.name, metadata.namespace)
         reference = controller_of(found)
         owned = reference is not None and reference.uid == deployment.metadata.uid
-        if owned and bare(found.spec.template) == bare(new.spec.template):
+        if owned and equal(bare(found.spec.template), bare(new.spec.template)):
             self._expectations.wrote(key, REPLICA_SETS, found.metadata.resourceVersion)
             return
         status = DeploymentStatus()

@@ -12,6 +12,7 @@ from controllers.deployments.rolling import lags, most, oldest_first
 from controllers.ownership import refers_to
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
+from pinnace.api.quantities import equal
 from pinnace.api.resources import DEPLOYMENTS
 from pinnace.api.rollouts import (
     DESIRED_ANNOTATION,
@@ -44,7 +45,7 @@ def split(deployment: Deployment, sets: Iterable[ReplicaSet]) -> tuple[ReplicaSe
     """The replica set of the present template, the oldest if there are several; and all others."""
     ordered = oldest_first(sets)
     wanted = bare(deployment.spec.template)
-    new = next((each for each in ordered if bare(each.spec.template) == wanted), None)
+    new = next((each for each in ordered if equal(bare(each.spec.template), wanted)), None)
     return new, [each for each in ordered if each is not new]
 
 

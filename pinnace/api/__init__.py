@@ -16,7 +16,8 @@ unmodelled.py      fields that this version does not know travel along
 nesting.py         how deep messages are nested; jsonextent.py: how many values a document has
 
 names.py           the syntax of names and labels; nodenames.py: sets of node names, by patterns
-quantity.py        "500m", exactly; times.py: instants; naturals.py: whole numbers that somebody wrote into a text
+quantity.py        "500m", exactly; quantities.py: the quantities inside messages
+                    times.py: instants; naturals.py: whole numbers that somebody wrote into a text
 selectors.py       label and field selectors; fields.py: the fields that each resource can be selected by
 merge.py           three-way merge, as `apply` does it
 patch.py           merge patches of both kinds; jsonpatch.py: operations, all or none

@@ -22,6 +22,9 @@ _SUFFIX = {
 }  # fmt: skip
 _UNITS = sorted(((suffix, int(unit)) for suffix, unit in _SUFFIX.items() if unit > 1), key=itemgetter(1), reverse=True)
 """Of bytes, the largest first: of two that divide an amount, the first leaves the smaller number."""
+_NANO = Decimal(10**9)
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _EXACT = Context(prec=200)
 """More digits than any text of 64 characters with a suffix can need."""
 MAX = 2**63 - 1
@@ -45,6 +48,38 @@ def parse(text: str) -> Decimal:
     if value > MAX:
         raise QuantityError(f'"{text}" is larger than 2^63-1')
     return value.copy_negate() if sign == "-" else value
+
+
+@lru_cache(maxsize=4096)
+def canonical(text: str) -> str:
+    """The spelling in which Kubernetes serves a quantity: ".5" -> "500m", "1000M" -> "1G", "1.5Gi" -> "1536Mi".
+
+    The number has no fraction, and the suffix is the largest that allows it, in the family of suffixes (decimal, binary,
+    exponent) in which the text was written. Binary amounts become decimal below 1024 or with a fraction. Raises
+    QuantityError.
+    Source: Quantity.CanonicalizeBytes in https://github.com/kubernetes/apimachinery/blob/master/pkg/api/resource/quantity.go
+    """
+    nanos = int(_EXACT.multiply(abs(parse(text)), _NANO).to_integral_value(ROUND_CEILING))
+    if not nanos:
+        return "0"
+    sign = "-" if text.startswith("-") else ""
+    units, fraction = divmod(nanos, 10**9)
+    if text.endswith("i") and not fraction and units >= 1024:
+        number, power = _factor_out(units, 1024)
+        return f"{sign}{number}{_BINARY[power]}"
+    number, thousands = _factor_out(nanos, 1000)
+    exponent = 3 * thousands - 9
+    if text[-1].isdigit() and ("e" in text or "E" in text):
+        return f"{sign}{number}e{exponent}" if exponent else f"{sign}{number}"
+    return f"{sign}{number}{_DECIMAL[exponent]}"
+
+
+def _factor_out(number: int, base: int) -> tuple[int, int]:
+    """`number` as a pair (rest, power) with rest * base**power == number and the largest power. `number` > 0."""
+    power = 0
+    while number % base == 0:
+        number, power = number // base, power + 1
+    return number, power
 
 
 @lru_cache(maxsize=4096)

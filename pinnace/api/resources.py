@@ -304,6 +304,10 @@ def commit_key(server: str, chain: int) -> str:
     return f"{COMMITS_PREFIX}{server}/{chain}"
 
 
+STORAGE_FORMAT_KEY = "/pinnace.io/storage-format"
+"""Outside /registry/ as well: the form in which all objects are stored (apiserver.registry.migration)."""
+
+
 COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
 """Likewise outside. The API servers agree by it on who compacts (apiserver.storage.compactor); the name is Kubernetes'."""
 

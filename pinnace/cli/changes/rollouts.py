@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.quantities import equal
 from pinnace.api.rollouts import CHANGE_CAUSE_ANNOTATION, OWN_ANNOTATIONS, bare, revision
 from pinnace.api.times import format_rfc3339, to_time
 from pinnace.cli.outcomes import ExitCode, Failure
@@ -100,7 +101,7 @@ def roll_back(deployment: Deployment, to: ReplicaSet) -> str:
         message = "you cannot rollback a paused deployment; resume it first and try again"
         raise Failure(message, hint=f"`pinnace rollout resume deployment/{deployment.metadata.name}`", code=ExitCode.CONFLICT)
     template = bare(to.spec.template)
-    if bare(deployment.spec.template) == template:
+    if equal(bare(deployment.spec.template), template):
         number = revision(to.metadata.annotations)
         return f"skipped rollback (current template already matches revision {number})"
     deployment.spec.template.CopyFrom(template)

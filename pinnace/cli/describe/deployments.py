@@ -6,6 +6,7 @@ Source: kubectl, pkg/describe, DeploymentDescriber.
 from collections.abc import Iterable, Sequence
 
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.quantities import equal
 from pinnace.api.rollouts import bare, by_revision
 from pinnace.api.scalars import int_or_string
 from pinnace.cli.describe.templates import head_of, template
@@ -36,7 +37,7 @@ def _replica_sets(deployment: Deployment, sets: Iterable[ReplicaSet] | NotShown)
     if isinstance(sets, NotShown):
         return {"OldReplicaSets": sets, "NewReplicaSet": sets}
     own, template_now = by_revision(deployment, sets).values(), bare(deployment.spec.template)
-    new = [each for each in own if bare(each.spec.template) == template_now]
+    new = [each for each in own if equal(bare(each.spec.template), template_now)]
     return {"OldReplicaSets": _created([each for each in own if each not in new]), "NewReplicaSet": _created(new)}
 
 

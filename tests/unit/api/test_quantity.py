@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.api.quantity import MAX, QuantityError, amount, amounts, format_amount, parse
+from pinnace.api.quantity import MAX, QuantityError, amount, amounts, canonical, format_amount, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 
 
@@ -108,3 +108,40 @@ def test_any_text_is_a_quantity_or_refused(text: str) -> None:
         assert abs(parse(text)) <= MAX
     except QuantityError as error:
         assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "served"),
+    [
+        *(
+            (".5", "500m"),
+            ("0.1", "100m"),
+            ("1000m", "1"),
+            ("1000M", "1G"),
+            ("2000k", "2M"),
+            ("12345M", "12345M"),
+            ("1E", "1E"),
+        ),
+        *(
+            ("1.5Gi", "1536Mi"),
+            ("1024Mi", "1Gi"),
+            ("1023Ki", "1023Ki"),
+            ("0.5Ki", "512"),
+            ("0.1Ki", "102400m"),
+            ("1.1Mi", "1153433600m"),
+        ),
+        *(("1e3", "1e3"), ("1E3", "1e3"), ("0.5e3", "500"), ("12e4", "120e3"), ("1e-3", "1e-3")),
+        *(("0Gi", "0"), ("-0", "0"), ("+3", "3"), ("-1.5", "-1500m"), ("1n", "1n"), ("0.1n", "1n"), ("1024", "1024")),
+    ],
+)
+def test_canonical_form_is_the_one_that_kubernetes_serves(text: str, served: str) -> None:
+    """website#29227: `.5` was served as `0.5`, and `1000M` as it was written."""
+    assert canonical(text) == served
+    assert canonical(served) == served
+
+
+@given(st.decimals(min_value=0, max_value=2**40, places=9), st.sampled_from(["", "m", "k", "M", "Ki", "Mi", "e3", "e-2"]))
+def test_canonical_form_keeps_the_value_rounded_up_to_nanos(number: Decimal, suffix: str) -> None:
+    value = parse(f"{number:f}{suffix}")
+    served = parse(canonical(f"{number:f}{suffix}"))
+    assert value <= served < value + Decimal("1e-9")

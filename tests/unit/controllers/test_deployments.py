@@ -64,6 +64,19 @@ def test_a_new_template_has_a_replica_set_of_its_own() -> None:
     assert not deployment.spec.template.metadata.labels.get(HASH_LABEL)
 
 
+def test_a_template_with_equal_quantities_keeps_its_replica_set() -> None:
+    """argo-cd#21135, website#56075: `100m` for `0.1` made a new replica set, and every pod was replaced."""
+    deployment = make_deployment("web")
+    limits = deployment.spec.template.spec.containers[0].resources.limits
+    limits["cpu"].string = "0.1"
+    sets = deployed(deployment, "app:1", size=3)
+    deployment.spec.template.spec.containers[0].image = "app:1"
+    limits["cpu"].string = "100m"
+    assert plan(deployment, sets, False, NOW).create is None
+    limits["cpu"].string = "101m"
+    assert plan(deployment, sets, False, NOW).create is not None
+
+
 def test_the_same_template_has_the_same_hash_and_a_name_that_is_taken_another() -> None:
     first, second = make_deployment("a", image="app:1"), make_deployment("b", image="app:1")
     assert template_hash(first.spec.template, 0) == template_hash(second.spec.template, 0)

@@ -1,11 +1,10 @@
-"""Quantities that are written differently are the same: an update with them changes nothing."""
+"""Quantities inside objects: stored in canonical form, compared by value."""
 
 from typing import Any
 
 import pytest
 
-from apiserver.registry import quantities
-from apiserver.registry.quantities import keep_spelling
+from pinnace.api import quantities
 from pinnace.api.codec import from_dict, to_dict
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import LimitRange, Pod
@@ -53,7 +52,7 @@ SPECS: dict[Resource[Any], Any] = {
 
 
 @pytest.mark.parametrize("resource", SPECS, ids=lambda resource: resource.plural)
-async def test_who_writes_the_same_amounts_differently_changes_nothing(resource: Resource[Any]) -> None:
+async def test_update_with_equal_quantities_changes_nothing(resource: Resource[Any]) -> None:
     service = resource.service.rpartition(".")[2]
     async with serving() as assembly:
 
@@ -62,7 +61,7 @@ async def test_who_writes_the_same_amounts_differently_changes_nothing(resource:
             method = f"{service}/{verb}"
             return resource.message.FromString(await call(assembly, method, asked(assembly, method, from_dict(resource, data))))
 
-        first = await write("Create", "1000m", "1024Mi")
+        first = await write("Create", "1000m", "1073741824")
         assert await write("Update", "1", "1Gi") == first
         if resource not in (PODS, JOBS, PERSISTENT_VOLUME_CLAIMS):
             other = await write("Update", "2", "1Gi")
@@ -72,7 +71,7 @@ async def test_who_writes_the_same_amounts_differently_changes_nothing(resource:
 
 def keeping(new: Data, old: Data) -> Pod:
     made = pod(**new)
-    keep_spelling(made, pod(**old))
+    quantities.keep_equal(made, pod(**old))
     return made
 
 
@@ -93,7 +92,7 @@ def test_another_value_is_as_it_is_written_and_what_is_none_too() -> None:
     made = pod()
     made.spec.CopyFrom(pod(**containers(a="1001m", b="2", c="3")).spec)
     made.spec.containers[1].resources.requests["cpu"].string = "many"
-    keep_spelling(made, pod(**containers(a="1", b="2000m", c="3.0")))
+    quantities.keep_equal(made, pod(**containers(a="1", b="2000m", c="3.0")))
     assert cpus(made) == {"a": "1001m", "b": "many", "c": "3.0"}
 
 
@@ -121,7 +120,7 @@ def test_what_is_the_same_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) ->
     """Nearly all updates change no spec."""
     new, old = pod(**containers(a="1"), metadata={"labels": {"app": "a"}}), pod(**containers(a="1"))
     monkeypatch.setattr(quantities, "_keep", None)
-    keep_spelling(new, old)
+    quantities.keep_equal(new, old)
 
 
 def test_all_quantities_that_an_update_may_change_are_in_a_spec() -> None:
@@ -129,3 +128,39 @@ def test_all_quantities_that_an_update_may_change_are_in_a_spec() -> None:
     assert [each.name for each in quantities._holders(LimitRange.DESCRIPTOR)] == ["spec"]
     found = {each.name for resource in ALL for each in quantities._holders(resource.message.DESCRIPTOR)}
     assert found == {"spec", "status"}
+
+
+def test_canonicalize_rewrites_every_quantity_and_leaves_other_text() -> None:
+    data = {
+        "containers": [CONTAINER | {"resources": {"limits": {"cpu": ".5", "memory": "1000M"}}}],
+        "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1024Mi"}}],
+    }
+    made = pod(**data)
+    made.spec.overhead["cpu"].string = "0.25"
+    made.spec.containers[0].resources.requests["cpu"].string = "many"
+    quantities.canonicalize(made)
+    resources = made.spec.containers[0].resources
+    assert {name: each.string for name, each in resources.limits.items()} == {"cpu": "500m", "memory": "1G"}
+    assert resources.requests["cpu"].string == "many"
+    assert made.spec.overhead["cpu"].string == "250m"
+    assert made.spec.volumes[0].volumeSource.emptyDir.sizeLimit.string == "1Gi"
+
+
+def test_equal_compares_quantities_by_value() -> None:
+    one, other = pod(**sized("100m", "1Gi")), pod(**sized("0.1", "1073741824"))
+    assert quantities.equal(one, other)
+    other.spec.containers[0].image = "other"
+    assert not quantities.equal(one, other)
+    assert not quantities.equal(pod(**sized("100m", "1Gi")), pod(**sized("101m", "1Gi")))
+
+
+@pytest.mark.parametrize("resource", SPECS, ids=lambda resource: resource.plural)
+async def test_objects_are_stored_with_canonical_quantities(resource: Resource[Any]) -> None:
+    """website#29227."""
+    service = resource.service.rpartition(".")[2]
+    async with serving() as assembly:
+        data = {"metadata": {"name": "a", "namespace": OWN}, "spec": SPECS[resource](".5", "1000M")}
+        method = f"{service}/Create"
+        stored = resource.message.FromString(await call(assembly, method, asked(assembly, method, from_dict(resource, data))))
+        shown = str(to_dict(stored)["spec"])
+        assert "1G" in shown and "1000M" not in shown and ".5" not in shown

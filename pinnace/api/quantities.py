@@ -5,7 +5,8 @@ have one value ("1Gi", "1073741824"), so objects are compared by value across ob
 `Semantic.DeepEqual` does in Kubernetes, and with `keep_equal` for an update.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,12 +20,19 @@ from pinnace.api.schema import map_value
 M = TypeVar("M", bound=Message)
 
 
+class _Shape(Enum):
+    SINGULAR = "singular"
+    REPEATED = "repeated"
+    MAP = "map"
+
+
 class _Holder(NamedTuple):
     """A field that contains quantities, at any depth."""
 
     name: str
-    mapped: bool
-    repeated: bool
+    shape: _Shape
+    of_quantities: bool
+    """The values are quantities themselves."""
     named: bool
     """The items of the list have a field `name`."""
 
@@ -33,16 +41,49 @@ def has_quantities(message: Descriptor) -> bool:
     return bool(_holders(message))
 
 
-def canonicalize(message: Message) -> None:
-    """Writes each quantity of the message in its canonical form. A text that is no quantity stays: validation reports it."""
-    for quantity in _quantities(message):
-        text = quantity.string
-        try:
-            better = canonical(text)
-        except QuantityError:
-            continue
-        if better != text:
-            quantity.string = better
+def canonicalize(message: Any) -> None:
+    """Writes each quantity of the message in its canonical form. A text that is no quantity stays: validation reports it.
+
+    Every pod that is created passes here, so only fields that are set are looked at."""
+    plan = _plan(message.DESCRIPTOR)
+    for field, value in message.ListFields():
+        step = plan.get(field.number)
+        if step is not None:
+            step(value)
+
+
+def _each(values: Iterable[Any]) -> None:
+    for value in values:
+        canonicalize(value)
+
+
+def _each_value(values: Mapping[str, Any]) -> None:
+    for key in values:
+        canonicalize(values[key])
+
+
+def _rewrite_each(quantities: Mapping[str, Quantity]) -> None:
+    for key in quantities:
+        _rewrite(quantities[key])
+
+
+def _rewrite(quantity: Quantity) -> None:
+    text = quantity.string
+    try:
+        better = canonical(text)
+    except QuantityError:
+        return
+    if better != text:
+        quantity.string = better
+
+
+_STEPS: Mapping[tuple[_Shape, bool], Callable[[Any], None]] = {
+    (_Shape.SINGULAR, True): _rewrite,
+    (_Shape.SINGULAR, False): canonicalize,
+    (_Shape.REPEATED, False): _each,
+    (_Shape.MAP, True): _rewrite_each,
+    (_Shape.MAP, False): _each_value,
+}
 
 
 def equal(one: M, other: M) -> bool:
@@ -65,23 +106,6 @@ def keep_equal(new: Any, old: Any) -> None:
         _keep(spec, before)
 
 
-def _quantities(message: Any) -> Iterable[Quantity]:
-    for holder in _holders(message.DESCRIPTOR):
-        if holder.mapped:
-            values: Iterable[Any] = getattr(message, holder.name).values()
-        elif holder.repeated:
-            values = getattr(message, holder.name)
-        elif message.HasField(holder.name):
-            values = (getattr(message, holder.name),)
-        else:
-            continue
-        for value in values:
-            if isinstance(value, Quantity):
-                yield value
-            else:
-                yield from _quantities(value)
-
-
 def _keep(new: Any, old: Any) -> None:
     if isinstance(new, Quantity):
         if new.string != old.string and _same_value(new.string, old.string):
@@ -97,9 +121,9 @@ def _keep(new: Any, old: Any) -> None:
 def _pairs(holder: _Holder, after: Any, before: Any) -> Iterable[tuple[Any, Any]]:
     """Values at the same place: under one key, of one name, or else at one index. A pair of items that do not belong together
     does no harm, because only equal values are touched."""
-    if holder.mapped:
+    if holder.shape is _Shape.MAP:
         return [(each, before[key]) for key, each in after.items() if key in before]
-    if not holder.repeated:
+    if holder.shape is _Shape.SINGULAR:
         return [(after, before)]
     if holder.named:
         names = {each.name: each for each in before}
@@ -120,10 +144,19 @@ def _holders(message: Descriptor) -> tuple[_Holder, ...]:
     return tuple(_holder(field) for field in message.fields if _holds(field, frozenset((message.full_name,))))
 
 
+@cache
+def _plan(message: Descriptor) -> Mapping[int, Callable[[Any], None]]:
+    """By field number: what `canonicalize` does with the value of the field."""
+    return {message.fields_by_name[each.name].number: _STEPS[each.shape, each.of_quantities] for each in _holders(message)}
+
+
 def _holder(field: FieldDescriptor) -> _Holder:
-    mapped = map_value(field) is not None
-    named = field.message_type is not None and "name" in field.message_type.fields_by_name
-    return _Holder(field.name, mapped, field.is_repeated and not mapped, named)
+    value = map_value(field)
+    shape = _Shape.MAP if value is not None else _Shape.REPEATED if field.is_repeated else _Shape.SINGULAR
+    message = (value or field).message_type
+    assert message is not None, "only messages hold quantities"
+    named = shape is _Shape.REPEATED and "name" in message.fields_by_name
+    return _Holder(field.name, shape, message.full_name == Quantity.DESCRIPTOR.full_name, named)
 
 
 def _holds(field: FieldDescriptor, above: frozenset[str]) -> bool:

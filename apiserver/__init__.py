@@ -6,6 +6,7 @@ main.py       its flags, and what the process does until its last breath; flags.
 server.py     the assembly behind gRPC, with health and reflection
 lines.py      one port and several gRPC servers behind it: a client who sends much delays those of his own line
 opening.py    when calls are taken: not before what was loaded is what it should be, also after a restore of etcd
+identity.py   which cluster the keys in etcd belong to: a server of another one refuses to serve them
 bootstrap.py  what every cluster must have, made by the first server that finds it missing
 
 services/     the methods of the API: what is asked, what is answered, in which words

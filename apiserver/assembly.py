@@ -32,6 +32,7 @@ from apiserver.auth.rbac import Rbac
 from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import SEATS, FlowControl
+from apiserver.identity import Claim, ClusterIdentity
 from apiserver.opening import Opening
 from apiserver.quota.quotas import Quotas
 from apiserver.registry.events import EventRegistry, Expiring
@@ -106,6 +107,8 @@ class Settings:
     """Seconds; see apiserver.services.tenure."""
     preempted: Callable[[], int] = never
     """See pinnace.runtime.cpu."""
+    cluster: Claim = field(default_factory=Claim)
+    """Which cluster the server belongs to."""
 
 
 DEFAULTS = Settings()
@@ -127,6 +130,7 @@ class Assembly:
         self._storage = storage
         self._clock = clock
         self._rng = rng or random.Random()
+        self._identity = ClusterIdentity(storage, settings.cluster, clock, self._rng)
         self._committer = Committer(storage, clock=clock, rng=self._rng, preempted=settings.preempted)
         self._elections_committer = Committer(storage, clock=clock, rng=self._rng)
         """Lanes of its own: however many writes of objects wait, an election does not."""
@@ -152,13 +156,15 @@ class Assembly:
         bootstrap = Bootstrap(self._stores, self.cacher, clock)
         self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
-        self.opening = Opening(self.cacher, bootstrap, restores, self._elections)
+        self.opening = Opening(self.cacher, self._identity, bootstrap, restores, self._elections)
         self._tenures = Tenures(self._policy, self._role_versions, settings.min_request_timeout, clock, self._rng)
         self.methods = self._methods()
 
     async def run(self) -> None:
-        """Works until cancelled. A part that dies takes the server with it."""
+        """Works until cancelled. A part that dies takes the server with it. Raises OtherCluster before anything is written."""
+        await self._identity.check()
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._identity.run(), name="identity")
             tasks.create_task(self._committer.run(), name="committer")
             tasks.create_task(self._elections_committer.run(), name="committer of elections")
             for committer in (self._committer, self._elections_committer):

@@ -18,6 +18,7 @@ from apiserver.auth.audit import AuditLog
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.tokens import TokenFile
 from apiserver.flags import kubelet_credentials
+from apiserver.identity import Claim, authorities_in
 from apiserver.kubelets import GrpcKubelets
 from apiserver.registry.strategies.default_tolerations import SECONDS, DefaultTolerations
 from apiserver.server import ApiServer
@@ -25,7 +26,9 @@ from apiserver.services import metrics
 from apiserver.services.handlers import anybody, by_certificate
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd.credentials import credentials
+from apiserver.storage.interface import Storage
 from apiserver.storage.measured import Measured
+from apiserver.storage.prefixed import Prefixed, check_prefix
 from apiserver.webhooks.loading import load
 from apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
@@ -46,6 +49,19 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--listen", type=flags.address, default="127.0.0.1:7443", help="Address of the gRPC API.")
 @click.option("--http", type=flags.address, default="127.0.0.1:7480", help="Address of /metrics, /livez and /readyz.")
 @click.option("--etcd", default="127.0.0.1:2379", help="etcd's client addresses, separated by commas.")
+@click.option(
+    "--etcd-prefix",
+    "prefix",
+    default="",
+    show_default="none",
+    help="Begins every key in etcd, such as /staging: several control planes can then share one etcd.",
+)
+@click.option(
+    "--cluster-id",
+    default="",
+    show_default="any, if the client CA is one of the cluster's",
+    help="The id of the cluster in etcd. The server does not start when etcd holds another cluster.",
+)
 @credentials
 @kubelet_credentials
 @click.option(
@@ -114,6 +130,8 @@ def main(
     listen: tuple[str, int],
     http: tuple[str, int],
     etcd: str,
+    prefix: str,
+    cluster_id: str,
     etcd_tls: TlsFiles | None,
     kubelet_tls: TlsFiles | None,
     cert: Path | None,
@@ -138,6 +156,10 @@ def main(
     endpoints = [endpoint.strip() for endpoint in etcd.split(",") if endpoint.strip()]
     if not endpoints:
         raise click.BadParameter("name at least one address", param_hint="--etcd")
+    try:
+        check_prefix(prefix)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--etcd-prefix") from None
     if (tokens is None) != (token_listen is None):
         raise click.UsageError("--token-auth-file and --token-listen go together")
     if insecure:
@@ -153,6 +175,7 @@ def main(
         listen=format_address(listen),
         http=http,
         etcd=tuple(endpoints),
+        prefix=prefix,
         etcd_tls=etcd_tls,
         tls=tls,
         tokens=tokens,
@@ -165,6 +188,7 @@ def main(
             webhooks=_webhooks(admission, tls),
             tracer=flags.tracer(tracing_endpoint, "apiserver", name, per_million=tracing_sampling_rate_per_million),
             preempted=preempted,
+            cluster=Claim(cluster_id, authorities_in(tls.ca) if tls is not None else frozenset, _where(endpoints, prefix)),
             **settings,
         ),
     )
@@ -179,6 +203,7 @@ class Options:
     listen: str
     http: tuple[str, int]
     etcd: tuple[str, ...]
+    prefix: str
     etcd_tls: TlsFiles | None
     tls: TlsFiles | None
     tokens: Path | None
@@ -186,6 +211,10 @@ class Options:
     audit: Path | None
     processor: int | None
     settings: Settings
+
+
+def _where(endpoints: Sequence[str], prefix: str) -> str:
+    return f"etcd at {','.join(endpoints)}" + (f" below {prefix}" if prefix else "")
 
 
 def _kubelets(tls: TlsFiles | None) -> GrpcKubelets:
@@ -206,7 +235,9 @@ def _webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:
 
 async def serve(stop: asyncio.Event, options: Options) -> None:
     """Serves until `stop` is set. Raises OSError."""
-    storage = Measured(EtcdStorage(options.etcd, tls=options.etcd_tls), metrics.observe_etcd)
+    storage: Storage = Measured(EtcdStorage(options.etcd, tls=options.etcd_tls), metrics.observe_etcd)
+    if options.prefix:
+        storage = Prefixed(storage, options.prefix)
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
     who = by_certificate(Authenticator(SYSTEM_CLOCK.time, tokens)) if options.tls is not None else anybody
     audit = AuditLog(options.audit) if options.audit is not None else None
@@ -228,6 +259,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
                 part.cancel()
     finally:
         status.stop()
+        await server.close()
         for webhook in settings.webhooks:
             await webhook.close()
         await storage.close()

@@ -1,8 +1,8 @@
 """When an API server takes calls: once its state is loaded and has what every cluster has, until it stops.
 
-    closed --loaded--> the terms of before a restore end --> what every cluster has is made --> open --drain--> stopping
-       ^                                                                                          |
-       '------------------------------------- loaded anew ----------------------------------------'
+    closed --loaded--> compare the identity --> end the terms of before a restore --> make what every cluster has --> open
+       ^                                                                                                               |
+       '--------------------------------------------------- loaded anew ----------------- stopping <--drain------------'
 
 State that was read anew may be that of a store that was restored, and lack everything. Until it does not, no call is taken:
 without roles all would be forbidden, and who is told so gives up; by an old token somebody would lead.
@@ -13,6 +13,7 @@ from typing import Any
 
 from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher
+from apiserver.identity import ClusterIdentity
 from apiserver.services.elections import ElectionsService
 from apiserver.services.errors import not_loaded, shutting_down
 from apiserver.services.methods import Gate
@@ -24,8 +25,16 @@ from pinnace.api.status import Refusal
 class Opening:
     """`run` it beside the cacher. `bootstrapped`: what every cluster has is there."""
 
-    def __init__(self, cacher: Cacher, bootstrap: Bootstrap, restores: Restores, elections: ElectionsService) -> None:
+    def __init__(
+        self,
+        cacher: Cacher,
+        identity: ClusterIdentity,
+        bootstrap: Bootstrap,
+        restores: Restores,
+        elections: ElectionsService,
+    ) -> None:
         self._cacher = cacher
+        self._identity = identity
         self._bootstrap = bootstrap
         self._restores = restores
         self._elections = elections
@@ -43,6 +52,7 @@ class Opening:
         while True:
             await self._loaded.wait()
             self._loaded.clear()
+            await self._identity.check()
             if self._restored:
                 self._restored = False
                 self._elections.restored()

@@ -97,6 +97,10 @@ class ApiServer:
             await SYSTEM_CLOCK.sleep(FAREWELL)
         await self._lines.stop(STOP_GRACE)
 
+    async def close(self) -> None:
+        """Closes at once, also after a failed start. A gRPC server that is only dropped raises in its finalizer."""
+        await self._lines.stop(0.0)
+
     def readiness(self) -> str | None:
         """Why the server is not ready; None: it is."""
         return self._assembly.opening.readiness()

@@ -11,4 +11,5 @@ sweeper.py     the commit markers of lanes that have gone are deleted, oldest fi
 
 compactor.py   history is forgotten when it has been overwritten for an interval or longer
 measured.py    how long each call took
+prefixed.py    all keys below a prefix, for control planes that share one etcd
 """

@@ -296,6 +296,10 @@ RESTORES_KEY = f"{ROOT}restores"
 """An id for each restore that this history has seen (apiserver.services.restores)."""
 
 
+CLUSTER_KEY = f"{ROOT}cluster"
+"""Which cluster the keys belong to (apiserver.identity)."""
+
+
 COMMITS_PREFIX = "/pinnace.io/commits/"
 """Outside /registry/: what is here is no state of the cluster, and no cache holds it."""
 

@@ -8,6 +8,7 @@ import pytest
 
 from apiserver.storage.interface import Storage
 from apiserver.storage.measured import Measured
+from apiserver.storage.prefixed import Prefixed
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.contract.electing import Serve, Vote, serving, voting
 from tests.contract.fleets import Cluster
@@ -16,12 +17,14 @@ from tests.simulation.etcd_port import Port
 from tests.storage.memory import MemoryStorage
 
 
-@pytest.fixture(params=["memory", "simulated", "etcd"])
+@pytest.fixture(params=["memory", "prefixed", "simulated", "etcd"])
 def storage(request: pytest.FixtureRequest) -> Storage:
     """An empty storage. Its revision may be any: another test's history can be below it. etcd is measured, as in a server."""
     match request.param:
         case "memory":
             return MemoryStorage()
+        case "prefixed":
+            return Prefixed(MemoryStorage(), "/staging")
         case "simulated":
             return Port(SimEtcd(SYSTEM_CLOCK, random.Random(1)), random.Random(2))
     return Measured(request.getfixturevalue("etcd_storage"), lambda operation, seconds, failed: None)

@@ -18,8 +18,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts components: module, name, arguments. They are killed after the test."""
     running: list[Component] = []
 
-    def start_one(module: str, name: str, *arguments: str) -> Component:
-        running.append(Component(tmp_path, module, name, *arguments))
+    def start_one(module: str, name: str, *arguments: str, insecure: bool = True) -> Component:
+        running.append(Component(tmp_path, module, name, *arguments, insecure=insecure))
         return running[-1]
 
     yield start_one

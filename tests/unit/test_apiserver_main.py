@@ -21,6 +21,8 @@ KUBELETS = [
         (["--listen", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--http", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--etcd", ","], "name at least one address"),
+        (["--etcd-prefix", "staging"], '"staging" is not a prefix: begin with "/" and do not end with it'),
+        (["--etcd-prefix", "/registry"], 'cannot contain the segment "registry"'),
         (["--etcd-cafile", __file__], "name all of --etcd-cafile, --etcd-certfile and --etcd-keyfile"),
         (["--etcd-cafile", "/nowhere/ca.crt"], "'/nowhere/ca.crt' does not exist"),
         (["--etcd-compaction-interval", "-1"], "is not in the range x>=0"),

@@ -1,0 +1,63 @@
+"""Keys of several control planes in one etcd: what the contract of storages does not say about prefixes."""
+
+from contextlib import aclosing
+
+import pytest
+
+from apiserver.storage.interface import Change, Write
+from apiserver.storage.prefixed import OUTSIDE, Prefixed, check_prefix
+from tests.contract.steps import put, take
+from tests.storage.memory import MemoryStorage
+
+KEY = "/registry/pods/default/a"
+
+
+async def test_keys_are_stored_below_the_prefix() -> None:
+    shared = MemoryStorage()
+    await put(Prefixed(shared, "/staging"), KEY)
+    assert [item.key for item in (await shared.page("/")).items] == ["/staging" + KEY]
+
+
+async def test_two_prefixes_do_not_see_each_other() -> None:
+    """`/a` is no prefix of `/ab` either."""
+    shared = MemoryStorage()
+    first, second = Prefixed(shared, "/a"), Prefixed(shared, "/ab")
+    await put(first, KEY, b"first")
+    await put(second, KEY, b"second")
+    for storage, value in ((first, b"first"), (second, b"second")):
+        assert [(item.key, item.value) for item in (await storage.page("/registry/")).items] == [(KEY, value)]
+
+
+async def test_watch_keeps_the_revisions_of_others_under_keys_that_are_nobodys() -> None:
+    shared = MemoryStorage()
+    own, other = Prefixed(shared, "/own"), Prefixed(shared, "/own2")
+    first = await put(own, KEY, b"1")
+    second = await put(other, KEY, b"2")
+    third = await put(shared, KEY, b"3")
+    async with aclosing(own.watch(first)) as watch:
+        assert await take(watch, third) == [
+            Change(KEY, b"1", first, first),
+            Change(f"{OUTSIDE}/own2{KEY}", b"2", second, second),
+            Change(OUTSIDE + KEY, b"3", third, third),
+        ]
+
+
+async def test_refused_transaction_names_own_keys() -> None:
+    storage = Prefixed(MemoryStorage(), "/staging")
+    revision = await put(storage, KEY)
+    answer = await storage.transact([Write(KEY, b"", 0)])
+    found = await storage.get(KEY)
+    assert answer.current == {KEY: found} and found is not None and found.mod_revision == revision
+
+
+@pytest.mark.parametrize("prefix", ["", "/staging", "/clusters/eu-1"])
+def test_prefix_is_taken(prefix: str) -> None:
+    assert check_prefix(prefix) == prefix
+
+
+@pytest.mark.parametrize(
+    "prefix", ["/", "staging", "/staging/", "//staging", "/a//b", "/a b", "/a\n", "/registry", "/a/pinnace.io"]
+)
+def test_prefix_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a prefix|cannot contain the segment"):
+        check_prefix(prefix)

@@ -28,12 +28,10 @@ from kubelet.stages import load as load_stages
 from kubelet.stats import Declared, Meter
 from kubelet.streams import NoStreams, Streams
 from kubelet.volumes import Delays, FakeVolumes, Volumes
-from pinnace.api.quantity import QuantityError, amount
-from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.client.flags import Servers, servers
+from pinnace.client.flags import Machines, Servers, check_registering, machines, servers
 from pinnace.client.lives import Lives
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
@@ -54,9 +52,7 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 @click.option("--node-prefix", help="Node names are this followed by a number.  [default: the fleet's name and a dash]")
 @click.option("--first-index", default=0, type=click.IntRange(min=0), help="Number of the first node.")
 @click.option("--http", type=flags.address, default="127.0.0.1:7482", help="Address of /metrics, /livez and /readyz.")
-@click.option("--cpu", default="4", help="CPUs of each node.")
-@click.option("--memory", default="32Gi", help="Memory of each node.")
-@click.option("--pods", default="110", help="How many pods a node runs at most.")
+@machines
 @click.option("--start-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that a container takes to start.")
 @click.option(
     "--attach-delay", default=0.0, type=click.FloatRange(min=0), help="Seconds that it takes to attach a claim to a node."
@@ -98,7 +94,7 @@ def main(
     advertised: str | None,
     run_log: Path | None,
     tracing_endpoint: str | None,
-    **capacity: str,
+    machines: Machines,
 ) -> None:
     """A fleet of virtual nodes: registers them, keeps them alive, and runs the pods that are bound to them.
 
@@ -108,14 +104,16 @@ def main(
         raise click.BadParameter(f'"{name}" cannot be the value of a label', param_hint="--name")
     known = servers()
     prefix = f"{name}-" if node_prefix is None else node_prefix
-    quantities = {resource: _quantity(resource, text) for resource, text in capacity.items()}
-    machine = Machine(quantities, runtime, local=runtime == "process")
+    check_registering(machines)
+    numbers = range(first_index, first_index + nodes)
+    own = {f"{prefix}{index}": machines.shapes.of(index) for index in numbers}
+    machine = Machine(machines.options.shape(), runtime, local=runtime == "process", own=own)
     tracer = flags.tracer(tracing_endpoint, "kubelet", name)
     with _runtime(runtime, root_dir, start_delay, stages) as (runs, streams, meter), _run_log(run_log) as witness:
         options = Options(
             name=name,
             servers=known,
-            own=[f"{prefix}{index}" for index in range(first_index, first_index + nodes)],
+            own=list(own),
             http=http,
             machine=machine,
             runtime=lambda: Witnessed(runs(), witness) if witness else runs(),
@@ -229,14 +227,6 @@ def _run_log(path: Path | None) -> AbstractContextManager[RunLog | None]:
         return RunLog(path) if path else nullcontext()
     except OSError as error:
         raise click.BadParameter(str(error), param_hint="--run-log") from None
-
-
-def _quantity(resource: str, text: str) -> Quantity:
-    try:
-        amount(resource, text)
-    except QuantityError as error:
-        raise click.BadParameter(str(error), param_hint=f"--{resource}") from None
-    return Quantity(string=text)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,49 @@
-"""Node objects of a fleet, as values: what a new one looks like, and what is left to do for one that exists.
+"""Node objects of a fleet, as values: a new one, and the writes that one that exists still needs.
 
 A node belongs to a fleet by the label `pinnace.io/fleet`, whose value is the fleet's name. The fleet makes its own nodes so,
 and plays every other node that carries its label: `pinnace node add` only creates objects.
 
 A fleet's own nodes are created Ready and without a taint, because their leases are held before they exist: there is no moment
 at which a pod could be sent to a node that nobody plays, and a node costs one write. A node that somebody else created has the
-taint node.kubernetes.io/not-ready from the API server; it is made Ready (status) and then freed of the taint (spec), once its
-lease is asked for.
+taint node.kubernetes.io/not-ready from the API server. The fleet reports it Ready (status), and then removes the taint (spec),
+once it has asked for the node's lease.
+
+Both writes are level-triggered: what is due is found by comparing the object with what it should be, each time it changes, and
+never by a mark such as the taint, which the node lifecycle controller may remove first. A node that is as it should be costs no
+write. The object decides about the machine where it says something (capacity, labels, podCIDR, images); the fleet adds what is
+missing, and reconciles what follows from the rest (allocatable, addresses, nodeInfo, conditions).
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from kubelet.addresses import host_ip, pod_cidr
 from kubelet.eviction import CONDITIONS, Kind
 from pinnace.api import conditions
-from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.core_v1_pb2 import Node, NodeSystemInfo
+from pinnace.api.machines import ARCH, NATIVE, OS, MachineShape
+from pinnace.api.names import is_extended_resource
+from pinnace.api.quantity import QuantityError, amount, format_amount
 from pinnace.api.times import to_time
-from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
+from pinnace.api.wellknown import (
+    ARCH_LABEL,
+    FLEET_LABEL,
+    HOSTNAME_LABEL,
+    NOT_READY_TAINT,
+    OS_LABEL,
+    REGION_LABEL,
+    RESERVED_ANNOTATION,
+    ZONE_LABEL,
+)
 from pinnace.fit import allocatable
 from pinnace.fit.requests import PODS
 from pinnace.runtime.build import version
+
+READY = ("True", "KubeletReady", "the fleet holds the lease of this node")
+OS_IMAGE = "virtual node of a pinnace fleet"
+PAUSE_IMAGE, PAUSE_SIZE = "registry.k8s.io/pause:3.10", 320_368
+"""The image that a machine has before any pod has run on it, and its bytes."""
 
 
 class Endpoint(NamedTuple):
@@ -35,19 +56,28 @@ class Endpoint(NamedTuple):
 class Machine(NamedTuple):
     """What all nodes of a fleet are."""
 
-    capacity: Mapping[str, Quantity]
-    """By resource name; of nodes that have none already."""
+    shape: MachineShape
+    """Of nodes that do not say it themselves."""
     runtime: str = "fake"
     local: bool = False
     """Their addresses are this machine's (see kubelet.addresses)."""
     endpoint: Endpoint | None = None
     """None: the kubelet serves nothing: neither logs nor exec, nor what is used."""
+    own: Mapping[str, MachineShape] = {}
+    """Of the fleet's own nodes, by name, where they differ."""
+
+    def shape_of(self, node: str) -> MachineShape:
+        return self.own.get(node, self.shape)
 
 
 def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:
     """A node to create. `now` in Unix time."""
     node = Node()
     node.metadata.name = name
+    shape = machine.shape_of(name)
+    node.metadata.labels.update(shape.labels)
+    node.spec.taints.extend(shape.taints)
+    _add_capacity(node, shape, shape.resources)
     _set_status(node, machine, now)
     _set_spec(node, fleet, machine)
     return node
@@ -56,23 +86,29 @@ def new_node(name: str, fleet: str, machine: Machine, now: float) -> Node:
 def needs_status(node: Node, machine: Machine, pressures: Collection[Kind] = ()) -> bool:
     """`pressures`: what it is short of."""
     status = node.status
-    if not conditions.is_true(status.conditions, "Ready") or not status.allocatable:
+    ready = conditions.find(status.conditions, "Ready")
+    if ready is None or (ready.status, ready.reason, ready.message) != READY:
         return True
     if any(_is_outdated(node, kind, kind in pressures) for kind in Kind):
         return True
-    info = status.nodeInfo
-    if (info.containerRuntimeVersion, info.kubeletVersion) != _versions(machine):  # of the kubelet that had it before
+    known = machine.shape_of(node.metadata.name).resources
+    if not status.images or any(resource in known and resource not in status.capacity for resource in NATIVE):
+        return True
+    if _system_info(node, machine) != status.nodeInfo or any(_overwritten(node)):
         return True
     addresses = [(each.type, each.address) for each in status.addresses]
     return addresses != _addresses(node, machine) or status.daemonEndpoints.kubeletEndpoint.Port != _port(machine)
 
 
-def needs_spec(node: Node, fleet: str) -> bool:
-    return node.metadata.labels.get(FLEET_LABEL) != fleet or any(taint.key == NOT_READY_TAINT for taint in node.spec.taints)
+def needs_spec(node: Node, fleet: str, machine: Machine) -> bool:
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in _labels(node, fleet, machine).items()):
+        return True
+    return not node.spec.podCIDR or any(taint.key == NOT_READY_TAINT for taint in node.spec.taints)
 
 
 def with_status(node: Node, machine: Machine, now: float, pressures: Collection[Kind] = ()) -> Node:
-    """A copy that is Ready. A capacity that the node has already, say from `pinnace node add`, is kept."""
+    """A copy that is Ready. A capacity that the node has, say from `pinnace node add`, is kept, and completed."""
     copy = Node()
     copy.CopyFrom(node)
     _set_status(copy, machine, now)
@@ -103,10 +139,7 @@ def with_spec(node: Node, fleet: str, machine: Machine) -> Node:
 
 def _set_spec(node: Node, fleet: str, machine: Machine) -> None:
     """After the status, which says how many pods it takes."""
-    labels = node.metadata.labels
-    labels[FLEET_LABEL] = fleet
-    for key, value in (("hostname", node.metadata.name), ("os", "linux"), ("arch", "amd64")):
-        labels[f"kubernetes.io/{key}"] = value
+    node.metadata.labels.update(_labels(node, fleet, machine))
     if not node.spec.podCIDR:
         node.spec.podCIDR = pod_cidr(node.metadata.name, allocatable(node).get(PODS, 0), local=machine.local)
         node.spec.podCIDRs[:] = [node.spec.podCIDR]
@@ -115,22 +148,86 @@ def _set_spec(node: Node, fleet: str, machine: Machine) -> None:
     node.spec.taints.extend(taints)
 
 
+def _labels(node: Node, fleet: str, machine: Machine) -> Mapping[str, str]:
+    """The labels that the node must have. Its own os, architecture, instance type, zone and region stay as they are.
+
+    Source: updateDefaultLabels in pkg/kubelet/kubelet_node_status.go of Kubernetes."""
+    name, own = node.metadata.name, node.metadata.labels
+    resources = {resource: quantity.string for resource, quantity in node.status.capacity.items()}
+    shape = machine.shape_of(name)
+    defaults = shape.default_labels(name, resources)
+    if own.get(ZONE_LABEL, "") not in ("", *shape.zones):  # it is somewhere else, and so perhaps in another region
+        defaults.pop(REGION_LABEL, None)
+    return {key: own.get(key, value) for key, value in defaults.items()} | {FLEET_LABEL: fleet, HOSTNAME_LABEL: name}
+
+
 def _set_status(node: Node, machine: Machine, now: float) -> None:
-    status, capacity = node.status, machine.capacity
-    for amounts, fallback in ((status.capacity, capacity), (status.allocatable, status.capacity or capacity)):
-        if not amounts:
-            for resource, amount in fallback.items():
-                amounts[resource].CopyFrom(amount)
-    text = "the fleet holds the lease of this node"
-    ready = conditions.say(status.conditions, "Ready", "True", "KubeletReady", text, now)
+    status, shape = node.status, machine.shape_of(node.metadata.name)
+    _add_capacity(node, shape, NATIVE)
+    for resource, text in list(_overwritten(node)):
+        if text:
+            status.allocatable[resource].string = text
+        else:
+            del status.allocatable[resource]
+    ready = conditions.say(status.conditions, "Ready", *READY, now)
     ready.lastHeartbeatTime.CopyFrom(to_time(now))
     del status.addresses[:]
     for kind, address in _addresses(node, machine):
         status.addresses.add(type=kind, address=address)
     status.daemonEndpoints.kubeletEndpoint.Port = _port(machine)
-    info = status.nodeInfo
-    info.operatingSystem, info.architecture, info.osImage = "linux", "amd64", "virtual node of a pinnace fleet"
+    status.nodeInfo.CopyFrom(_system_info(node, machine))
+    if not status.images:
+        status.images.add(names=[PAUSE_IMAGE], sizeBytes=PAUSE_SIZE)
+
+
+def _add_capacity(node: Node, shape: MachineShape, resources: Collection[str]) -> None:
+    for resource in resources:
+        if resource in shape.resources and resource not in node.status.capacity:
+            node.status.capacity[resource].string = shape.resources[resource]
+
+
+def _overwritten(node: Node) -> Iterator[tuple[str, str]]:
+    """The resources whose allocatable is not what it should be, and what that is; "": it should not be there. Allocatable is
+    the capacity less what the node reserves.
+
+    Source: MachineInfo in pkg/kubelet/nodestatus/setters.go of Kubernetes."""
+    capacity, told = node.status.capacity, node.status.allocatable
+    reserved = _reserved(node.metadata.annotations.get(RESERVED_ANNOTATION, ""))
+    for resource, quantity in capacity.items():
+        wanted = quantity.string
+        if resource in reserved:
+            wanted = format_amount(resource, max(0, amount(resource, wanted) - reserved[resource]))
+        if resource not in told or _differ(resource, told[resource].string, wanted):
+            yield resource, wanted
+    for resource in told:
+        if resource not in capacity and is_extended_resource(resource):
+            yield resource, ""
+
+
+def _differ(resource: str, one: str, other: str) -> bool:
+    return one != other and amount(resource, one) != amount(resource, other)
+
+
+def _reserved(text: str) -> dict[str, int]:
+    """By resource; what makes no sense is left out."""
+    found = {}
+    for word in text.split(","):
+        resource, equals, quantity = word.strip().partition("=")
+        try:
+            found[resource] = amount(resource, quantity) if equals else 0
+        except QuantityError:
+            continue
+    return {resource: value for resource, value in found.items() if value > 0}
+
+
+def _system_info(node: Node, machine: Machine) -> NodeSystemInfo:
+    """What is known of its system otherwise (a machine's id, say) is left as it is."""
+    info, labels = NodeSystemInfo(), node.metadata.labels
+    info.CopyFrom(node.status.nodeInfo)
+    info.operatingSystem, info.architecture = labels.get(OS_LABEL, OS), labels.get(ARCH_LABEL, ARCH)
+    info.osImage = OS_IMAGE
     info.containerRuntimeVersion, info.kubeletVersion = _versions(machine)
+    return info
 
 
 def _versions(machine: Machine) -> tuple[str, str]:

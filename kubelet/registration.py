@@ -71,14 +71,14 @@ class Registrar:
         return refused | await _each({name: self._take_over(name) for name in existing})
 
     async def make_ready(self, present: Iterable[Node], pressures: Callable[[str], Collection[Kind]] = no_pressure) -> Refusals:
-        """Reports Ready what is not, and frees of the taint what is: a new node takes two passes, because the second write
-        needs the version that the first one made. What changes meanwhile is left to the pass that its change causes. Who was
-        refused."""
+        """Writes the status of nodes whose status is not as it should be, and otherwise their spec: a new node takes two
+        passes, because the second write needs the version that the first one made. A node that has changed meanwhile is left
+        to the pass that its change causes. The nodes that were refused."""
         unready, held_back = [], []
         for node in present:
             if nodes.needs_status(node, self._machine, pressures(node.metadata.name)):
                 unready.append(node)
-            elif nodes.needs_spec(node, self._fleet):
+            elif nodes.needs_spec(node, self._fleet, self._machine):
                 held_back.append(node)
         now = self._clock.time()
         reports = (nodes.with_status(node, self._machine, now, pressures(node.metadata.name)) for node in unready)

@@ -1,13 +1,14 @@
 """NodeRestriction: what a kubelet's fleet may change about its nodes, and that it lets the pods of others alone.
 
 The node authoriser has seen to it that a fleet writes its own nodes only. It may register a node with labels and taints; later
-it may change neither what decides which pods come to it, nor how much there is of anything. One thing it may: take the taint
-off that a new node carries until it is Ready (a cluster may be without controllers, which do that, too).
+it may change neither what decides which pods come to it, nor how much there is of anything: allocatable follows capacity, and
+never exceeds it. A kubelet may remove the taint that a new node has until it is Ready, because a cluster may be without
+controllers, which remove it too.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from apiserver import errors
 from apiserver.auth.nodes import is_fleet
@@ -15,18 +16,11 @@ from apiserver.auth.user import User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
+from pinnace.api.machines import NATIVE, is_restricted
+from pinnace.api.quantity import QuantityError, amount
+from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import NODES, PODS
-from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT, OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
-
-_DOMAINS = ("kubernetes.io", "k8s.io")
-"""Labels of these and of what is below them are not a kubelet's, but for those that follow."""
-_OWN_LABELS = frozenset({
-    "kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os",
-    "node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-    ZONE_LABEL, REGION_LABEL, OLD_ZONE_LABEL, OLD_REGION_LABEL,
-})  # fmt: skip
-_OWN_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
-_RESTRICTED = "node-restriction.kubernetes.io"
+from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 
 Owns = Callable[[User, str], bool]
 
@@ -85,19 +79,8 @@ def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str
     changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     if name in user.nodes and is_fleet(user, new.get(FLEET_LABEL, "")):
         changed.discard(FLEET_LABEL)
-    if refused := sorted(filter(_is_restricted, changed)):
+    if refused := sorted(filter(is_restricted, changed)):
         raise _refused(name, f"is not allowed to {what}: {', '.join(refused)}")
-
-
-def _is_restricted(label: str) -> bool:
-    domain = label.rpartition("/")[0]
-    if label == FLEET_LABEL or _below(domain, (_RESTRICTED,)):
-        return True
-    return _below(domain, _DOMAINS) and label not in _OWN_LABELS and not _below(domain, _OWN_DOMAINS)
-
-
-def _below(domain: str, domains: Iterable[str]) -> bool:
-    return any(domain == each or domain.endswith(f".{each}") for each in domains)
 
 
 def _taints(node: Node) -> dict[bytes, Taint]:
@@ -106,11 +89,25 @@ def _taints(node: Node) -> dict[bytes, Taint]:
 
 
 def _capacity(node: Node, old: Node) -> None:
-    """What there is can be said once."""
-    for field in ("capacity", "allocatable"):
-        before, after = getattr(old.status, field), getattr(node.status, field)
-        if before and before != after:
-            raise _refused(node.metadata.name, f"is not allowed to modify status.{field} of a node that has been admitted")
+    """A kubelet reports each resource of its machine once. Of what there is it may hold back any part from pods."""
+    name, before, after = node.metadata.name, old.status.capacity, node.status.capacity
+    if before and before != after:
+        native = {resource: after[resource] for resource in after if resource in before or resource not in NATIVE}
+        if native != {resource: before[resource] for resource in before}:
+            raise _refused(name, "is not allowed to modify status.capacity of a node that has been admitted")
+    if node.status.allocatable != old.status.allocatable:
+        known = old.status.allocatable
+        for resource, value in node.status.allocatable.items():
+            if (resource not in known or value != known[resource]) and _exceeds(resource, value, after):
+                raise _refused(name, f"is not allowed to set status.allocatable of {resource} above the node's capacity")
+
+
+def _exceeds(resource: str, value: Quantity, capacity: Mapping[str, Quantity]) -> bool:
+    """False for what is no quantity: validation refuses it."""
+    try:
+        return amount(resource, value.string) > (amount(resource, capacity[resource].string) if resource in capacity else 0)
+    except QuantityError:
+        return False
 
 
 def _refused(name: str, what: str) -> Rejected:

@@ -26,6 +26,7 @@ portions.py        requests that a server takes: few enough items, small enough 
 conditions.py      conditions of any status; podstatus.py: whether a pod has ended
 defaults.py        what a pod means that does not say
 qos.py             which pods go first when a node runs out; tolerations.py: which taints a pod puts up with
+machines.py        the shape of virtual machines: options, a file, and the labels that follow
 rollouts.py        revisions of a deployment; storageclass.py: of which class a claim or a volume is
 
 jsonrecords.py     dataclasses as JSON, between processes of different versions

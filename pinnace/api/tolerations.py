@@ -5,6 +5,9 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-tolera
 
 from pinnace.api.core_v1_pb2 import Node, Taint, Toleration
 
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+"""Of taints."""
+
 
 def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
     """The last three are the taint's. For how long does not matter here."""

@@ -9,6 +9,7 @@ from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
+from pinnace.api.machines import MachineOptions
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.cluster import certificates
 from pinnace.cluster.errors import SpecError
@@ -59,6 +60,8 @@ class ClusterSpec:
     """What the containers of its nodes are."""
     stages: str = ""
     """What pretended containers do: a set that kubelets know, or a file. Empty: they run."""
+    machine: MachineOptions = field(default_factory=MachineOptions)
+    """What its nodes are like."""
 
     def __post_init__(self) -> None:
         if self.runtime not in (FAKE, PROCESS):
@@ -88,13 +91,14 @@ class ClusterSpec:
                 hint=f"use --nodes {self.kubelets} or more, or fewer kubelets",
             )
 
-    def chosen(self) -> dict[str, int | str]:
+    def chosen(self) -> dict[str, Any]:
         """All but the folder, by name: what the state file keeps."""
         return {name: value for name, value in asdict(self).items() if name != "data_dir"}
 
     @classmethod
     def of(cls, chosen: Mapping[str, Any], data_dir: Path) -> "ClusterSpec":
-        return cls(**chosen, data_dir=data_dir)
+        """`chosen`: of this version, or of one that did not know all of it."""
+        return cls(**{**chosen, "machine": MachineOptions(**chosen.get("machine", {}))}, data_dir=data_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ def plan(
             "--kubeconfig", str(certificates.configuration(pki, name)),
             "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
             "--runtime", spec.runtime, "--root-dir", str(pods_folder(spec.data_dir) / name), "--listen", address(),
-            *(("--stages", spec.stages) if spec.stages else ()),
+            *(("--stages", spec.stages) if spec.stages else ()), *spec.machine.arguments(),
         )  # fmt: skip
         plans.append(Plan(KUBELET, name, http, http, argv))
     return [_fitted(plan, fittings) for plan in _staying(plans, processors)]

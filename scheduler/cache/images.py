@@ -16,6 +16,8 @@ class Images:
         self._columns: dict[str, Column] = {}
         self.reporting = 0
         """Nodes that say which images they have."""
+        self.largest = 0
+        """Bytes: no node has, or had, a larger image."""
 
     def sizes(self, image: str, nodes: Sequence[Node]) -> NDArray[np.float64]:
         """The bytes of an image on each node; 0 where it is not. `nodes`: all of them, in the order of rows."""
@@ -30,17 +32,22 @@ class Images:
 
     def append(self, node: Node) -> None:
         """One more row."""
-        self.reporting += bool(node.status.images)
+        self._count(node)
         found = dict(_images(node)) if self._columns else {}
         for image, column in self._columns.items():
             column.append(found.get(image, 0))
 
     def set(self, row: int, old: Node, new: Node) -> None:
-        self.reporting += bool(new.status.images) - bool(old.status.images)
+        self._count(new)
+        self.reporting -= bool(old.status.images)
         if self._columns and (old.status.images or new.status.images):
             found = dict(_images(new))
             for image, column in self._columns.items():
                 column.array[row] = found.get(image, 0)
+
+    def _count(self, node: Node) -> None:
+        self.reporting += bool(node.status.images)
+        self.largest = max(self.largest, *(image.sizeBytes for image in node.status.images), 0)
 
     def remove(self, row: int, old: Node) -> None:
         """The last row takes its place."""

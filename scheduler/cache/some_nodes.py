@@ -48,8 +48,8 @@ class SomeNodes(NodeTable):
         return self._all.taints.only(self._some)
 
     @property
-    def report_images(self) -> bool:
-        return self._all.report_images
+    def largest_image(self) -> int:
+        return self._all.largest_image
 
     def image(self, name: str) -> FloatArray:
         return self._all.image(name)[self._some]

@@ -145,9 +145,9 @@ class NodeTable:
         return self._text("annotations", key)
 
     @property
-    def report_images(self) -> bool:
-        """Does any node say which images it has?"""
-        return self._images.reporting > 0
+    def largest_image(self) -> int:
+        """Bytes: no node has a larger one. 0: no node says which images it has."""
+        return self._images.largest if self._images.reporting else 0
 
     def image(self, name: str) -> FloatArray:
         """The bytes of an image on each node; 0 where it is not."""

@@ -20,7 +20,9 @@ class ImageLocality:
     score_sees = Sees.NODES
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        return None if nodes.report_images else SKIP
+        """Skipped where all scores are 0: every node has the small image of a pod's sandbox, say, and no other."""
+        spec = pod.raw.spec
+        return None if nodes.largest_image * (len(spec.initContainers) + len(spec.containers)) > _LEAST else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         spec = pod.raw.spec

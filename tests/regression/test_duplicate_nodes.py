@@ -9,8 +9,8 @@ from kubelet.fake import FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.runtime import read
 from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.machines import MachineShape
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
-from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.client.client import Client
 from pinnace.client.heartbeat import METHOD, NodeSession
@@ -23,7 +23,7 @@ from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import eventually
 from tests.unit.client.fakeserver import connect
 
-CAPACITY = {"cpu": Quantity(string="4"), "memory": Quantity(string="8Gi"), "pods": Quantity(string="110")}
+CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 NODE = LEASES.key(NODE_LEASE_NAMESPACE, "n")
 
 
@@ -97,7 +97,7 @@ async def test_kubernetes_37528_two_kubelets_with_one_name_do_not_both_run_a_pod
     async with serving(MemoryStorage()) as address:
         runtimes = [FakeRuntime(Behaviour()) for _ in range(2)]
         clients = [Client(connect(address)) for _ in range(2)]
-        machine = nodes.Machine(CAPACITY)
+        machine = nodes.Machine(MachineShape(CAPACITY))
         fleets = [Fleet("fleet", ["n"], machine, client, runtime) for client, runtime in zip(clients, runtimes, strict=True)]
         tasks = [asyncio.ensure_future(fleets[0].run())]
         await eventually(lambda: all(check() is None for check in fleets[0].checks.values()))

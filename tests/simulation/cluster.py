@@ -11,7 +11,7 @@ from kubelet.fake import FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.nodes import Machine
 from kubelet.run_log import BEAT, Witnessed
-from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.machines import MachineShape
 from pinnace.check.history import Ran
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
@@ -100,13 +100,7 @@ class Cluster:
     def start_fleet(self, nodes: int, pods: int, name: str = "kubelet-0") -> Member:
         """A process that plays these nodes, each with memory for so many pods. A second one is a twin: it takes them over."""
         self.nodes, self.pods = nodes, pods
-        machine = Machine(
-            {
-                "cpu": Quantity(string="8"),
-                "memory": Quantity(string=f"{pods * MEMORY}Mi"),
-                "pods": Quantity(string="110"),
-            }
-        )
+        machine = Machine(MachineShape({"cpu": "8", "memory": f"{pods * MEMORY}Mi", "pods": "110"}, zones=()))
         names = [f"{FLEET}-{index}" for index in range(nodes)]
 
         async def play(process: Process, member: Member) -> None:

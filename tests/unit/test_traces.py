@@ -14,7 +14,7 @@ from kubelet.fake import Behaviour, FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.nodes import Machine
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.machines import MachineShape
 from pinnace.api.wellknown import TRACE_ANNOTATION
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
@@ -27,7 +27,7 @@ from tests.storage.memory import MemoryStorage
 
 PATIENCE = 20.0
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-CAPACITY = {"cpu": Quantity(string="4"), "memory": Quantity(string="8Gi"), "pods": Quantity(string="10")}
+CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "10"}
 FROM_HERE = tracing.metadata({"TRACEPARENT": f"00-{TRACE}-b7ad6b7169203331-01"})
 
 
@@ -98,7 +98,8 @@ async def connected(address: str, metadata: list[tuple[str, str]] | None = None)
 async def test_a_pod_from_create_to_running_is_one_trace(kept: Kept, tracer: Callable[..., OtelTracer]) -> None:
     async with serving(tracer("apiserver")) as address, connected(address) as client, connected(address, FROM_HERE) as mine:
         scheduler = Scheduler(client, "scheduler-0", Configuration(), tracer=tracer("scheduler"))
-        fleet = Fleet("edge", ["edge-0"], Machine(CAPACITY), client, FakeRuntime(Behaviour()), tracer=tracer("kubelet"))
+        machine = Machine(MachineShape(CAPACITY))
+        fleet = Fleet("edge", ["edge-0"], machine, client, FakeRuntime(Behaviour()), tracer=tracer("kubelet"))
         async with running(scheduler, fleet):
             await client.pods.create(make_pod("other").req(cpu="1").new())
             created = await mine.pods.create(make_pod("a").req(cpu="1").new())

@@ -9,13 +9,16 @@ from apiserver.registry.validation.resources import validate_capacity
 from apiserver.registry.validation.taints import validate_taints
 from apiserver.registry.validation.violations import duplicate, forbidden, invalid
 from pinnace.api.core_v1_pb2 import Node, NodeSpec, NodeStatus
+from pinnace.api.quantity import QuantityError, amounts, format_amount
 from pinnace.api.status import Violation
+from pinnace.api.wellknown import RESERVED_ANNOTATION
 
 
 class NodeStrategy(StatusStrategy[Node]):
     def prepare_create(self, obj: Node) -> None:
         """The status stays: nodes register with theirs."""
         _default_allocatable(obj)
+        _record_reserved(obj)
         _default_networks(obj)
 
     def prepare_update(self, obj: Node, old: Node) -> None:
@@ -50,6 +53,22 @@ def _default_allocatable(node: Node) -> None:
     status = node.status
     if not status.allocatable and status.capacity:
         status.allocatable.MergeFrom(status.capacity)
+
+
+def _record_reserved(node: Node) -> None:
+    """A node that is created with less allocatable than capacity keeps the difference for good: its kubelet, which reconciles
+    allocatable with capacity, cannot tell it from a status that somebody has overwritten."""
+    if RESERVED_ANNOTATION in node.metadata.annotations:
+        return
+    status = node.status
+    try:
+        capacity, allocatable = amounts(status.capacity), amounts(status.allocatable)
+    except QuantityError:
+        return  # validation refuses it
+    held = {name: total - allocatable.get(name, total) for name, total in sorted(capacity.items())}
+    reserved = [f"{name}={format_amount(name, amount)}" for name, amount in held.items() if amount > 0]
+    if reserved:
+        node.metadata.annotations[RESERVED_ANNOTATION] = ",".join(reserved)
 
 
 def _default_networks(node: Node) -> None:

@@ -7,8 +7,8 @@ from apiserver.registry.validation.violations import duplicate, invalid, require
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Taint, Toleration
 from pinnace.api.status import Violation
+from pinnace.api.tolerations import EFFECTS
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _OPERATORS = ("Equal", "Exists")
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Node, Taint
+from pinnace.api.tolerations import EFFECTS
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 OVERWRITE = "--overwrite replaces it"
 
 

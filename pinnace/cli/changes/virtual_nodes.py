@@ -4,11 +4,12 @@ A node is played by the kubelet fleet whose name is the value of its label `pinn
 lease and has made it Ready, the taint that the API server gives to it keeps pods away.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.wellknown import FLEET_LABEL
+from pinnace.api.machines import MachineShape
+from pinnace.api.wellknown import FLEET_LABEL, REGION_LABEL, ZONE_LABEL
 from pinnace.cli.outcomes import ExitCode, Failure
 
 
@@ -30,12 +31,17 @@ def free_names(taken: Iterable[str], prefix: str) -> Iterator[str]:
     return (f"{prefix}{number}" for number in count(max(numbers, default=-1) + 1))
 
 
-def new_node(name: str, fleet: str, capacity: Mapping[str, str]) -> Node:
-    """`capacity`: quantities by resource name."""
+def new_node(name: str, fleet: str, shape: MachineShape, *, zoned: bool = False) -> Node:
+    """`zoned`: in one of the shape's zones; else the fleet decides where it is."""
     node = Node()
     node.metadata.name = name
+    node.metadata.labels.update(shape.labels)
     node.metadata.labels[FLEET_LABEL] = fleet
-    for resource, amount in capacity.items():
+    if zoned:
+        own = shape.default_labels(name, shape.resources)
+        node.metadata.labels.update((key, own[key]) for key in (ZONE_LABEL, REGION_LABEL) if key in own)
+    node.spec.taints.extend(shape.taints)
+    for resource, amount in shape.resources.items():
         node.status.capacity[resource].string = amount
         node.status.allocatable[resource].string = amount
     return node

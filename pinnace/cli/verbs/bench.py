@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from pinnace.api.machines import MachineOptions
 from pinnace.bench import workload
 from pinnace.bench.backlog import backlog
 from pinnace.bench.calibration import Bench, calibrated_cluster
@@ -31,6 +32,8 @@ from pinnace.cluster.spec import ClusterSpec
 
 POSITIVE = click.IntRange(min=1)
 RESULTS = "bench/results"
+MACHINE = MachineOptions(zones="0")
+"""Nodes have no zone unless a workload gives them one, as in Kubernetes' benchmark of its scheduler."""
 Measure = Callable[[Bench, Steps], Awaitable[Run]]
 
 
@@ -102,7 +105,7 @@ def throughput_row(
 ) -> None:
     """Pods from create to bound to Running, creating and scheduling at once."""
     fits(pods, nodes)
-    spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers)
+    spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers, machine=MACHINE)
     row = Row("throughput", spec, {"nodes": nodes, "pods": pods, "batch": batch}, unit="pods/s")
     measure(settings, row, lambda bench, steps: throughput(bench, pods, batch), **shared)
 
@@ -178,7 +181,7 @@ def backlog_row(
             f"{pods:,} pods of {name} do not fit on {nodes:,} nodes: there is room for {max(0, load.room(nodes)):,}",
             hint="use more --nodes, or fewer --pods",
         )
-    spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers)
+    spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers, machine=MACHINE)
     options = {"workload": name, "nodes": nodes, "pods": pods, "kubelets": 0 if bound_only else spec.kubelets}
     row = Row("backlog", spec, options, unit="pods/s")
     measure(settings, row, lambda bench, steps: backlog(bench, load, pods, steps, bound_only=bound_only), **shared)
@@ -196,7 +199,7 @@ def failover_row(
     settings: Settings, nodes: int, name: str, times: int, schedulers: int, apiservers: int, **shared: Any
 ) -> None:
     """The time from hitting the leading scheduler to the first bind by the next, while pods come in."""
-    spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers)
+    spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers, machine=MACHINE)
     row = Row("failover", spec, {"nodes": nodes, "signal": name, "times": times}, headline="gap", linked=name == "STOP")
     measure(settings, row, lambda bench, steps: failover(bench, SIGNALS[name], times, steps), **shared)
 
@@ -251,7 +254,7 @@ def node_loss_row(
 ) -> None:
     """A kubelet process dies with its nodes under Deployments, and comes back."""
     fits(replicas, nodes - -(-nodes // kubelets))
-    spec = ClusterSpec(nodes=nodes, kubelets=kubelets, controllers=2, apiservers=apiservers)
+    spec = ClusterSpec(nodes=nodes, kubelets=kubelets, controllers=2, apiservers=apiservers, machine=MACHINE)
     row = Row(
         "node-loss",
         spec,
@@ -275,7 +278,7 @@ def scale_row(
 ) -> None:
     """Memory and CPU of a large cluster at rest, and a rolling update in it."""
     fits(pods + replicas // 4, nodes)  # a rolling update may have a quarter more
-    spec = ClusterSpec(nodes=nodes, kubelets=kubelets, schedulers=2, controllers=2, apiservers=apiservers)
+    spec = ClusterSpec(nodes=nodes, kubelets=kubelets, schedulers=2, controllers=2, apiservers=apiservers, machine=MACHINE)
     row = Row("scale", spec, {"nodes": nodes, "pods": pods, "replicas": replicas}, headline="rolled")
     measure(settings, row, lambda bench, steps: scale(bench, pods, replicas, rest, steps), **shared)
 

@@ -1,6 +1,5 @@
 """`pinnace node`: adds virtual nodes to a fleet, lists nodes, and lets them fail."""
 
-from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -22,6 +21,8 @@ from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
 from pinnace.client.errors import error_of
+from pinnace.client.flags import Machines
+from pinnace.client.flags import machines as machine_options
 from pinnace.printers.columns import View
 
 BATCH = 200
@@ -64,33 +65,38 @@ def node() -> None:
     "add",
     examples="""
         pinnace node add --count 1000                   # of 4 CPUs and 32Gi each
-        pinnace node add --cpu 64 --memory 256Gi --prefix big-
+        pinnace node add --cpu 64 --memory 256Gi --prefix big- --labels disk=ssd --taints dedicated=db:NoSchedule
+        pinnace node add --machines shapes.yaml         # nodes that differ
     """,
 )
-@click.option("--count", type=click.IntRange(1, MOST), default=1, show_default=True, help="How many.")
-@click.option("--cpu", type=Quantity(), default="4", show_default=True, help="CPUs of each.")
-@click.option("--memory", type=Quantity(), default="32Gi", show_default=True, help="Memory of each.")
-@click.option("--pods", type=click.IntRange(min=1), default=110, show_default=True, help="How many pods each runs at most.")
+@click.option("--count", type=click.IntRange(1, MOST), help="How many.  [default: 1, or as many as --machines counts]")
+@machine_options
 @click.option("--prefix", default="node-", show_default=True, help="Names are this followed by a number.")
 @click.option("--fleet", metavar="NAME", help="The kubelet fleet that plays them; needed when there are several.")
-def add(settings: Settings, count: int, cpu: str, memory: str, pods: int, prefix: str, fleet: str | None) -> None:
+def add(settings: Settings, count: int | None, machines: Machines, prefix: str, fleet: str | None) -> None:
     """Create virtual nodes, which a kubelet fleet then plays.
 
-    They are Ready once the fleet has taken them over.
+    They are Ready once the fleet has taken them over. Labels that every node has, such as kubernetes.io/hostname, are the
+    fleet's to set, and so are zone and region unless --zones says otherwise.
     """
-    capacity = {"cpu": cpu, "memory": memory, "pods": str(pods)}
-    run(settings, lambda session: add_nodes(session, count, prefix, fleet, capacity))
+    if machines.options.zones == "0":
+        raise click.BadParameter("the fleet gives every node a zone, unless it has none itself", param_hint="--zones")
+    wanted = machines.shapes.count or 1 if count is None else count
+    run(settings, lambda session: add_nodes(session, wanted, prefix, fleet, machines))
 
 
-async def add_nodes(session: Session, count: int, prefix: str, fleet: str | None, capacity: Mapping[str, str]) -> None:
+async def add_nodes(session: Session, count: int, prefix: str, fleet: str | None, machines: Machines) -> None:
     session.wait_for_each(count)
     existing = (await session.client.nodes.list()).items
     owner = fleet_of(existing, fleet)
     names = list(islice(free_names((node.metadata.name for node in existing), prefix), count))
+    zoned = bool(machines.options.zones or machines.options.machines)
     with session.progress("adding nodes", count) as advance:
         for start in range(0, count, BATCH):
             batch = names[start : start + BATCH]
-            outcomes = await session.client.nodes.create_batch([new_node(name, owner, capacity) for name in batch])
+            numbered = enumerate(batch, start)
+            made = [new_node(name, owner, machines.shapes.of(number), zoned=zoned) for number, name in numbered]
+            outcomes = await session.client.nodes.create_batch(made)
             for name, outcome in zip(batch, outcomes, strict=True):
                 if (error := error_of(outcome)) is not None:
                     session.failed(error)

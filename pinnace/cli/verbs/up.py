@@ -13,6 +13,8 @@ from pinnace.cli.local import contexts, running
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
+from pinnace.client.flags import Machines, check_registering
+from pinnace.client.flags import machines as machine_options
 from pinnace.cluster import strays
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
 from pinnace.cluster.errors import Busy, NoCluster
@@ -28,6 +30,7 @@ POSITIVE = click.IntRange(min=1)
         pinnace up                            # 10 nodes; stays and tells what changes; Ctrl-C takes it down
         pinnace up --detach --nodes 1000      # returns when it is ready; `pinnace down` takes it down
         pinnace up --etcd-members 3 --data-dir /tmp/big
+        pinnace up --cpu 16 --memory 64Gi --zones 5 # larger machines; --machines FILE has nodes differ
         pinnace up --stages chaos             # containers crash and hang; see docs/stages.md
         pinnace up --nodes 3 --runtime process # containers run their commands, on this machine: see docs/process-runtime.md
     """,
@@ -52,6 +55,7 @@ POSITIVE = click.IntRange(min=1)
     callback=lambda context, option, given: _stages(given),
     help=f"What containers pretend to do: {', '.join(STAGES)}, or a file.",
 )
+@machine_options
 @contexts.data_dir_option
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
 def up(
@@ -66,6 +70,7 @@ def up(
     stages: str,
     data_dir: Path | None,
     detach: bool,
+    machines: Machines,
 ) -> None:
     """Start a local cluster of real processes.
 
@@ -75,7 +80,10 @@ def up(
     """
     with running.translated():
         folder = data_dir or default_data_dir()
-        spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder, runtime, stages)
+        check_registering(machines)
+        spec = ClusterSpec(
+            nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder, runtime, stages, machines.options
+        )
         running.run(_up(settings, spec, detach))
 
 

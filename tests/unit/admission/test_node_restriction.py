@@ -150,9 +150,30 @@ def test_it_may_be_neither_put_on_nor_changed(taint: dict[str, Any]) -> None:
     assert "is not allowed to modify taints" in refused(Operation.UPDATE, new, old)
 
 
-@pytest.mark.parametrize("change", [grow, allot])
-def test_a_node_does_not_grow(change: Change) -> None:
-    assert "admitted" in refused(Operation.UPDATE_STATUS, *changed(change))
+@pytest.mark.parametrize(("change", "why"), [(grow, "has been admitted"), (allot, "above the node's capacity")])
+def test_a_node_does_not_grow(change: Change, why: str) -> None:
+    assert why in refused(Operation.UPDATE_STATUS, *changed(change))
+
+
+def test_a_kubelet_reports_a_native_resource_once() -> None:
+    for resource, allowed in (("ephemeral-storage", True), ("example.com/gpu", False)):
+        new, old = changed(lambda node, added=resource: node.status.capacity[added].__setattr__("string", "8"))  # type: ignore[misc]
+        assert bool(refused(Operation.UPDATE_STATUS, new, old)) is not allowed
+
+
+def test_a_kubelet_makes_allocatable_follow_capacity() -> None:
+    """An administrator has added a resource, removed it, or overwritten allocatable."""
+    _, old = changed(ready)
+    old.status.capacity["example.com/dongle"].string = "4"
+    for amount, allowed in (("4", True), ("5", False), ("not a number", True)):
+        new = Node()
+        new.CopyFrom(old)
+        new.status.allocatable["example.com/dongle"].string = amount
+        assert bool(refused(Operation.UPDATE_STATUS, new, old)) is not allowed
+    new.status.allocatable.pop("example.com/dongle")
+    new.status.allocatable["cpu"].string = "1"
+    assert not refused(Operation.UPDATE_STATUS, new, old)
+    assert not refused(Operation.UPDATE_STATUS, old, new)
 
 
 def test_a_node_says_once_what_there_is_and_always_how_it_is() -> None:

@@ -5,6 +5,7 @@ from apiserver.auth.user import UNSECURED
 from apiserver.registry.admission import Request
 from kubelet.nodes import Machine, new_node
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.machines import MachineShape
 from pinnace.api.wellknown import NOT_READY_TAINT
 from tests.builders import make_node
 
@@ -29,7 +30,7 @@ def test_one_that_is_not_ready() -> None:
 
 def test_what_a_kubelet_registers_is_left_alone() -> None:
     """It holds the lease already, and would need two more writes."""
-    assert taints(new_node("n", "fleet", Machine({}), 0.0)) == []
+    assert taints(new_node("n", "fleet", Machine(MachineShape({})), 0.0)) == []
 
 
 def test_not_twice() -> None:

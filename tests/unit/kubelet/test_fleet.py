@@ -12,7 +12,7 @@ from kubelet.fake import FakeRuntime
 from kubelet.fleet import Fleet
 from kubelet.nodes import Machine
 from pinnace.api.core_v1_pb2 import Node, Taint
-from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.machines import MachineShape
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.client import Client
 from tests.builders import make_node, make_pod
@@ -22,7 +22,7 @@ from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import eventually
 from tests.unit.client.fakeserver import connect
 
-CAPACITY = {"cpu": Quantity(string="4"), "memory": Quantity(string="8Gi"), "pods": Quantity(string="110")}
+CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 
 Write = Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]]
 
@@ -35,7 +35,7 @@ class World:
         self.picky: set[str] = set()
         for verb in ("create_batch", "update_status_batch"):
             monkeypatch.setattr(client.nodes, verb, self._judged(getattr(client.nodes, verb)))
-        self.fleet = Fleet("edge", ["edge-0", "edge-1"], Machine(CAPACITY), client, FakeRuntime(Behaviour()))
+        self.fleet = Fleet("edge", ["edge-0", "edge-1"], Machine(MachineShape(CAPACITY)), client, FakeRuntime(Behaviour()))
 
     def _judged(self, write: Write) -> Write:
         async def judged(nodes: Sequence[Node]) -> list[BatchItem]:

@@ -10,7 +10,7 @@ from kubelet.nodes import Machine, needs_spec, needs_status
 from kubelet.registration import CHUNK, Registrar
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.machines import MachineShape
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
@@ -18,7 +18,7 @@ from pinnace.client.errors import Forbidden, Unavailable, from_refusal, unavaila
 from tests.builders import make_node
 from tests.clock import FakeClock
 
-MACHINE = Machine({"cpu": Quantity(string="4")})
+MACHINE = Machine(MachineShape({"cpu": "4"}))
 
 
 def refusal(code: Code) -> Refusal:
@@ -100,7 +100,7 @@ async def test_nodes_are_created_in_chunks_ready_for_pods() -> None:
     api = FakeNodes()
     await registrar(api).create([f"n-{index}" for index in range(CHUNK + 1)])
     assert api.batches == [CHUNK, 1]
-    assert not any(needs_status(node, MACHINE) or needs_spec(node, "fleet") for node in api.nodes.values())
+    assert not any(needs_status(node, MACHINE) or needs_spec(node, "fleet", MACHINE) for node in api.nodes.values())
 
 
 async def test_large_nodes_are_reported_in_calls_that_a_server_takes() -> None:
@@ -140,7 +140,7 @@ async def test_a_node_that_may_not_be_written_keeps_no_other_from_being_ready_or
     api.refuse["n-0"] = Code.PERMISSION_DENIED
     for _ in range(2):
         assert (await registrar(api).make_ready(list(api.nodes.values()))).keys() == {"n-0"}
-    left = [name for name, node in api.nodes.items() if needs_status(node, MACHINE) or needs_spec(node, "fleet")]
+    left = [name for name, node in api.nodes.items() if needs_status(node, MACHINE) or needs_spec(node, "fleet", MACHINE)]
     assert left == ["n-0"]
 
 
@@ -149,7 +149,7 @@ async def test_a_node_that_may_not_be_freed_keeps_no_other_from_it() -> None:
     await registrar(api).make_ready(list(api.nodes.values()))
     api.refuse["n-0"] = Code.PERMISSION_DENIED
     assert (await registrar(api).make_ready(list(api.nodes.values()))).keys() == {"n-0"}
-    assert not needs_spec(api.nodes["n-1"], "fleet")
+    assert not needs_spec(api.nodes["n-1"], "fleet", MACHINE)
 
 
 async def test_a_call_that_is_refused_as_a_whole_is_a_refusal_of_its_nodes() -> None:
@@ -163,9 +163,9 @@ async def test_an_added_node_is_ready_after_one_pass_and_free_after_two() -> Non
     api = FakeNodes(added("n-0"))
     await registrar(api).make_ready(api.nodes.values())
     assert not needs_status(api.nodes["n-0"], MACHINE)
-    assert needs_spec(api.nodes["n-0"], "fleet")
+    assert needs_spec(api.nodes["n-0"], "fleet", MACHINE)
     await registrar(api).make_ready(api.nodes.values())
-    assert not needs_spec(api.nodes["n-0"], "fleet")
+    assert not needs_spec(api.nodes["n-0"], "fleet", MACHINE)
 
 
 async def test_nothing_is_written_of_a_node_that_needs_nothing() -> None:

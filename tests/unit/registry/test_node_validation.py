@@ -158,3 +158,27 @@ def test_each_half_is_updated_alone() -> None:
     new.metadata.labels["a"] = "b"
     STRATEGY.prepare_status_update(new, old)
     assert (new.metadata, new.spec, new.status) == (old.metadata, old.spec, wanted.status)
+
+
+def test_a_node_that_is_created_with_less_allocatable_than_capacity_keeps_the_difference() -> None:
+    """Its kubelet reconciles allocatable with capacity."""
+    status = {
+        "capacity": {"cpu": "64", "memory": "256Gi", "pods": "110"},
+        "allocatable": {"cpu": "63500m", "memory": "255Gi", "pods": "200"},
+    }
+    obj = node(status=status)
+    assert created(NODES, obj) == []
+    assert obj.metadata.annotations["pinnace.io/reserved"] == "cpu=500m,memory=1Gi"
+
+
+def test_what_a_node_says_itself_that_it_reserves_is_kept() -> None:
+    obj = node(status={"capacity": {"cpu": "4"}, "allocatable": {"cpu": "3"}})
+    obj.metadata.annotations["pinnace.io/reserved"] = "cpu=2"
+    assert created(NODES, obj) == []
+    assert obj.metadata.annotations["pinnace.io/reserved"] == "cpu=2"
+
+
+def test_a_node_that_reserves_nothing_says_nothing() -> None:
+    obj = node(status={"capacity": {"cpu": "4"}})
+    assert created(NODES, obj) == []
+    assert not obj.metadata.annotations

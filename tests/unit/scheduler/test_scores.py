@@ -100,6 +100,14 @@ def test_images_that_no_node_reports_do_not_matter() -> None:
     assert scores(ImageLocality(), pod().image("app:1").build(), cache.nodes) is None
 
 
+def test_images_too_small_to_matter_cost_no_score() -> None:
+    """All nodes of a fleet have the image of a pod's sandbox."""
+    cache = cache_of(make_node("a").image(1, "pause"), make_node("b").image(1, "pause"))
+    assert scores(ImageLocality(), pod().image("pause").build(), cache.nodes) is None
+    cache.set_node(make_node("b").image(30, "app:1").build())
+    assert scores(ImageLocality(), pod().image("app:1").build(), cache.nodes) is not None
+
+
 def test_images_follow_the_nodes() -> None:
     rng, cache, has = random.Random(6), Cache(), dict[str, int]()
     for _ in range(300):
@@ -110,7 +118,7 @@ def test_images_follow_the_nodes() -> None:
         else:
             cache.set_node((make_node(name).image(size, "app:1") if size else make_node(name)).build())
             has[name] = size
-        assert cache.nodes.report_images is any(has.values())
+        assert bool(cache.nodes.largest_image) is any(has.values())
         assert (cache.nodes.image("app:1") / (1 << 20)).tolist() == [has[name] for name in cache.nodes.names]
 
 

@@ -2,7 +2,8 @@ from itertools import islice
 
 import pytest
 
-from pinnace.api.wellknown import FLEET_LABEL
+from pinnace.api.machines import MachineOptions, MachineShape
+from pinnace.api.wellknown import FLEET_LABEL, ZONE_LABEL
 from pinnace.cli.changes.virtual_nodes import fleet_of, free_names, new_node
 from pinnace.cli.outcomes import ExitCode, Failure
 from tests.builders import make_node
@@ -29,6 +30,19 @@ def test_names_go_on_after_the_highest(taken: list[str], names: list[str]) -> No
 
 def test_a_new_node_is_not_ready() -> None:
     """So that the API server keeps pods away until somebody plays it."""
-    node = new_node("n", "f", {"cpu": "4"})
+    node = new_node("n", "f", MachineShape({"cpu": "4"}))
     assert node.metadata.labels[FLEET_LABEL] == "f" and node.status.allocatable["cpu"].string == "4"
     assert not node.status.conditions
+    assert ZONE_LABEL not in node.metadata.labels, "the fleet knows its zones"
+
+
+def test_new_nodes_are_dealt_out_to_zones_by_their_numbers() -> None:
+    nodes = [new_node(f"n-{number}", "f", MachineShape(zones=("a", "b")), zoned=True) for number in (3, 4, 5)]
+    assert [node.metadata.labels[ZONE_LABEL] for node in nodes] == ["b", "a", "b"]
+
+
+def test_a_new_node_has_the_labels_and_taints_of_its_shape() -> None:
+    shape = MachineOptions(labels="disk=ssd", taints="dedicated=db:NoSchedule").shape()
+    node = new_node("n", "f", shape)
+    assert node.metadata.labels["disk"] == "ssd"
+    assert [(taint.key, taint.value, taint.effect) for taint in node.spec.taints] == [("dedicated", "db", "NoSchedule")]

@@ -1,0 +1,296 @@
+"""The shape of virtual machines: what they have, in which zone they are, and the labels and taints with which they register.
+
+One description serves `pinnace up`, `pinnace node add` and the flags of a kubelet. Shapes that differ come from a file:
+
+    - count: 2                     # node 0 and node 1
+      cpu: 64
+      memory: 256Gi
+      resources: {example.com/gpu: 8}
+      labels: {disk: ssd}
+      taints: ["dedicated=gpu:NoSchedule"]
+    - cpu: 8                       # all others
+
+Each shape takes the next `count` nodes. The last one may leave `count` out: it takes all that follow. If it has a `count`, the
+file begins again. A key that a shape leaves out has the value of the option of that name. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from zlib import crc32
+
+from pinnace.api import names
+from pinnace.api.core_v1_pb2 import Taint
+from pinnace.api.documents import DocumentError, line_of
+from pinnace.api.documents import parse as documents
+from pinnace.api.quantity import QuantityError, amount, format_amount, parse
+from pinnace.api.tolerations import EFFECTS
+from pinnace.api.wellknown import (
+    ARCH_LABEL,
+    FLEET_LABEL,
+    HOSTNAME_LABEL,
+    INSTANCE_TYPE_LABEL,
+    OLD_REGION_LABEL,
+    OLD_ZONE_LABEL,
+    OS_LABEL,
+    REGION_LABEL,
+    ZONE_LABEL,
+)
+
+CPU, MEMORY, PODS, STORAGE = "4", "32Gi", "110", "100Gi"
+NATIVE = ("cpu", "memory", "pods", "ephemeral-storage")
+"""What every kubelet reports of its machine."""
+ZONES = ("zone-a", "zone-b", "zone-c")
+REGION = "region-1"
+MOST_ZONES = 26
+OS, ARCH = "linux", "amd64"
+_KEYS = (*NATIVE, "count", "zones", "region", "resources", "labels", "taints")
+_MOST_COUNT = 1_000_000
+_DOMAINS = ("kubernetes.io", "k8s.io")
+"""Labels of these domains, and of those below them, are not for a kubelet to set, but for those that follow."""
+_OWN_LABELS = frozenset({
+    HOSTNAME_LABEL, OS_LABEL, ARCH_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL, REGION_LABEL, OLD_ZONE_LABEL, OLD_REGION_LABEL,
+    "beta.kubernetes.io/instance-type", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+})  # fmt: skip
+_OWN_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
+_RESTRICTED = "node-restriction.kubernetes.io"
+
+
+class ShapeError(ValueError):
+    """The text does not describe a machine. `option`: the flag, or the file and line, that says so."""
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+@dataclass(frozen=True, slots=True)
+class MachineShape:
+    """`resources`: quantities by resource name. `zones`: nodes are dealt out to them by the number in their name; none: they
+    have no zone and no region. `labels` and `taints`: with which a node registers; nobody keeps them up afterwards."""
+
+    resources: Mapping[str, str] = field(default_factory=lambda: dict(zip(NATIVE, (CPU, MEMORY, PODS, STORAGE), strict=True)))
+    zones: Sequence[str] = ZONES
+    region: str = REGION
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: Sequence[Taint] = ()
+
+    def default_labels(self, name: str, resources: Mapping[str, str]) -> dict[str, str]:
+        """The labels that every node of this name has, with these `resources`."""
+        found = {HOSTNAME_LABEL: name, OS_LABEL: OS, ARCH_LABEL: ARCH, INSTANCE_TYPE_LABEL: instance_type(resources)}
+        if self.zones:
+            found |= {ZONE_LABEL: self.zones[_number(name) % len(self.zones)], REGION_LABEL: self.region}
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The shapes of many nodes. `runs`: each shape, and for how many nodes in a row; None: for all that follow."""
+
+    runs: Sequence[tuple[MachineShape, int | None]]
+
+    @property
+    def count(self) -> int | None:
+        """How many nodes the file describes; None: any number."""
+        counts = [count for _, count in self.runs]
+        return None if None in counts else sum(count for count in counts if count)
+
+    def check_registering(self) -> None:
+        """Raises ShapeError when a kubelet may not register nodes with these labels."""
+        for shape, _ in self.runs:
+            if refused := sorted(filter(is_restricted, shape.labels)):
+                raise ShapeError("--labels", f"a kubelet may not set {', '.join(refused)}; use `pinnace label nodes`")
+
+    def of(self, index: int) -> MachineShape:
+        """Of the node that is this number."""
+        left = index % self.count if self.count else index
+        for shape, count in self.runs:
+            if count is None or left < count:
+                return shape
+            left -= count
+        raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """What the command line says of machines, as text; "" where it says nothing. `file`: a path."""
+
+    cpu: str = ""
+    memory: str = ""
+    pods: str = ""
+    ephemeral_storage: str = ""
+    zones: str = ""
+    region: str = ""
+    labels: str = ""
+    taints: str = ""
+    machines: str = ""
+
+    def arguments(self) -> list[str]:
+        """The flags of a kubelet that say the same."""
+        given = ((f"--{name.replace('_', '-')}", getattr(self, name)) for name in self.__dataclass_fields__)
+        return [word for flag, text in given if text for word in (flag, text)]
+
+    def shape(self) -> MachineShape:
+        """Raises ShapeError."""
+        shape = MachineShape()
+        given = {"cpu": self.cpu, "memory": self.memory, "pods": self.pods, "ephemeral-storage": self.ephemeral_storage}
+        resources = {**shape.resources, **{name: _quantity(name, text, f"--{name}") for name, text in given.items() if text}}
+        return replace(
+            shape,
+            resources=resources,
+            zones=_zones(self.zones, "--zones") if self.zones else shape.zones,
+            region=_value(self.region, "--region") if self.region else shape.region,
+            labels=_labels(_words(self.labels), "--labels"),
+            taints=tuple(_taint(word, "--taints") for word in _words(self.taints)),
+        )
+
+    def shapes(self, text: str = "") -> Shapes:
+        """`text`: the content of the file, if there is one. Raises ShapeError."""
+        shape = self.shape()
+        return _read(text, self.machines, shape) if self.machines else Shapes([(shape, None)])
+
+
+def instance_type(resources: Mapping[str, str]) -> str:
+    """As in "virtual-4cpu-32Gi"."""
+    cpu, memory = (format_amount(name, amount(name, resources.get(name, "0"))) for name in ("cpu", "memory"))
+    return f"virtual-{cpu}cpu-{memory}"
+
+
+def is_restricted(label: str) -> bool:
+    """A label that a kubelet may not set or change on its nodes.
+
+    Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
+    """
+    domain = label.rpartition("/")[0]
+    if label == FLEET_LABEL or _below(domain, (_RESTRICTED,)):
+        return True
+    return _below(domain, _DOMAINS) and label not in _OWN_LABELS and not _below(domain, _OWN_DOMAINS)
+
+
+def _below(domain: str, domains: Iterable[str]) -> bool:
+    return any(domain == each or domain.endswith(f".{each}") for each in domains)
+
+
+def _number(name: str) -> int:
+    """That the name ends in; without one, any that follows from the name."""
+    digits = name[len(name.rstrip("0123456789")) :][-9:]
+    return int(digits) if digits else crc32(name.encode())
+
+
+def _read(text: str, source: str, usual: MachineShape) -> Shapes:
+    runs: list[tuple[MachineShape, int | None]] = []
+    try:
+        found = [document for document in documents(text) if document.data is not None]
+    except DocumentError as error:
+        raise ShapeError(f"{source}:{error.line}", str(error)) from None
+    for document in found:
+        for line, message in document.mistakes:
+            raise ShapeError(f"{source}:{line}", message)
+        if not isinstance(document.data, list):
+            raise ShapeError(f"{source}:{document.line}", "expected a list of shapes")
+        for index, data in enumerate(document.data):
+            where = f"{source}:{line_of(document.data, (index,), document.line)}"
+            if runs and runs[-1][1] is None:
+                raise ShapeError(where, "the shape before has no count, and takes all nodes: only the last may leave it out")
+            runs.append(_shape(data, where, usual))
+    if not runs:
+        raise ShapeError(source, "there is no shape in it")
+    return Shapes(runs)
+
+
+def _shape(data: Any, where: str, usual: MachineShape) -> tuple[MachineShape, int | None]:
+    if not isinstance(data, dict):
+        raise ShapeError(where, "expected a shape, such as {count: 2, cpu: 64}")
+    for key in data:
+        if key not in _KEYS:
+            raise ShapeError(where, f'unknown field "{key}"; there are {", ".join(_KEYS)}')
+    given = {name: data[name] for name in NATIVE if name in data} | _mapping(data, "resources", where)
+    zones = data.get("zones")
+    texts = [str(each) for each in zones] if isinstance(zones, list) else [] if zones is None else [str(zones)]
+    taints = data.get("taints", [])
+    if not isinstance(taints, list):
+        raise ShapeError(where, 'taints: expected a list, such as ["dedicated=gpu:NoSchedule"]')
+    labels = {str(key): _text(value) for key, value in _mapping(data, "labels", where).items()}
+    shape = MachineShape(
+        {**usual.resources, **{name: _quantity(name, str(value), where) for name, value in given.items()}},
+        usual.zones if zones is None else _zones(",".join(texts), where),
+        _value(str(data["region"]), where) if "region" in data else usual.region,
+        {**usual.labels, **_checked(labels, where)},
+        tuple(_taint(str(each), where) for each in taints) if "taints" in data else usual.taints,
+    )
+    count = data.get("count")
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= _MOST_COUNT):
+        raise ShapeError(where, f"count: expected a number from 1 to {_MOST_COUNT}")
+    return shape, count
+
+
+def _text(value: Any) -> str:
+    """Of a scalar, as one would write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    found = data.get(key, {})
+    if not isinstance(found, dict):
+        raise ShapeError(where, f"{key}: expected names and values, such as {{a: b}}")
+    return dict(found)
+
+
+def _words(text: str) -> Iterator[str]:
+    return filter(None, (word.strip() for word in text.split(",")))
+
+
+def _quantity(resource: str, text: str, where: str) -> str:
+    try:
+        more = parse(text) > 0
+        amount(resource, text)
+    except QuantityError as error:
+        raise ShapeError(where, str(error)) from None
+    if not more:
+        raise ShapeError(where, f'"{text}" is not more than 0')
+    if problems := names.label_key(resource):
+        raise ShapeError(where, f'resource "{resource}": {problems[0]}')
+    return text
+
+
+def _zones(text: str, where: str) -> tuple[str, ...]:
+    """A number of zones, or their names."""
+    if text.isdecimal():
+        if int(text) > MOST_ZONES:
+            raise ShapeError(where, f"{text} zones are too many: at most {MOST_ZONES}, or give them names")
+        return tuple(f"zone-{chr(ord('a') + number)}" for number in range(int(text)))
+    return tuple(_value(word, where) for word in _words(text))
+
+
+def _value(text: str, where: str) -> str:
+    if problems := names.label_value(text):
+        raise ShapeError(where, f'"{text}": {problems[0]}')
+    return text
+
+
+def _labels(words: Iterator[str], where: str) -> dict[str, str]:
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ShapeError(where, f'"{word}" is no label; expected KEY=VALUE')
+        found[key] = value
+    return _checked(found, where)
+
+
+def _checked(labels: dict[str, str], where: str) -> dict[str, str]:
+    for key, value in labels.items():
+        if problems := names.label_key(key):
+            raise ShapeError(where, f'label "{key}": {problems[0]}')
+        _value(value, where)
+    return labels
+
+
+def _taint(text: str, where: str) -> Taint:
+    front, colon, effect = text.rpartition(":")
+    key, _, value = front.partition("=")
+    if not colon or effect not in EFFECTS:
+        raise ShapeError(where, f'"{text}" is no taint; expected KEY[=VALUE]:EFFECT, with {", ".join(EFFECTS)}')
+    if problems := names.label_key(key):
+        raise ShapeError(where, f'taint "{key}": {problems[0]}')
+    return Taint(key=key, value=_value(value, where), effect=effect)

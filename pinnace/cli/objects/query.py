@@ -14,6 +14,7 @@ from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import err
 from pinnace.client.errors import ApiError, Forbidden, NotFound
+from pinnace.client.resource import Listing
 
 T = TypeVar("T")
 AT_ONCE = 16
@@ -100,11 +101,18 @@ async def fetch_table(session: Session, query: Query, target: Target, *, metadat
 
 
 async def fetch(session: Session, query: Query, target: Target) -> list[Object]:
-    """The objects of one target. Of named ones, those that cannot be had are told and left out; a list that fails raises."""
+    """The items of `fetch_list`."""
+    return (await fetch_list(session, query, target)).items
+
+
+async def fetch_list(session: Session, query: Query, target: Target) -> Listing[Object]:
+    """The objects of one target. Named objects are fetched one by one: errors are reported, and the list has no revision (0).
+    Without names a list that fails raises."""
     client = session.client.of(target.resource)
     namespace = query.namespace(target.resource, session)
     if not target.names:
-        return (await client.list(namespace, labels=query.labels, fields=query.fields)).items
+        listing: Listing[Object] = await client.list(namespace, labels=query.labels, fields=query.fields)
+        return listing
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> Object | ApiError:
@@ -122,4 +130,4 @@ async def fetch(session: Session, query: Query, target: Target) -> list[Object]:
                 session.failed(outcome)
         else:
             objs.append(outcome)
-    return objs
+    return Listing(objs, 0)

@@ -38,8 +38,8 @@ class Document:
     def one(self, item: Item) -> str:
         return one(self.form, item)
 
-    def many(self, items: Sequence[Item]) -> str:
-        return many(self.form, items)
+    def many(self, items: Sequence[Item], revision: int = 0) -> str:
+        return many(self.form, items, revision)
 
     def appended(self, item: Item) -> str:
         return ("---\n" if self.form == "yaml" else "") + self.one(item)
@@ -52,15 +52,16 @@ def one(form: str, item: Item) -> str:
     return dump(form, to_dict(item[1]))
 
 
-def many(form: str, items: Sequence[Item]) -> str:
+def many(form: str, items: Sequence[Item], revision: int = 0) -> str:
     if form == "name":
         return "".join(one(form, item) for item in items)
-    return dump(form, listed(items))
+    return dump(form, listed(items, revision))
 
 
-def listed(items: Sequence[Item]) -> dict[str, Any]:
-    """Several objects as one document: a List."""
-    return {"apiVersion": "v1", "items": [to_dict(item[1]) for item in items], "kind": "List", "metadata": {}}
+def listed(items: Sequence[Item], revision: int = 0) -> dict[str, Any]:
+    """Several objects as one document: a List. `revision`: its resourceVersion; 0: a list of several kinds has none."""
+    metadata = {"resourceVersion": str(revision) if revision else ""}
+    return {"apiVersion": "v1", "items": [to_dict(item[1]) for item in items], "kind": "List", "metadata": metadata}
 
 
 def dump(form: str, value: Mapping[str, Any]) -> str:

@@ -19,8 +19,8 @@ class Format(Protocol):
     def one(self, item: Item) -> str:
         """An object that was asked for by itself."""
 
-    def many(self, items: Sequence[Item]) -> str:
-        """Objects of a list."""
+    def many(self, items: Sequence[Item], revision: int = 0) -> str:
+        """Objects of a list. `revision`: the resourceVersion of the list; 0: it has none."""
 
     def appended(self, item: Item) -> str:
         """An object behind others that were shown before, as a watch brings them."""

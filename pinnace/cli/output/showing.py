@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from pinnace.api.resources import Object
-from pinnace.cli.objects.query import Query, fetch, fetch_table, of_each, tell_none
+from pinnace.cli.objects.query import Query, fetch_list, fetch_table, of_each, tell_none
 from pinnace.cli.objects.targets import Item, Target, reference
 from pinnace.cli.output.formats import Format
 from pinnace.cli.output.object_table import ObjectTable, printed
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import out
+from pinnace.client.resource import Listing
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import View
 
@@ -40,20 +41,23 @@ async def show(session: Session, query: Query, style: Style) -> None:
         await _show_tables(session, query, style)
         return
 
-    async def items_of(target: Target) -> list[Item]:
-        return [(target.resource, obj) for obj in await _fetch(session, query, target, style)]
+    async def items_of(target: Target) -> tuple[list[Item], int]:
+        found = await _fetch(session, query, target, style)
+        return [(target.resource, obj) for obj in found.items], found.resource_version
 
-    items = [item for items in await of_each(session, query, items_of) for item in items]
+    found = await of_each(session, query, items_of)
+    items = [item for part, _ in found for item in part]
+    revision = found[0][1] if len(query.targets) == len(found) == 1 else 0
     asked_for_one = len(query.targets) == 1 and len(query.targets[0].names) == 1
     if not asked_for_one:
-        out(style.format.many(items))
+        out(style.format.many(items, revision))
     elif items:
         out(style.format.one(items[0]))
 
 
-async def _fetch(session: Session, query: Query, target: Target, style: Style) -> list[Object]:
-    objs = await fetch(session, query, target)
-    return style.order(objs) if style.order else objs
+async def _fetch(session: Session, query: Query, target: Target, style: Style) -> Listing[Object]:
+    found = await fetch_list(session, query, target)
+    return Listing(style.order(found.items), found.resource_version) if style.order else found
 
 
 async def _show_tables(session: Session, query: Query, style: Style) -> None:
@@ -67,7 +71,7 @@ async def _table(session: Session, query: Query, target: Target, style: Style) -
     """Empty when there are no objects. A list is printed by the server, unless its rows have another order than it gives."""
     view = style.view
     if target.names or style.order or COLUMNS[target.resource.plural].order is not None:
-        objs = await _fetch(session, query, target, style)
+        objs = (await _fetch(session, query, target, style)).items
         return style.table(target).render(objs, time.time(), as_given=style.order is not None) if objs else ""
     table = await fetch_table(session, query, target, metadata=view.with_metadata)
     return printed(table, view, headers=style.headers) if table.rows else ""

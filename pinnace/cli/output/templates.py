@@ -21,8 +21,8 @@ class Templated:
     def one(self, item: Item) -> str:
         return self.template.render(to_dict(item[1]))
 
-    def many(self, items: Sequence[Item]) -> str:
-        return self.template.render(documents.listed(items))
+    def many(self, items: Sequence[Item], revision: int = 0) -> str:
+        return self.template.render(documents.listed(items, revision))
 
     def appended(self, item: Item) -> str:
         return self.one(item)
@@ -44,7 +44,7 @@ class Columned:
     def one(self, item: Item) -> str:
         return self.many([item])
 
-    def many(self, items: Sequence[Item]) -> str:
+    def many(self, items: Sequence[Item], revision: int = 0) -> str:
         return self._table.render([self._row(item) for item in items])
 
     def appended(self, item: Item) -> str:

@@ -28,6 +28,12 @@ def test_a_template_sees_one_object_or_a_list() -> None:
     assert form("jsonpath={.items[*].metadata.name}").many([]) == ""
 
 
+@pytest.mark.parametrize("form_name", ["json", "yaml"])
+def test_a_list_carries_its_resource_version(form_name: str) -> None:
+    assert yaml.safe_load(form(form_name).many(ITEMS, 812))["metadata"] == {"resourceVersion": "812"}
+    assert yaml.safe_load(form(form_name).many(ITEMS))["metadata"] == {"resourceVersion": ""}, "kinds were mixed"
+
+
 def test_columns_of_ones_own() -> None:
     spec = "custom-columns=NAME:.metadata.name,NODE:spec.nodeName,BOTH:{.metadata['name','namespace']}"
     shown = form(spec)

@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 from hypothesis import strategies as st
 
 from pinnace.api.intstr_v1_pb2 import IntOrString
-from pinnace.api.meta_v1_pb2 import MicroTime, Time
+from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.schema import INLINED, map_value
 
@@ -33,6 +33,7 @@ _SCALARS: dict[str, st.SearchStrategy[Any]] = {
         st.builds(IntOrString, intVal=st.integers(-(2**31) + 1, 2**31 - 1)),
         st.builds(IntOrString, type=st.just(1), strVal=_TEXT),
     ),
+    FieldsV1.DESCRIPTOR.full_name: st.builds(FieldsV1, Raw=st.sampled_from([b"{}", b'{"f:spec":{"f:replicas":{}}}'])),
 }
 MAX_FIELDS = 16
 """Fields that are set in all, at any depth."""

@@ -17,7 +17,7 @@ from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.uids import new_uid
-from pinnace.api.meta_v1_pb2 import OwnerReference
+from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.quantities import canonicalize
 from pinnace.api.resources import UNSAID, Object, Resource
 from pinnace.api.status import Refusal
@@ -141,6 +141,7 @@ class Creation(Generic[T]):
             raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
         metadata.resourceVersion = ""
         metadata.namespace = self._resource.home(metadata.namespace)
+        clear_ignored(metadata)
         if not metadata.name and metadata.generateName:
             metadata.name = self._made_up(metadata.generateName)
         metadata.uid = metadata.uid or new_uid(self._rng)
@@ -156,6 +157,7 @@ class Creation(Generic[T]):
 def keep_identity(new: Object, old: Object) -> None:
     """What an update cannot change, and need not repeat."""
     metadata = new.metadata
+    clear_ignored(metadata)
     metadata.uid = old.metadata.uid
     metadata.generation = old.metadata.generation
     metadata.generateName = old.metadata.generateName
@@ -168,6 +170,12 @@ def keep_identity(new: Object, old: Object) -> None:
         metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
     else:
         metadata.ClearField("deletionGracePeriodSeconds")
+
+
+def clear_ignored(metadata: ObjectMeta) -> None:
+    """Clears the fields that a client may send, as exported manifests do, and that have no meaning here."""
+    metadata.selfLink = ""
+    del metadata.managedFields[:]
 
 
 def drop_repeated_owners(obj: Object) -> None:

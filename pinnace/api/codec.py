@@ -65,6 +65,8 @@ class Problem:
 
     path: Path
     message: str
+    unknown: bool = False
+    """The field is not known: the rest of the data can be read without it."""
 
     @property
     def field(self) -> str:
@@ -100,16 +102,15 @@ def to_dict(obj: Message | Object) -> dict[str, Any]:
 
 
 @overload
-def from_dict(target: Resource[T], data: object, path: Path = (), *, ignore_unknown: bool = False) -> T: ...
+def from_dict(target: Resource[T], data: object, path: Path = ()) -> T: ...
 @overload
-def from_dict(target: type[M], data: object, path: Path = (), *, ignore_unknown: bool = False) -> M: ...
-def from_dict(target: Any, data: object, path: Path = (), *, ignore_unknown: bool = False) -> Any:
+def from_dict(target: type[M], data: object, path: Path = ()) -> M: ...
+def from_dict(target: Any, data: object, path: Path = ()) -> Any:
     """The object that the data describes. `path` is where the data is found, for what is told of problems.
 
-    Of a kind of the API, apiVersion and kind are left out or right. `ignore_unknown` drops fields that there are not.
-    Raises CodecError.
+    Of a kind of the API, apiVersion and kind are left out or right. Raises CodecError.
     """
-    message, problems = _read(target, data, path, ignore_unknown)
+    message, problems = _read(target, data, path)
     if problems:
         raise CodecError(problems)
     return message
@@ -122,15 +123,15 @@ def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]
     return said | _written(cast(Message, obj), data)
 
 
-def readable(resource: Resource[T], data: object) -> tuple[T, Sequence[Problem]]:
+def readable(resource: Resource[T], data: object, path: Path = ()) -> tuple[T, Sequence[Problem]]:
     """What can be read of the object that the data describes, and what is wrong with the rest: values that are wrong are left
     out, wherever they are, or empty, where they would be messages."""
-    message, problems = _read(resource, data, (), False)
+    message, problems = _read(resource, data, path)
     return message, problems
 
 
-def _read(target: Any, data: object, path: Path, ignore_unknown: bool) -> tuple[Any, Sequence[Problem]]:
-    reader = _Reader(ignore_unknown)
+def _read(target: Any, data: object, path: Path) -> tuple[Any, Sequence[Problem]]:
+    reader = _Reader()
     message = target.message() if isinstance(target, Resource) else target()
     resource = _KINDS.get(message.DESCRIPTOR.full_name)
     if resource is not None and isinstance(data, Mapping):
@@ -192,8 +193,7 @@ def _value_written(of: FieldDescriptor, value: Any, data: Any) -> Any:
 class _Reader:
     """Fills messages from data, and collects what is wrong."""
 
-    def __init__(self, ignore_unknown: bool) -> None:
-        self._ignore_unknown = ignore_unknown
+    def __init__(self) -> None:
         self._hints = MAX_HINTS
         self.problems: list[Problem] = []
 
@@ -205,8 +205,7 @@ class _Reader:
         for name, value in data.items():
             field = fields.get(name)
             if field is None:
-                if not self._ignore_unknown:
-                    self._wrong((*path, str(name)), self._unknown(str(name), fields))
+                self.problems.append(Problem((*path, str(name)), self._unknown(str(name), fields), unknown=True))
             elif value is not None:
                 self._field(message, field, value, (*path, name))
 

@@ -342,7 +342,7 @@ class ProbeHandler(_message.Message):
     def __init__(self, exec: _Optional[_Union[ExecAction, _Mapping]] = ..., httpGet: _Optional[_Union[HTTPGetAction, _Mapping]] = ..., tcpSocket: _Optional[_Union[TCPSocketAction, _Mapping]] = ..., grpc: _Optional[_Union[GRPCAction, _Mapping]] = ...) -> None: ...
 
 class ContainerStatus(_message.Message):
-    __slots__ = ("name", "state", "lastState", "ready", "restartCount", "image", "imageID", "containerID", "started", "allocatedResources", "resources")
+    __slots__ = ("name", "state", "lastState", "ready", "restartCount", "image", "imageID", "containerID", "started", "allocatedResources", "resources", "volumeMounts", "user", "allocatedResourcesStatus", "stopSignal")
     class AllocatedResourcesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +361,10 @@ class ContainerStatus(_message.Message):
     STARTED_FIELD_NUMBER: _ClassVar[int]
     ALLOCATEDRESOURCES_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    VOLUMEMOUNTS_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ALLOCATEDRESOURCESSTATUS_FIELD_NUMBER: _ClassVar[int]
+    STOPSIGNAL_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: ContainerState
     lastState: ContainerState
@@ -372,7 +376,57 @@ class ContainerStatus(_message.Message):
     started: bool
     allocatedResources: _containers.MessageMap[str, _resource_v1_pb2.Quantity]
     resources: ResourceRequirements
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[ContainerState, _Mapping]] = ..., lastState: _Optional[_Union[ContainerState, _Mapping]] = ..., ready: _Optional[bool] = ..., restartCount: _Optional[int] = ..., image: _Optional[str] = ..., imageID: _Optional[str] = ..., containerID: _Optional[str] = ..., started: _Optional[bool] = ..., allocatedResources: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ...) -> None: ...
+    volumeMounts: _containers.RepeatedCompositeFieldContainer[VolumeMountStatus]
+    user: ContainerUser
+    allocatedResourcesStatus: _containers.RepeatedCompositeFieldContainer[ResourceStatus]
+    stopSignal: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[ContainerState, _Mapping]] = ..., lastState: _Optional[_Union[ContainerState, _Mapping]] = ..., ready: _Optional[bool] = ..., restartCount: _Optional[int] = ..., image: _Optional[str] = ..., imageID: _Optional[str] = ..., containerID: _Optional[str] = ..., started: _Optional[bool] = ..., allocatedResources: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ..., resources: _Optional[_Union[ResourceRequirements, _Mapping]] = ..., volumeMounts: _Optional[_Iterable[_Union[VolumeMountStatus, _Mapping]]] = ..., user: _Optional[_Union[ContainerUser, _Mapping]] = ..., allocatedResourcesStatus: _Optional[_Iterable[_Union[ResourceStatus, _Mapping]]] = ..., stopSignal: _Optional[str] = ...) -> None: ...
+
+class VolumeMountStatus(_message.Message):
+    __slots__ = ("name", "mountPath", "readOnly", "recursiveReadOnly")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MOUNTPATH_FIELD_NUMBER: _ClassVar[int]
+    READONLY_FIELD_NUMBER: _ClassVar[int]
+    RECURSIVEREADONLY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    mountPath: str
+    readOnly: bool
+    recursiveReadOnly: str
+    def __init__(self, name: _Optional[str] = ..., mountPath: _Optional[str] = ..., readOnly: _Optional[bool] = ..., recursiveReadOnly: _Optional[str] = ...) -> None: ...
+
+class ContainerUser(_message.Message):
+    __slots__ = ("linux",)
+    LINUX_FIELD_NUMBER: _ClassVar[int]
+    linux: LinuxContainerUser
+    def __init__(self, linux: _Optional[_Union[LinuxContainerUser, _Mapping]] = ...) -> None: ...
+
+class LinuxContainerUser(_message.Message):
+    __slots__ = ("uid", "gid", "supplementalGroups")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    SUPPLEMENTALGROUPS_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    gid: int
+    supplementalGroups: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, uid: _Optional[int] = ..., gid: _Optional[int] = ..., supplementalGroups: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ResourceStatus(_message.Message):
+    __slots__ = ("name", "resources")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    resources: _containers.RepeatedCompositeFieldContainer[ResourceHealth]
+    def __init__(self, name: _Optional[str] = ..., resources: _Optional[_Iterable[_Union[ResourceHealth, _Mapping]]] = ...) -> None: ...
+
+class ResourceHealth(_message.Message):
+    __slots__ = ("resourceID", "health", "message")
+    RESOURCEID_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    resourceID: str
+    health: str
+    message: str
+    def __init__(self, resourceID: _Optional[str] = ..., health: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ContainerState(_message.Message):
     __slots__ = ("waiting", "running", "terminated")
@@ -583,7 +637,7 @@ class Taint(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., effect: _Optional[str] = ..., timeAdded: _Optional[_Union[_meta_v1_pb2.Time, _Mapping]] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("capacity", "allocatable", "conditions", "addresses", "daemonEndpoints", "nodeInfo", "images", "volumesInUse", "volumesAttached")
+    __slots__ = ("capacity", "allocatable", "conditions", "addresses", "daemonEndpoints", "nodeInfo", "images", "volumesInUse", "volumesAttached", "runtimeHandlers", "features", "declaredFeatures")
     class CapacityEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -607,6 +661,9 @@ class NodeStatus(_message.Message):
     IMAGES_FIELD_NUMBER: _ClassVar[int]
     VOLUMESINUSE_FIELD_NUMBER: _ClassVar[int]
     VOLUMESATTACHED_FIELD_NUMBER: _ClassVar[int]
+    RUNTIMEHANDLERS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    DECLAREDFEATURES_FIELD_NUMBER: _ClassVar[int]
     capacity: _containers.MessageMap[str, _resource_v1_pb2.Quantity]
     allocatable: _containers.MessageMap[str, _resource_v1_pb2.Quantity]
     conditions: _containers.RepeatedCompositeFieldContainer[NodeCondition]
@@ -616,7 +673,32 @@ class NodeStatus(_message.Message):
     images: _containers.RepeatedCompositeFieldContainer[ContainerImage]
     volumesInUse: _containers.RepeatedScalarFieldContainer[str]
     volumesAttached: _containers.RepeatedCompositeFieldContainer[AttachedVolume]
-    def __init__(self, capacity: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ..., allocatable: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ..., conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping]]] = ..., addresses: _Optional[_Iterable[_Union[NodeAddress, _Mapping]]] = ..., daemonEndpoints: _Optional[_Union[NodeDaemonEndpoints, _Mapping]] = ..., nodeInfo: _Optional[_Union[NodeSystemInfo, _Mapping]] = ..., images: _Optional[_Iterable[_Union[ContainerImage, _Mapping]]] = ..., volumesInUse: _Optional[_Iterable[str]] = ..., volumesAttached: _Optional[_Iterable[_Union[AttachedVolume, _Mapping]]] = ...) -> None: ...
+    runtimeHandlers: _containers.RepeatedCompositeFieldContainer[NodeRuntimeHandler]
+    features: NodeFeatures
+    declaredFeatures: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, capacity: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ..., allocatable: _Optional[_Mapping[str, _resource_v1_pb2.Quantity]] = ..., conditions: _Optional[_Iterable[_Union[NodeCondition, _Mapping]]] = ..., addresses: _Optional[_Iterable[_Union[NodeAddress, _Mapping]]] = ..., daemonEndpoints: _Optional[_Union[NodeDaemonEndpoints, _Mapping]] = ..., nodeInfo: _Optional[_Union[NodeSystemInfo, _Mapping]] = ..., images: _Optional[_Iterable[_Union[ContainerImage, _Mapping]]] = ..., volumesInUse: _Optional[_Iterable[str]] = ..., volumesAttached: _Optional[_Iterable[_Union[AttachedVolume, _Mapping]]] = ..., runtimeHandlers: _Optional[_Iterable[_Union[NodeRuntimeHandler, _Mapping]]] = ..., features: _Optional[_Union[NodeFeatures, _Mapping]] = ..., declaredFeatures: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class NodeRuntimeHandler(_message.Message):
+    __slots__ = ("name", "features")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    features: NodeRuntimeHandlerFeatures
+    def __init__(self, name: _Optional[str] = ..., features: _Optional[_Union[NodeRuntimeHandlerFeatures, _Mapping]] = ...) -> None: ...
+
+class NodeRuntimeHandlerFeatures(_message.Message):
+    __slots__ = ("recursiveReadOnlyMounts", "userNamespaces")
+    RECURSIVEREADONLYMOUNTS_FIELD_NUMBER: _ClassVar[int]
+    USERNAMESPACES_FIELD_NUMBER: _ClassVar[int]
+    recursiveReadOnlyMounts: bool
+    userNamespaces: bool
+    def __init__(self, recursiveReadOnlyMounts: _Optional[bool] = ..., userNamespaces: _Optional[bool] = ...) -> None: ...
+
+class NodeFeatures(_message.Message):
+    __slots__ = ("supplementalGroupsPolicy",)
+    SUPPLEMENTALGROUPSPOLICY_FIELD_NUMBER: _ClassVar[int]
+    supplementalGroupsPolicy: bool
+    def __init__(self, supplementalGroupsPolicy: _Optional[bool] = ...) -> None: ...
 
 class NodeCondition(_message.Message):
     __slots__ = ("type", "status", "lastHeartbeatTime", "lastTransitionTime", "reason", "message")
@@ -643,7 +725,7 @@ class NodeAddress(_message.Message):
     def __init__(self, type: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
 
 class NodeSystemInfo(_message.Message):
-    __slots__ = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture")
+    __slots__ = ("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture", "swap")
     MACHINEID_FIELD_NUMBER: _ClassVar[int]
     SYSTEMUUID_FIELD_NUMBER: _ClassVar[int]
     BOOTID_FIELD_NUMBER: _ClassVar[int]
@@ -654,6 +736,7 @@ class NodeSystemInfo(_message.Message):
     KUBEPROXYVERSION_FIELD_NUMBER: _ClassVar[int]
     OPERATINGSYSTEM_FIELD_NUMBER: _ClassVar[int]
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
+    SWAP_FIELD_NUMBER: _ClassVar[int]
     machineID: str
     systemUUID: str
     bootID: str
@@ -664,7 +747,14 @@ class NodeSystemInfo(_message.Message):
     kubeProxyVersion: str
     operatingSystem: str
     architecture: str
-    def __init__(self, machineID: _Optional[str] = ..., systemUUID: _Optional[str] = ..., bootID: _Optional[str] = ..., kernelVersion: _Optional[str] = ..., osImage: _Optional[str] = ..., containerRuntimeVersion: _Optional[str] = ..., kubeletVersion: _Optional[str] = ..., kubeProxyVersion: _Optional[str] = ..., operatingSystem: _Optional[str] = ..., architecture: _Optional[str] = ...) -> None: ...
+    swap: NodeSwapStatus
+    def __init__(self, machineID: _Optional[str] = ..., systemUUID: _Optional[str] = ..., bootID: _Optional[str] = ..., kernelVersion: _Optional[str] = ..., osImage: _Optional[str] = ..., containerRuntimeVersion: _Optional[str] = ..., kubeletVersion: _Optional[str] = ..., kubeProxyVersion: _Optional[str] = ..., operatingSystem: _Optional[str] = ..., architecture: _Optional[str] = ..., swap: _Optional[_Union[NodeSwapStatus, _Mapping]] = ...) -> None: ...
+
+class NodeSwapStatus(_message.Message):
+    __slots__ = ("capacity",)
+    CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    capacity: int
+    def __init__(self, capacity: _Optional[int] = ...) -> None: ...
 
 class NodeList(_message.Message):
     __slots__ = ("metadata", "items")

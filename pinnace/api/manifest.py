@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from pinnace.api.absent import absent
-from pinnace.api.codec import CodecError, Path, as_written, from_dict
+from pinnace.api.codec import Path, as_written, readable
 from pinnace.api.documents import Document, DocumentError, line_of, parse
 from pinnace.api.resources import ALL, Object, Resource, by_kind
 
@@ -27,6 +27,8 @@ class Manifest:
     """What was written of it, see codec.as_written: the object does not show which zeros were."""
     source: str
     line: int
+    warnings: tuple[str, ...] = ()
+    """Fields that are not known and were left out, as sentences with file and line."""
 
 
 class ManifestError(ValueError):
@@ -37,12 +39,15 @@ class ManifestError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
-Validate: TypeAlias = Literal["strict", "ignore", "name"]
+Validate: TypeAlias = Literal["strict", "warn", "ignore", "name"]
 
 
 def load(text: str, source: str, *, validate: Validate = "strict", named: bool = False) -> list[Manifest]:
-    """The objects of a text, in its order. `validate`: "ignore" drops fields that are not known, "strict" refuses them; "name"
-    looks at nothing but which object it is, and leaves the rest out. `named`: generateName is no name.
+    """The objects of a text, in its order. `validate`: "strict" refuses fields that are not known, "warn" and "ignore" leave
+    them out; "name" reads only which object it is. `named`: generateName is no name.
+
+    Unknown fields of a status are always left out, because the server resets the status: a manifest that was exported from
+    another cluster can be applied (kubernetes#90066).
 
     Raises ManifestError. What only the server knows (is the image named, is the port free) is not checked here.
     """
@@ -77,18 +82,28 @@ class _Loader:
             try:
                 resource = _resource(data)
                 data = _naming(data) if self._validate == "name" else data
-                obj = from_dict(resource, data, path, ignore_unknown=self._validate == "ignore")
-            except CodecError as error:
-                for problem in error.problems:
-                    self.problem(line_of(document.data, problem.path, document.line), str(problem))
-                continue
+                obj, problems = readable(resource, data, path)
             except _UnknownKind as error:
                 where = line_of(document.data, (*path, error.field), document.line)
                 self.problem(where, str(error))
                 continue
+            left_out = [each for each in problems if each.unknown and self._is_left_out(each.path[len(path) :])]
+            if refused := [each for each in problems if each not in left_out]:
+                for problem in refused:
+                    self.problem(line_of(document.data, problem.path, document.line), str(problem))
+                continue
+            warned = tuple(
+                f'{self._source}:{line_of(document.data, each.path, document.line)}: unknown field "{each.field}"'
+                for each in left_out
+                if self._validate == "warn" and each.path[len(path)] != "status"
+            )
             if unnamed := _unnamed(obj, self._named):
                 self.problem(line_of(document.data, (*path, "metadata"), document.line), f"metadata.name: {unnamed}")
-            self.manifests.append(Manifest(resource, obj, as_written(obj, data), self._source, line))
+            self.manifests.append(Manifest(resource, obj, as_written(obj, data), self._source, line, warned))
+
+    def _is_left_out(self, path: Path) -> bool:
+        """Whether an unknown field is left out, and not refused. `path` begins at the object."""
+        return self._validate != "strict" or path[0] == "status"
 
 
 def _unnamed(obj: Object, named: bool) -> str:

@@ -1,10 +1,11 @@
-"""What Kubernetes writes as one value: strings, numbers, booleans, and some messages: Quantity, Time, IntOrString.
+"""What Kubernetes writes as one value: strings, numbers, booleans, and some messages: Quantity, Time, IntOrString, FieldsV1.
 
 Readers raise ValueError with what was expected and what came; the codec adds where.
 """
 
 import base64
 import binascii
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from pinnace.api import quantity
 from pinnace.api.intstr_v1_pb2 import IntOrString
-from pinnace.api.meta_v1_pb2 import MicroTime, Time
+from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.times import format_rfc3339, parse_rfc3339
 
@@ -26,7 +27,7 @@ MAX_INT32 = 2**31 - 1
 class Scalar:
     """How one message becomes a value, and back. `read` fills a new message."""
 
-    write: Callable[[Any], str | int]
+    write: Callable[[Any], Any]
     read: Callable[[Any, Any], None]
 
 
@@ -71,6 +72,20 @@ def _read_int_or_string(message: IntOrString, value: object) -> None:
         raise ValueError(f"expected a number or a string, got {kind_of(value)}")
 
 
+def _read_fields(message: FieldsV1, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected an object, got {kind_of(value)}")
+    message.Raw = json.dumps(value, separators=(",", ":")).encode()
+
+
+def _write_fields(message: FieldsV1) -> Any:
+    """An empty tree for bytes that are no JSON: the server stores none of them."""
+    try:
+        return json.loads(message.Raw)
+    except ValueError:
+        return {}
+
+
 def int_or_string(message: IntOrString) -> str | int:
     """The number or the text: 1, "25%", "http"."""
     return message.strVal if message.type == STRING else message.intVal
@@ -81,6 +96,7 @@ SCALARS: Mapping[str, Scalar] = {
     Time.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_time),
     MicroTime.DESCRIPTOR.full_name: Scalar(format_rfc3339, _read_time),
     IntOrString.DESCRIPTOR.full_name: Scalar(int_or_string, _read_int_or_string),
+    FieldsV1.DESCRIPTOR.full_name: Scalar(_write_fields, _read_fields),
 }
 """By full name of the message."""
 

@@ -1,12 +1,22 @@
 """Options that several verbs share."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from pinnace.api.manifest import Validate
 
 MOST_REPLICAS = 2**31 - 1
 """That the API can say."""
 MOST = 2**63 - 1
 """Of other numbers."""
 
+
+VALIDATIONS: dict[str, Validate] = {"strict": "strict", "warn": "warn", "ignore": "ignore", "true": "strict", "false": "ignore"}
+"""What kubectl takes for --validate, and what it means."""
 
 all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 selector = click.option(
@@ -30,10 +40,13 @@ filenames = click.option(
 recursive = click.option("-R", "--recursive", is_flag=True, help="Also the directories in a directory given with -f.")
 validate = click.option(
     "--validate",
-    type=click.Choice(["strict", "ignore"]),
+    type=click.Choice(list(VALIDATIONS)),
     default="strict",
+    is_flag=False,
+    flag_value="strict",
     show_default=True,
-    help="ignore: leave out fields that are not known, instead of refusing them.",
+    callback=lambda ctx, param, value: VALIDATIONS[value],
+    help="Unknown fields: strict (true) refuses them, warn leaves them out with a warning, ignore (false) leaves them out.",
 )
 at_revision = click.option(
     "--at-revision",

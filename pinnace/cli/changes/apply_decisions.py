@@ -100,6 +100,8 @@ def _wanted(manifest: Manifest) -> dict[str, Any]:
     data = dict(manifest.written)
     data.pop("status", None)
     metadata = {name: value for name, value in data["metadata"].items() if value or name in _SHARED}
+    for cleared in ("managedFields", "selfLink"):  # by the server, which would make each apply a change
+        metadata.pop(cleared, None)
     if str(metadata.get("resourceVersion")) in UNSAID:
         del metadata["resourceVersion"]
     if manifest.obj.metadata.namespace:  # which may be the session's

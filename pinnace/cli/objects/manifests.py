@@ -10,6 +10,7 @@ from pinnace.api.documents import MAX_SIZE
 from pinnace.api.manifest import Manifest, ManifestError, Validate, load
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session
+from pinnace.cli.terminal.console import err
 
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
@@ -22,8 +23,8 @@ ReadSome: TypeAlias = Callable[[int], bytes]
 def read(
     filenames: Sequence[str], *, recursive: bool = False, validate: Validate = "strict", named: bool = False
 ) -> list[Manifest]:
-    """In the order of the files; `validate` and `named` as in pinnace.api.manifest.load. Raises ManifestError with the
-    problems of all files, and Failure for what cannot be read."""
+    """In the order of the files; `validate` and `named` as in pinnace.api.manifest.load. Prints the warnings of all files.
+    Raises ManifestError with the problems of all files, and Failure for a file that cannot be read."""
     manifests: list[Manifest] = []
     problems: list[str] = []
     for source, read_some in _sources(filenames, recursive):
@@ -33,6 +34,8 @@ def read(
             problems.extend(error.problems)
         else:
             manifests.extend(found)
+            for warning in (each for manifest in found for each in manifest.warnings):
+                err(f"Warning: {warning}")
             problems.extend(_too_large(found))
     if problems:
         raise ManifestError(problems)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pinnace.api.merge import LAST_APPLIED
 
-_SERVERS_OWN = ("creationTimestamp", "generation", "resourceVersion", "uid")
+_SERVERS_OWN = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid")
 
 
 def written(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from pinnace.api.manifest import Manifest
+from pinnace.api.manifest import Manifest, Validate
 from pinnace.cli import options
 from pinnace.cli.changes.applier import Applier
 from pinnace.cli.changes.apply_decisions import chunks, in_order
@@ -34,7 +34,7 @@ def apply(
     filenames: tuple[str, ...],
     recursive: bool,
     dry_run: Literal["none", "server"],
-    validate: Literal["strict", "ignore"],
+    validate: Validate,
 ) -> None:
     """Create or change objects to match manifests.
 

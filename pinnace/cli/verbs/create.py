@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
+from pinnace.api.manifest import Validate
 from pinnace.cli import options
 from pinnace.cli.changes import generators
 from pinnace.cli.changes.apply_decisions import in_order
@@ -100,7 +101,7 @@ def file(
     what: tuple[str, ...],
     filenames: tuple[str, ...],
     recursive: bool,
-    validate: Literal["strict", "ignore"],
+    validate: Validate,
     dry_run: str,
     output: str | None,
 ) -> None:

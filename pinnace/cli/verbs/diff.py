@@ -1,9 +1,8 @@
 """`pinnace diff`: what `apply` would change."""
 
 from collections.abc import Sequence
-from typing import Literal
 
-from pinnace.api.manifest import Manifest
+from pinnace.api.manifest import Manifest, Validate
 from pinnace.cli import options
 from pinnace.cli.changes.applier import Applier
 from pinnace.cli.changes.apply_decisions import chunks, in_order
@@ -28,7 +27,7 @@ from pinnace.cli.terminal.console import is_live, out
 @options.filenames
 @options.recursive
 @options.validate
-def diff(settings: Settings, filenames: tuple[str, ...], recursive: bool, validate: Literal["strict", "ignore"]) -> None:
+def diff(settings: Settings, filenames: tuple[str, ...], recursive: bool, validate: Validate) -> None:
     """Show what `apply` would change.
 
     The server is asked what would become of each object, with defaults and all, and writes nothing. Ends with 0 when nothing

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinnace.api import core_v1_pb2, meta_v1_pb2
-from pinnace.api.codec import MAX_HINTS, CodecError, Problem, as_written, from_dict, to_dict
+from pinnace.api.codec import MAX_HINTS, CodecError, Problem, as_written, from_dict, readable, to_dict
 from pinnace.api.coordination_v1_pb2 import LeaseSpec
 from pinnace.api.core_v1_pb2 import (
     ConfigMapEnvSource,
@@ -203,7 +203,7 @@ def test_what_was_written_has_the_forms_of_json_and_what_is_nothing() -> None:
     expected = {**data, "spec": {**spec, "overhead": {"cpu": "1"}}}
     assert as_written(from_dict(PODS, data), data) == expected
     unknown = {**data, "spec": {**spec, "paused": False}, "more": 1}
-    assert as_written(from_dict(PODS, unknown, ignore_unknown=True), unknown) == expected
+    assert as_written(readable(PODS, unknown)[0], unknown) == expected
 
 
 def test_zero_is_shown_where_it_says_something() -> None:
@@ -310,10 +310,19 @@ def test_everything_wrong_is_told_at_once() -> None:
     ]
 
 
-def test_unknown_fields_can_be_ignored_but_not_wrong_types() -> None:
-    data = {"spec": {"zzz": 1, "hostNetwork": "x"}}
-    assert problems(data, ignore_unknown=True) == ['spec.hostNetwork: expected true or false, got a string ("x")']
-    assert from_dict(PODS, {"zzz": 1}, ignore_unknown=True) == Pod()
+def test_unknown_fields_are_told_apart_from_wrong_values() -> None:
+    obj, found = readable(PODS, {"spec": {"zzz": 1, "hostNetwork": "x", "nodeName": "n"}})
+    assert [(problem.field, problem.unknown) for problem in found] == [("spec.zzz", True), ("spec.hostNetwork", False)]
+    assert obj == from_dict(PODS, {"spec": {"nodeName": "n"}})
+
+
+def test_managed_fields_are_read_and_written_as_a_tree() -> None:
+    entry = {"manager": "kubectl", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}
+    data = {"metadata": {"name": "a", "managedFields": [entry]}}
+    assert to_dict(from_dict(PODS, data))["metadata"]["managedFields"] == [entry]
+    assert problems({"metadata": {"managedFields": [{"fieldsV1": 1}]}}) == [
+        "metadata.managedFields[0].fieldsV1: expected an object, got a number (1)"
+    ]
 
 
 def test_the_path_of_the_data_leads_the_way() -> None:

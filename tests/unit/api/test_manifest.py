@@ -172,6 +172,39 @@ def test_unknown_fields_can_be_ignored() -> None:
     assert load(text, "x", validate="ignore")[0].obj == load(POD, "x")[0].obj
 
 
+def test_unknown_fields_are_warnings_on_request() -> None:
+    text = POD.replace("image:", "imagine: 1\n    image:")
+    (found,) = load(text, "pods.yaml", validate="warn")
+    assert found.warnings == ('pods.yaml:8: unknown field "spec.containers[0].imagine"',)
+    assert found.obj == load(POD, "x")[0].obj
+
+
+def test_an_object_exported_from_a_real_cluster_loads() -> None:
+    """kubernetes#90066: metadata and status that the server resets were refused."""
+    exported = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  creationTimestamp: null
+  selfLink: /api/v1/namespaces/default/pods/web
+  managedFields:
+  - {manager: kubectl, operation: Update, apiVersion: v1, fieldsType: FieldsV1, fieldsV1: {"f:spec": {}}}
+spec:
+  containers: [{name: c, image: app}]
+status:
+  phase: Running
+  fieldOfTheFuture: 1
+  containerStatuses:
+  - {name: c, image: app, imageID: "", ready: true, restartCount: 0, user: {linux: {uid: 0, gid: 0}}, other: 2}
+"""
+    (found,) = load(exported, "x")
+    assert found.obj.metadata.managedFields[0].manager == "kubectl"
+    with pytest.raises(ManifestError) as caught:
+        load(exported.replace("spec:", "specification: 1\nspec:").replace("  name: web", "  name: web\n  labls: {}"), "x")
+    assert [problem.split(": ")[1] for problem in caught.value.problems] == ["metadata.labls", "specification"]
+
+
 def test_the_examples_load() -> None:
     files = sorted(EXAMPLES.glob("*.yaml"))
     assert files

@@ -228,3 +228,15 @@ async def test_a_slice_with_other_endpoints_is_another_generation() -> None:
             obj = EndpointSlice.FromString(await call(assembly, "EndpointSlices/Update", update))
             generations.append(obj.metadata.generation)
         assert generations == [1, 1, 2, 3, 4]
+
+
+async def test_metadata_that_has_no_meaning_here_is_cleared_on_create_and_update() -> None:
+    """kubernetes#90066: manifests that were exported from a real cluster have it."""
+    async with serving() as assembly:
+        sent = make_pod("exported", namespace=OWN).req(cpu="1").new()
+        sent.metadata.selfLink = "/api/v1/namespaces/default/pods/exported"
+        sent.metadata.managedFields.add(manager="kubectl", operation="Update")
+        for verb in ("Create", "Update"):
+            method = f"Pods/{verb}"
+            stored = Pod.FromString(await call(assembly, method, asked(assembly, method, sent)))
+            assert (stored.metadata.selfLink, list(stored.metadata.managedFields)) == ("", [])

@@ -3,7 +3,8 @@
 faults/        what can be done to a cluster; schedule.py: when which of it happens (pure)
 stage.py       a cluster to be broken: with links (pinnace.cluster.links), its history recorded; guardian.py ends it if we die
 world.py       what faults lay their hands on: processes, links, etcd, clocks
-clocks.py      wall clocks, one for each process
+clocks.py      wall clocks, one for each process; disks.py: disks that can be full, one for a member of etcd
+saboteur.py    a scheduler plugin that does harm
 engine.py      lets a schedule happen, and writes down what happened
 load.py        many clients at work (workers.py, adversary.py, watching.py), all of it in the history (clients.py, calls.py)
 journal.py     the history file of this process; heading.py: what it begins with; recorder.py: etcd's, by another process

@@ -43,10 +43,10 @@ class Clocks:
             "NO_FAKE_STAT": "1",  # nobody reads files' times as dates; intercepted, each stat of a handshake takes locks
         }
 
-    def step(self, process: str, seconds: int) -> None:
+    def step(self, process: str, seconds: float) -> None:
         """Its wall clock is so many seconds ahead of ours from now on; of nothing that it does the duration changes."""
         draft = self._files[process].with_suffix(".tmp")
-        draft.write_text(f"{seconds:+d}\n")
+        draft.write_text(f"{seconds:+g}\n")
         draft.replace(self._files[process])
 
     def heal(self) -> None:

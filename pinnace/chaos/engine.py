@@ -12,9 +12,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
-from pinnace.chaos.faults.base import Area, Fault
+from pinnace.chaos.faults.base import Area, Fault, Measuring
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.schedule import Strike
 from pinnace.chaos.world import NotPossible, World
@@ -61,6 +61,7 @@ class Engine:
             raise group.exceptions[0] from None
         await self._world.heal()
         await self._look_for_crashes(started)
+        self.damage.misdeeds += [f"{name} was not ready again after the last fault" for name in await self._world.unready()]
         self.damage.misdeeds += self._world.astray
 
     async def _strike_all(self, strikes: Sequence[Strike], started: float) -> None:
@@ -95,6 +96,8 @@ class Engine:
         finally:
             await fault.end()
         record(time.monotonic(), fired)
+        for reading in fault.readings if isinstance(fault, Measuring) else ():
+            self._journal.write(history.Observed(reading.at, number, *astuple(reading)[1:]))
 
     def _note(self, started: float, number: int, strike: Strike, details: str) -> None:
         name, fired = strike.kind.name, self.damage.fired

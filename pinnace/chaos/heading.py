@@ -1,9 +1,14 @@
 """What a history of chaos begins with: what its checkers must know of the load, the faults and the cluster."""
 
-from pinnace.chaos.faults.table import DOUBLING, HARMLESS
-from pinnace.chaos.load import FENCED, PRIVATE
+from pinnace.chaos.faults.table import DOUBLING, HARMLESS, OBSERVING, TOLERATED
+from pinnace.chaos.load import BYSTANDER, FENCED, PRIVATE
 from pinnace.check.history import Run
 from pinnace.cluster.spec import ELECTION
+
+BIND_WITHIN = 5.0
+"""Seconds in which some waiting pod is bound. A leader is replaced in two or three, which `aftermath` covers."""
+ANSWER_WITHIN = 1.0
+"""Seconds for nine of ten calls of the bystander; without a flood they take some 10 ms."""
 
 
 def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str, ...] = ()) -> Run:
@@ -18,5 +23,10 @@ def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str
         settle=settle,
         elections=(ELECTION,),
         harmless=HARMLESS,
+        tolerated=TOLERATED,
+        bind_within=BIND_WITHIN,
+        bystanders=(BYSTANDER,),
+        answer_within=ANSWER_WITHIN,
+        observing=OBSERVING,
         doubling=DOUBLING,
     )

@@ -25,18 +25,21 @@ from pinnace.chaos.adversary import SEIZED, Adversary
 from pinnace.chaos.clients import RecordingConnection
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.watching import RecordingWatcher
-from pinnace.chaos.workers import CONTESTED, LOAD, NOBODY, Owner, Rival, Worker
+from pinnace.chaos.workers import CONTESTED, HARM, LOAD, NOBODY, Bystander, Owner, Rival, Worker
 from pinnace.check.history import Phase
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import AlreadyExists, ApiError, Unavailable
+from pinnace.runtime.tls import TlsFiles
 
 RATE = 360.0
 """Calls a second, where nothing is broken: the bound of 200 and some more, since whoever waits for an answer makes none."""
 OWNERS, RIVALS = 48, 4
-LIVE = 15 * OWNERS
-"""Pods that are alive at a time, at most. An owner with room for fewer than three batches fills and empties it all the time,
-instead of choosing what to do."""
+ROOM = 15
+"""Pods of an owner that are alive at a time, at most. With room for fewer than three batches it fills and empties it all the
+time, instead of choosing what to do."""
+PODS_PER_NODE = 36
+"""So many pods of the owners a node has room for, and a few more."""
 ADVERSARY_RATE, RIVAL_RATE = 12.0, 8.0
 """Steps a second: of the adversary, of each rival. The rest is the owners'."""
 CALLS_PER_STEP = 1.4
@@ -51,6 +54,8 @@ intercepts each wait for Python's lock, a second and more: longer than a candida
 POLL = 0.1
 PRIVATE = (f"{PODS.prefix}{CONTESTED}/",)
 """For history.Run: what nobody but the load writes."""
+BYSTANDER, BYSTANDER_RATE = "bystander", 10.0
+"""Another user than all the rest, which reads one pod so many times a second: what it gets while somebody does harm."""
 FENCED = (f"{PODS.prefix}{LOAD}/",)
 """For history.Run: what nobody but schedulers binds. The adversary binds its own pods by hand."""
 
@@ -71,7 +76,8 @@ class Settled:
 
 
 class Load:
-    """`nodes`: names of nodes; there is room for LIVE pods on them."""
+    """`nodes`: names of nodes; there are as many owners as these have room for. `bystander`: the certificate of another user;
+    None: there is none."""
 
     def __init__(
         self,
@@ -81,14 +87,14 @@ class Load:
         *,
         seed: int = 0,
         rate: float = RATE,
-        live: int = LIVE,
+        bystander: TlsFiles | None = None,
     ) -> None:
         self._endpoints, self._tls = servers.endpoints, servers.tls
         self._journal = journal
         self._nodes = nodes
         self._random = random.Random(seed)
         self._rate = rate
-        self._live = live
+        self._bystander = bystander
         self._connections: list[RecordingConnection] = []
         self._watchers: list[RecordingWatcher[Any]] = []
         self._working: list[asyncio.Task[None]] = []
@@ -157,9 +163,9 @@ class Load:
         self._journal.write(Phase(time.monotonic(), "end"))
         return Settled(seconds, tuple(lacking), revision, pods)
 
-    def client(self, name: str, endpoints: Sequence[str] = ()) -> Client:
+    def client(self, name: str, endpoints: Sequence[str] = (), tls: TlsFiles | None = None) -> Client:
         """A further client whose calls are in the history and count; of these servers, or of all. Closed with the load."""
-        connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork(), self._tls)
+        connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork(), tls or self._tls)
         self._connections.append(connection)
         return Client(connection)
 
@@ -170,7 +176,7 @@ class Load:
 
     async def _make_namespaces(self) -> None:
         client = self.client("preparing")
-        for name in (LOAD, CONTESTED, SEIZED):
+        for name in (LOAD, CONTESTED, SEIZED, HARM):
             with suppress(AlreadyExists):
                 await client.namespaces.create(Namespace(metadata=ObjectMeta(name=name)))
 
@@ -196,10 +202,13 @@ class Load:
         work(self._adversary, ADVERSARY_RATE / 3)  # calls, of which a step has three
         for i in range(RIVALS):
             work(Rival(self.client(f"rival-{i}"), self._fork()), RIVAL_RATE)
-        owners = (self._rate - ADVERSARY_RATE - RIVALS * RIVAL_RATE) / CALLS_PER_STEP
-        for i in range(OWNERS):
+        if self._bystander is not None:
+            work(Bystander(self.client(BYSTANDER, tls=self._bystander)), BYSTANDER_RATE)
+        steps = (self._rate - ADVERSARY_RATE - RIVALS * RIVAL_RATE) / CALLS_PER_STEP
+        owners = max(1, min(OWNERS, len(self._nodes) * PODS_PER_NODE // ROOM))
+        for i in range(owners):
             name = f"owner-{i}"
-            work(Owner(name, self.client(name), self._live // OWNERS, self._fork()), owners / OWNERS)
+            work(Owner(name, self.client(name), ROOM, self._fork()), steps / owners)
 
     async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
         """Ends them in the middle of what they do. Raises LoadError when one had ended before: it has a bug."""

@@ -84,8 +84,8 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
     rng = random.Random(seed)
     with Journal(folder / JOURNAL) as journal:
         journal.write(heading(time.time(), seed, f"chaos {scenario.name}", SETTLE))
-        async with stage(scenario.spec, folder, progress) as on, on.cluster.client() as client:
-            async with Load(on.cluster.config, journal, on.nodes, seed=seed) as load:
+        async with stage(scenario.spec, folder, progress, scenario.props) as on, on.cluster.client() as client:
+            async with Load(on.cluster.config, journal, on.nodes, seed=seed, bystander=on.bystander) as load:
                 act = Act(on, load, journal, client, rng)
                 progress.waiting("load, and the fault")
                 await asyncio.sleep(STEADY)
@@ -100,7 +100,7 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
                 lacking = [*settled.lacking, *adversary.succeeded(load.attempts), *on.world.astray]
                 lacking += [f"{name} ended by itself: exit code {code}" for name, code in on.world.crashed()]
             await on.recorder.reached(settled.revision, CATCH_UP)
-    lacking += complaints(folder / LOGS)
+    lacking += complaints(folder / LOGS, on.world.excuses)
     progress.waiting("the verdict")
     return await asyncio.to_thread(lambda: _judge(scenario, folder, act, reasons, offset, lacking, calls, rate))
 

@@ -44,9 +44,9 @@ class Traffic:
 
 @dataclass(slots=True)
 class ChaosReport:
-    """`seconds`: of the load. `repeat`: the command that does the same again. `skipped`: faults that this machine cannot do.
-    `idle`: those that had no turn, since the run was too short. `attempts`: the adversary's, see adversary.py. `kept`: where
-    the history and the logs are, "" when they were removed."""
+    """`seconds`: of the load. `repeat`: the command that does the same again. `skipped`: faults that cannot be done here,
+    and why. `idle`: those that had no turn, since the run was too short. `attempts`: the adversary's, see adversary.py.
+    `kept`: where the history and the logs are, "" when they were removed."""
 
     what: str
     repeat: str
@@ -55,7 +55,7 @@ class ChaosReport:
     seconds: float
     versions: Mapping[str, str]
     damage: Damage
-    skipped: tuple[str, ...]
+    skipped: Mapping[str, str]
     idle: tuple[str, ...]
     traffic: Traffic
     attempts: Mapping[str, int]
@@ -105,7 +105,7 @@ class ChaosReport:
             "faults": {
                 "fired": dict(sorted(self.damage.fired.items())),
                 "missed": self.damage.missed,
-                "skipped": list(self.skipped),
+                "skipped": dict(self.skipped),
                 "idle": list(self.idle),
             },
             "calls": {
@@ -144,7 +144,7 @@ class ChaosReport:
         if self.damage.missed:
             yield f"  {len(self.damage.missed)} were not possible when they were due"
         if self.skipped:
-            yield f"  not available on this machine, skipped: {', '.join(self.skipped)}"
+            yield "  left out: " + ", ".join(f"{name} ({reason})" for name, reason in self.skipped.items())
         if self.idle:
             yield f"  had no turn in so short a time (see --minutes): {', '.join(self.idle)}"
         verbs = ", ".join(f"{verb} {self.rate(count):.0f}" for verb, count in self.traffic.calls.most_common())

@@ -4,25 +4,27 @@ links -> cluster, every connection through a link -> recorder -> load -> faults 
 """
 
 import asyncio
+import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pinnace.bench.machine import this_machine
+from pinnace.chaos import disks
 from pinnace.chaos.clocks import Clocks, find_library
 from pinnace.chaos.complaints import complaints
 from pinnace.chaos.engine import Engine, Say
-from pinnace.chaos.faults.base import Kind
-from pinnace.chaos.faults.table import CLOCKS
+from pinnace.chaos.faults.base import Kind, Need
+from pinnace.chaos.faults.limits import FULL
 from pinnace.chaos.heading import heading
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import Load
 from pinnace.chaos.report import ChaosReport, Traffic
 from pinnace.chaos.schedule import schedule, without_turn
-from pinnace.chaos.stage import JOURNAL, LOGS, read, stage
+from pinnace.chaos.stage import JOURNAL, LOGS, Props, read, stage
 from pinnace.check.check import check
 from pinnace.cluster.etcd import find_etcd
 from pinnace.cluster.progress import Progress
@@ -49,21 +51,22 @@ class Options:
 async def run(options: Options, folder: Path, progress: Progress, say: Say) -> ChaosReport:
     """Everything is in `folder` afterwards, and nothing of the cluster is left. Raises ChaosError, LoadError, ClusterError,
     HelperError, HistoryError."""
-    library = find_library()
-    skipped = tuple(kind.name for kind in options.kinds if kind.name in CLOCKS and library is None)
-    kinds = [kind for kind in options.kinds if kind.name not in skipped]
+    skipped = {kind.name: reason for kind in options.kinds if (reason := lacking(kind, options.spec))}
+    kinds = [kind.on(options.spec) for kind in options.kinds if kind.name not in skipped]
     strikes = schedule(options.seed, options.seconds, kinds, options.spec)
     idle = without_turn(kinds, strikes)
-    clocks = Clocks(library, folder) if library and any(kind.name in CLOCKS for kind in kinds) else None
+    library = find_library() if _needed(Need.FAKETIME, kinds) else None
+    clocks = Clocks(library, folder) if library else None
+    props = Props(clocks, disks=int(_needed(Need.DISK, kinds)))
     started = datetime.now(UTC)
     with clocks or nullcontext(), Journal(folder / JOURNAL) as journal:
         what = f"{len(strikes)} faults in {options.seconds:g} s"
         faults = tuple(sorted(kind.name for kind in kinds if options.named or kind.name not in idle))
         journal.write(heading(started.timestamp(), options.seed, what, SETTLE, faults))
-        async with stage(options.spec, folder, progress, clocks) as on:
+        async with stage(options.spec, folder, progress, props) as on:
             engine = Engine(on.world, journal, say)
             began = time.monotonic()
-            async with Load(on.cluster.config, journal, on.nodes, seed=options.seed) as load:
+            async with Load(on.cluster.config, journal, on.nodes, seed=options.seed, bystander=on.bystander) as load:
                 progress.waiting(f"{what} to happen")
                 await engine.run(strikes)
                 seconds = time.monotonic() - began
@@ -71,7 +74,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
                 settled = await load.settle(within=SETTLE)
                 attempts = dict(load.attempts)
             await on.recorder.reached(settled.revision, CATCH_UP)
-    engine.damage.misdeeds += complaints(folder / LOGS)
+    engine.damage.misdeeds += complaints(folder / LOGS, on.world.excuses)
     progress.waiting("the verdict")
     traffic = Traffic()
     found = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))
@@ -79,6 +82,22 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
         what, options.repeat, options.seed, started.isoformat(timespec="seconds"), seconds, _versions(), engine.damage,
         skipped, idle, traffic, attempts, settled, found,
     )  # fmt: skip
+
+
+def lacking(kind: Kind, spec: ClusterSpec) -> str:
+    """Why a kind of fault cannot be done on this machine, to a cluster like this; "" when it can."""
+    there: Mapping[Need, Callable[[], bool]] = {
+        Need.MEMBERS: lambda: spec.etcd_members > 1,
+        Need.FAKETIME: lambda: find_library() is not None,
+        Need.DISK: disks.available,
+        Need.DEV_FULL: FULL.exists,
+        Need.LIMITS: lambda: hasattr(resource, "prlimit"),
+    }
+    return next((need.value for need in kind.needs if not there[need]()), "")
+
+
+def _needed(need: Need, kinds: Sequence[Kind]) -> bool:
+    return any(need in kind.needs for kind in kinds)
 
 
 def _versions() -> Mapping[str, str]:

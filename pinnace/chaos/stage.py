@@ -5,13 +5,16 @@ A folder holds everything that is left of a run: the history (chaos.jsonl, etcd.
 
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pinnace.bench.scratch import START_TIMEOUT
 from pinnace.chaos.clocks import Clocks
+from pinnace.chaos.disks import Disk, disk
 from pinnace.chaos.recorder import Recorder
+from pinnace.chaos.saboteur import CONFIG
 from pinnace.chaos.world import World
 from pinnace.check import files
 from pinnace.check.history import Record
@@ -21,12 +24,30 @@ from pinnace.cluster.fittings import Fittings
 from pinnace.cluster.helper import Helper
 from pinnace.cluster.links import Links
 from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import ETCD, KUBELET, NODE_PREFIX, ClusterSpec, pki_folder
+from pinnace.cluster.spec import ETCD, KUBELET, NODE_PREFIX, SCHEDULER, ClusterSpec, pki_folder
+from pinnace.pki import Subject
+from pinnace.pki.folder import Folder as Pki
+from pinnace.pki.folder import Wanted
+from pinnace.runtime.tls import TlsFiles
 
 CATCH_UP = 30.0
 """Seconds that the recorder may take to get to the present, at the start."""
 JOURNAL, STORED, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "{}.run.jsonl"
 LOGS = "logs"
+BYSTANDER = "bystander"
+"""A user that does no harm, with a certificate of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Props:
+    """What a cluster must have for some faults. `clocks`: wall clocks that can be stepped. `disks`: the number of members of
+    etcd, the last ones, that have a disk of their own."""
+
+    clocks: Clocks | None = None
+    disks: int = 0
+
+
+NO_PROPS = Props()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +61,45 @@ class Stage:
         """The names of the nodes."""
         return [f"{NODE_PREFIX}{number}" for number in range(self.cluster.spec.nodes)]
 
+    @property
+    def bystander(self) -> TlsFiles:
+        """The certificate of another user than the load's."""
+        folder = pki_folder(self.cluster.spec.data_dir)
+        Pki(folder).provide([Wanted(BYSTANDER, Subject(BYSTANDER, ("system:masters",)))], datetime.now(UTC))
+        return certificates.files(folder, BYSTANDER)
+
 
 @asynccontextmanager
-async def stage(spec: ClusterSpec, folder: Path, progress: Progress, clocks: Clocks | None = None) -> AsyncIterator[Stage]:
+async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Props = NO_PROPS) -> AsyncIterator[Stage]:
     """`folder` of `spec` is not used. Afterwards all is in `folder`, and nothing runs. Raises ChaosError, ClusterError,
     HelperError."""
+    clocks = props.clocks
+    members = [f"{ETCD}-{number}" for number in range(spec.etcd_members)][spec.etcd_members - props.disks :]
+    mounts = {member: folder / f"{member}.disk" for member in members}
+
+    saboteur = folder / "schedulers.yaml"
+    saboteur.write_text(CONFIG)
 
     def arguments(process: str) -> Sequence[str]:
+        if process.startswith(SCHEDULER):
+            return ("--config", str(saboteur))
         return ("--run-log", str(folder / RUN_LOG.format(process))) if process.startswith(KUBELET) else ()
+
+    def etcd_data(member: str) -> Path | None:
+        return mounts[member] / "data" if member in mounts else None
 
     def environment(process: str) -> Mapping[str, str]:
         return {} if clocks is None or process.startswith(ETCD) else clocks.environment(process)
 
     count = (spec.schedulers + spec.kubelets + spec.etcd_members) * spec.apiservers
     data_dir = folder / "cluster"
-    async with Helper("pinnace.chaos.guardian", "--data-dir", str(data_dir)), Links(count) as links:
-        cluster = Cluster(replace(spec, data_dir=data_dir), Fittings(links.wire, arguments, environment))
+    guarded = [f"--disk={mount}" for mount in mounts.values()]
+    async with (
+        Helper("pinnace.chaos.guardian", "--data-dir", str(data_dir), *guarded),
+        _mounted(mounts) as disks,
+        Links(count) as links,
+    ):
+        cluster = Cluster(replace(spec, data_dir=data_dir), Fittings(links.wire, arguments, environment, etcd_data))
         await cluster.up(progress, timeout=START_TIMEOUT)
         try:
             addresses = ",".join(record.plan.address for record in cluster.state.of(ETCD))
@@ -66,7 +110,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, clocks: Clo
                 Helper("apiserver.storage.etcd.surgery", *etcd) as surgeon,
             ):
                 await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)
-                world = World(cluster, links, surgeon, client, clocks, lambda: recorder.revision)
+                world = World(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
                 yield Stage(cluster, world, recorder)
         finally:
             progress.waiting("the processes to end")
@@ -76,6 +120,12 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, clocks: Clo
                     shutil.copytree(cluster.folder.logs, folder / LOGS, dirs_exist_ok=True)
             finally:
                 await cluster.end()
+
+
+@asynccontextmanager
+async def _mounted(mounts: Mapping[str, Path]) -> AsyncIterator[Mapping[str, Disk]]:
+    async with AsyncExitStack() as stack:
+        yield {member: await stack.enter_async_context(disk(path)) for member, path in mounts.items()}
 
 
 def read(folder: Path) -> Iterator[Record]:

@@ -4,16 +4,18 @@ import asyncio
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pinnace.chaos.clocks import Clocks
+from pinnace.chaos.complaints import Excuse
+from pinnace.chaos.disks import Disk
 from pinnace.client.client import Client
 from pinnace.cluster import processes, startup, view
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.helper import Helper, HelperError
 from pinnace.cluster.links import Links
-from pinnace.cluster.spec import ETCD, SCHEDULER
+from pinnace.cluster.spec import ETCD, SCHEDULER, Plan
 from pinnace.runtime import procfs
 
 LEADER, STANDBY, ETCD_LEADER, ETCD_FOLLOWER = "leader", "standby", "etcd-leader", "etcd-follower"
@@ -41,6 +43,7 @@ class World:
         client: Client,
         clocks: Clocks | None,
         recorded: Callable[[], int],
+        disks: Mapping[str, Disk] | None = None,
     ) -> None:
         self.cluster = cluster
         self.links = links
@@ -48,8 +51,16 @@ class World:
         self.client = client
         self.clocks = clocks
         self.recorded = recorded
+        self.disks = disks or {}
+        """By the name of the member of etcd whose data is on it."""
         self.astray: list[str] = []
         """Processes that did not end when they were asked to, failed while they did, or ended and were not asked."""
+        self.excuses: list[Excuse] = []
+        """When which process was allowed to log errors and to end."""
+        self._excused: dict[str, tuple[float, bool]] = {}
+        """Since when, and whether the process may end."""
+        self._plans: dict[str, Plan] = {}
+        """Those that processes have when no fault is on, of those that have another one."""
         self._downed: set[str] = set()
         self._reviving: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -92,11 +103,46 @@ class World:
         """Starts a process that was taken down, if it does not run. Does not wait until it is ready."""
         async with self._reviving[name]:
             if name in self._downed:
-                await self._until_gone(name)
+                await self.until_gone(name)
                 await self.start(name)
                 self._downed.discard(name)
 
-    async def _until_gone(self, name: str) -> None:
+    async def start_as(self, name: str, plan: Plan) -> None:
+        """Ends a process, and starts it again in another way. Does not wait until it is ready. Raises NotPossible."""
+        original = self.cluster.state.find(name).plan
+        self.down(name, signal.SIGKILL)
+        self._plans.setdefault(name, original)
+        self.cluster.replan(plan)
+        await self.revive(name)
+
+    async def as_before(self, name: str) -> None:
+        """Undoes `start_as`: the process is as it was at first. Does not wait until it is ready."""
+        original = self._plans.pop(name, None)
+        if original is None:
+            return
+        if self.cluster.pid(name):
+            self.down(name, signal.SIGKILL)
+        self._downed.add(name)
+        self.cluster.replan(original)
+        await self.revive(name)
+
+    def excuse(self, name: str, *, may_end: bool) -> None:
+        """From now on, until `recover`, the process may log errors: a fault takes from it what it needs. `may_end`: and may end
+        by itself."""
+        self._excused.setdefault(name, (time.time(), may_end))
+
+    async def recover(self, name: str) -> bool:
+        """The excuse is over: the process is started again if it has ended. Whether it had."""
+        since = self._excused.pop(name, None)
+        if since is None:
+            return False
+        self.excuses.append(Excuse(name, since[0], time.time()))
+        if self.cluster.pid(name) or name in self._downed:
+            return False
+        await self.start(name)
+        return True
+
+    async def until_gone(self, name: str) -> None:
         process = self.cluster.state.find(name).process
         ending = [process] if process else []
         if not await processes.gone(ending, END_TIMEOUT):
@@ -131,17 +177,29 @@ class World:
             await asyncio.sleep(POLL)
         return True
 
+    async def unready(self) -> list[str]:
+        """Waits until all processes are ready; the names of those that are not in time."""
+        names = [record.name for record in self.cluster.state.processes]
+        ready = await asyncio.gather(*map(self.ready, names))
+        return [name for name, well in zip(names, ready, strict=True) if not well]
+
     def crashed(self) -> list[tuple[str, int]]:
         """The processes that have ended though nobody here has asked them to, with their exit codes."""
-        ended = sorted(set(self.cluster.ended()) - self._downed)
+        excused = {name for name, (_, may_end) in self._excused.items() if may_end}
+        ended = sorted(set(self.cluster.ended()) - self._downed - excused)
         return [(name, code) for name in ended if (code := self.cluster.exit_code(name)) is not None]
 
     async def heal(self) -> None:
-        """Undoes what faults may have left: links pass, clocks are right, nothing is frozen or down, etcd takes writes."""
+        """Undoes what faults may have left: links pass, clocks are right, disks have room, nothing is frozen, down or started
+        in another way, etcd takes writes."""
         await self.links.heal()
         if self.clocks:
             self.clocks.heal()
+        for disk in self.disks.values():
+            await disk.empty()
         for record in self.cluster.state.processes:
+            await self.as_before(record.name)
+            await self.recover(record.name)
             await self.revive(record.name)
             self.resume(record.name)
         await self.clear_alarms()

@@ -20,6 +20,7 @@ phases.py          I10: a pod's status moves along the phase graph, by one write
 run_log.py         I11: a pod runs on at most one node; running.py: I13: in one process at a time
 pages.py           I12: the pages of a list are one snapshot
 liveness.py        L1, L2: pods run and somebody leads, within a bound after the faults
+service.py         L3, L4, F: pods are bound and users are answered while somebody does harm; what faults read
 
 verdict.py         what a check says; report.py: the same for people and programs
 """

@@ -16,6 +16,7 @@ from pinnace.check import (
     phases,
     run_log,
     running,
+    service,
     sessions,
     watches,
     whole,
@@ -56,6 +57,9 @@ CHECKERS = (
     _of(running),
     Checker(((liveness.SETTLED, liveness.SETTLED_STATEMENT),), liveness.examine_pods),
     Checker(((liveness.LED, liveness.LED_STATEMENT),), liveness.examine_leaders),
+    Checker(((service.BINDING, service.BINDING_STATEMENT),), service.examine_binds),
+    Checker(((service.ANSWERING, service.ANSWERING_STATEMENT),), service.examine_answers),
+    Checker(((service.OBSERVED, service.OBSERVED_STATEMENT),), service.examine_observations),
 )
 NAMES = tuple(name for checker in CHECKERS for name, _ in checker.invariants)
 

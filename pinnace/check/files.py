@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pinnace.check.facts import ElectionFacts, Facts, LeaseFacts, NodeFacts, PodFacts
-from pinnace.check.history import Call, Compaction, Fault, Item, Phase, Ran, Record, Run, Stored, Told
+from pinnace.check.history import Call, Compaction, Fault, Item, Observed, Phase, Ran, Record, Run, Stored, Told
 
-_RECORDS: dict[str, type[Any]] = {kind.tag: kind for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Phase)}
+_RECORDS: dict[str, type[Any]] = {kind.tag: kind for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Observed, Phase)}
 _FACTS: dict[str, type[Any]] = {"pod": PodFacts, "node": NodeFacts, "election": ElectionFacts, "lease": LeaseFacts}
 _FACT_TAGS = {kind: tag for tag, kind in _FACTS.items()}
-_NAMES = ("faults", "private", "fenced", "elections", "harmless", "bearable", "freezing", "doubling")
+_NAMES = tuple(field.name for field in fields(Run) if field.default == ())
 """Fields of Run that are tuples."""
 _FIELDS = {
     kind: tuple((field.name, field.default) for field in fields(kind)) for kind in (*_RECORDS.values(), *_FACTS.values(), Item)

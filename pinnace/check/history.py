@@ -4,6 +4,7 @@
     Call, Told           what clients saw: every call with its start and end, every word of every watch
     Ran                  what kubelets say that they ran
     Fault, Phase         what was done to the cluster, and when
+    Observed             what a fault measured while it was on
     Run                  what the run was: the first record
 
 All times are seconds of CLOCK_MONOTONIC (`time.monotonic()`), comparable between the processes of one machine, but for
@@ -54,6 +55,16 @@ class Run:
     """L2: names of faults that do not move leadership, while they come one at a time."""
     freezing: tuple[str, ...] = ()
     """L2: names of faults under which their target, the holder of an election, stands still."""
+    tolerated: tuple[str, ...] = ()
+    """L3, L4: names of faults during which pods are bound and bystanders are answered as if there were no fault."""
+    bind_within: float = 10.0
+    """L3: most seconds in which pods wait and none is bound, without the time that other faults cover."""
+    bystanders: tuple[str, ...] = ()
+    """L4: names of the clients whose calls must be answered in time while a tolerated fault is on."""
+    answer_within: float = 1.0
+    """L4: most seconds for nine of ten calls of the bystanders during one fault."""
+    observing: tuple[str, ...] = ()
+    """F: names of faults that write an Observed record each time that they fire."""
     doubling: tuple[str, ...] = ()
     """I13: names of faults under which a second process plays the same nodes: no excuse for both running a pod."""
 
@@ -194,6 +205,23 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """A figure that a fault read from its target (a metric, an exit code, a field of a JSON log), and the bounds for it."""
+
+    tag: ClassVar[str] = "observed"
+    at: float
+    fault: int
+    """The id of the Fault."""
+    target: str
+    what: str
+    """The name of the figure: "apiserver_audit_lines_lost_total"."""
+    value: float
+    least: float | None = None
+    most: float | None = None
+    """None: no bound on this side."""
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     tag: ClassVar[str] = "phase"
     at: float
@@ -201,4 +229,4 @@ class Phase:
     """quiet: all faults are over, and nothing new is asked for. end: the run is judged by the state of now."""
 
 
-Record = Run | Stored | Compaction | Call | Told | Ran | Fault | Phase
+Record = Run | Stored | Compaction | Call | Told | Ran | Fault | Observed | Phase

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS
 from pinnace.check.facts import PodFacts
-from pinnace.check.history import Call, Fault, Phase, Ran, Record, Run, Stored, Told
+from pinnace.check.history import Call, Fault, Observed, Phase, Ran, Record, Run, Stored, Told
 
 _revision = attrgetter("revision")
 
@@ -38,6 +38,7 @@ class History:
         self.ran: list[Ran] = []
         self.faults: dict[int, Fault] = {}
         """As they were last written: with their end, if they have one."""
+        self.observed: list[Observed] = []
         self.phases: dict[str, float] = {}
         """When each phase began first."""
         self.last_revision = 0
@@ -84,6 +85,8 @@ class History:
                 self.ran.append(record)
             case Fault():
                 self.faults[record.id] = record
+            case Observed():
+                self.observed.append(record)
             case Phase():
                 self.phases.setdefault(record.name, record.at)
             case Run():

@@ -37,6 +37,7 @@ from pinnace.cluster.spec import (
     KUBELET,
     SCHEDULER,
     ClusterSpec,
+    Plan,
     by_us,
     fleets,
     pki_folder,
@@ -276,6 +277,14 @@ class Cluster:
                 if processes.running(self.state.find(name)):
                     raise ClusterError(f"{name} runs already")
                 self._spawn(name)
+
+    def replan(self, plan: Plan) -> None:
+        """From its next start on, the process of this name is started so. Raises KeyError, and ClusterError as `revive`."""
+        with self.folder.locked():
+            found = self.folder.read() or self.state
+            self._expect(found)
+            self._state = found.with_record(replace(found.find(plan.name), plan=plan))
+            self.folder.write(self._state)
 
     async def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: Progress) -> None:
         """Makes the folder this cluster's. A state whose processes are all dead is stale, and is replaced; containers that are

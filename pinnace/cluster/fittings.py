@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 Wiring = Callable[[str, str, str], str]
 """(source, target, address) -> the address that the process `source` is to use for the process `target`, which listens at
@@ -16,17 +17,23 @@ def no_arguments(process: str) -> Sequence[str]:
     return ()
 
 
+def no_folder(member: str) -> Path | None:
+    return None
+
+
 def no_environment(process: str) -> Mapping[str, str]:
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Fittings:
-    """By the names of the processes: how they reach each other, and further arguments and environment variables of each."""
+    """By the names of the processes: how they reach each other, and further arguments and environment variables of each; and
+    the data folder of a member of etcd, where it is not in the cluster's own (whoever names it removes it)."""
 
     wiring: Wiring = direct
     arguments: Callable[[str], Sequence[str]] = no_arguments
     environment: Callable[[str], Mapping[str, str]] = no_environment
+    etcd_data: Callable[[str], Path | None] = no_folder
 
 
 PLAIN = Fittings()

@@ -134,7 +134,8 @@ def plan(
     pki = pki_folder(spec.data_dir)
     tls = certificates.etcd_member(pki)
     names = [f"{ETCD}-{i}" for i in range(spec.etcd_members)]
-    members = [EtcdMember(name, etcd_folder(spec.data_dir) / name, port(), port(), port()) for name in names]
+    folders = [fittings.etcd_data(name) or etcd_folder(spec.data_dir) / name for name in names]
+    members = [EtcdMember(name, each, port(), port(), port()) for name, each in zip(names, folders, strict=True)]
     plans = [Plan(ETCD, m.name, m.endpoint, m.http, tuple(etcd_command(binary, m, members, tls=tls))) for m in members]
     stores = [(member.name, member.endpoint) for member in members]
 

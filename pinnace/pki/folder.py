@@ -27,7 +27,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from pinnace.pki.authority import Authority, Pair, Subject
+from pinnace.pki.authority import LIFETIME, Authority, Pair, Subject
 from pinnace.runtime import filelock
 from pinnace.runtime.tls import TlsFiles
 
@@ -80,6 +80,16 @@ class Folder:
                     self._write(each.name, authority.issue(each.subject, now, hosts=hosts))
                     made.append(each.name)
             return made
+
+    def reissue(self, names: Iterable[str], now: datetime, lifetime: timedelta = LIFETIME) -> None:
+        """Replaces certificates and their keys by new ones of the same subjects and hosts. Raises OSError, and ValueError when
+        what is there is none of ours."""
+        with filelock.locked(self.path / "lock"):
+            authority = self._authority(now)
+            for name in names:
+                found = x509.load_pem_x509_certificate(self._path(name, "crt").read_bytes())
+                pair = authority.issue(Subject.of(found), now, hosts=_hosts(found), lifetime=lifetime)
+                self._write(name, pair)
 
     def _authority(self, now: datetime) -> Authority:
         cert, key = self._path(self._ca.name, "crt"), self._path(self._ca.name, "key")

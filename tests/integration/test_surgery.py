@@ -1,11 +1,13 @@
 """What is done to etcd behind the API servers' back, as those who do it say it: a line of JSON on stdin."""
 
+import asyncio
+
 import pytest
 
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import Compacted, OutOfSpace, Write
 from pinnace.cluster.helper import Helper, HelperError
-from tests.conftest import EtcdServer
+from tests.conftest import EtcdFactory, EtcdServer
 from tests.contract.steps import put
 
 
@@ -45,3 +47,27 @@ async def test_what_cannot_be_done_is_refused_in_words(etcd: EtcdServer) -> None
         assert await helper.ask("leader") is None
         with pytest.raises(HelperError, match="no leader"):
             await helper.ask("alarm", on=True)
+
+
+async def test_a_member_is_removed_and_added_again_once(start_etcd: EtcdFactory) -> None:
+    servers = await start_etcd(3)
+    member = servers[2]
+    async with Helper("apiserver.storage.etcd.surgery", "--etcd", ",".join(each.endpoint for each in servers[:2])) as helper:
+        peer = next(
+            option.split("=", 1)[1] for option in member._command if option.startswith("--initial-advertise-peer-urls=")
+        )
+        assert not await _allowed(helper, "add", peer=peer), "it is a member"
+        await _allowed(helper, "remove", member=member.endpoint)
+        await _allowed(helper, "remove", member=member.endpoint)
+        assert await _allowed(helper, "add", peer=peer)
+        assert not await _allowed(helper, "add", peer=peer)
+
+
+async def _allowed(helper: Helper, do: str, **fields: object) -> object:
+    """etcd refuses to change its members until they have been connected for five seconds."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await helper.ask(do, **fields)
+            except HelperError:
+                await asyncio.sleep(0.1)

@@ -10,7 +10,7 @@ replaced since, there are new channels to all members; what is under way on the 
 from collections.abc import Sequence
 
 import grpc
-from aetcd.rpc import KVStub, LeaseStub, MaintenanceStub, WatchStub
+from aetcd.rpc import ClusterStub, KVStub, LeaseStub, MaintenanceStub, WatchStub
 
 from pinnace.runtime.tls import Credentials, Renewed, TlsFiles
 
@@ -50,6 +50,7 @@ class Member:
         self.kv = KVStub(self._channel)
         self.lease = LeaseStub(self._channel)
         self.watch = WatchStub(self._channel)
+        self.cluster = ClusterStub(self._channel)
         self.maintenance = MaintenanceStub(self._channel)
 
     async def close(self) -> None:

@@ -6,15 +6,27 @@
     transfer {to: HOST:PORT}      hands leadership to that member
     compact {revision: N}         removes the history before N
     alarm {on: true | false}      raises NOSPACE as a full disk would, or clears it
+    remove {member: HOST:PORT}    removes the member with this client address; nothing when there is none
+    add {peer: URL}               adds a member that others find at this URL; false: there is one
 """
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Sequence
+from typing import Any, TypeVar
 
 import click
 import grpc.aio
-from aetcd.rpc import NOSPACE, AlarmRequest, CompactionRequest, MoveLeaderRequest, StatusRequest, StatusResponse
+from aetcd.rpc import (
+    NOSPACE,
+    AlarmRequest,
+    CompactionRequest,
+    MemberAddRequest,
+    MemberListRequest,
+    MemberRemoveRequest,
+    MoveLeaderRequest,
+    StatusRequest,
+    StatusResponse,
+)
 
 from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.etcd.errors import describe
@@ -61,6 +73,19 @@ class Surgeon:
         for alarm in response.alarms:
             await self._alarm(member, _DEACTIVATE, alarm.memberID)
 
+    async def remove(self, member: str) -> None:
+        asked, listed = await self._listed()
+        found = next((each.ID for each in listed if any(url.endswith(f"//{member}") for url in each.clientURLs)), None)
+        if found is not None:
+            await _call(asked.cluster.MemberRemove(MemberRemoveRequest(ID=found), timeout=CALL_TIMEOUT))
+
+    async def add(self, peer: str) -> bool:
+        asked, listed = await self._listed()
+        if any(peer in each.peerURLs for each in listed):
+            return False
+        await _call(asked.cluster.MemberAdd(MemberAddRequest(peerURLs=[peer]), timeout=CALL_TIMEOUT))
+        return True
+
     async def close(self) -> None:
         for member in self._members:
             await member.close()
@@ -76,6 +101,12 @@ class Surgeon:
         if not able or not able[0][1].leader:
             raise lines.Refused("etcd has no leader")
         return able[0]
+
+    async def _listed(self) -> tuple[Member, Sequence[Any]]:
+        """A member that knows a leader, and the members of the cluster."""
+        member, _ = await self._any()
+        listed = await _call(member.cluster.MemberList(MemberListRequest(), timeout=CALL_TIMEOUT))
+        return member, listed.members
 
     async def _statuses(self) -> dict[Member, StatusResponse]:
         """What those members say that answer."""
@@ -108,7 +139,7 @@ def main(etcd: str, etcd_tls: TlsFiles | None) -> None:
 
 async def _serve(endpoints: list[str], tls: TlsFiles | None) -> None:
     surgeon = Surgeon(endpoints, tls)
-    commands = (surgeon.leader, surgeon.transfer, surgeon.compact, surgeon.alarm)
+    commands = (surgeon.leader, surgeon.transfer, surgeon.compact, surgeon.alarm, surgeon.remove, surgeon.add)
     try:
         await lines.serve({command.__name__: command for command in commands})
     finally:

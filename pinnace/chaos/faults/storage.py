@@ -1,9 +1,21 @@
 """What happens to etcd apart from its processes, behind the API servers' back: `python -m apiserver.storage.etcd.surgery`."""
 
+import asyncio
 import random
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
 
+from pinnace.chaos.faults.base import Measuring
 from pinnace.chaos.world import ETCD_FOLLOWER, NotPossible, World
 from pinnace.cluster.helper import HelperError
+
+JOIN_TIMEOUT = 30.0
+"""Seconds in which a member that was removed must be one again. etcd refuses for some 5 s after members were apart."""
+POLL = 0.25
+EXISTING = "--initial-cluster-state=existing"
 
 
 class _Operation:
@@ -53,3 +65,80 @@ class NoSpace(_Operation):
         if self._on:
             await self._world.clear_alarms()
             self._on = False
+
+
+class FullDisk(Measuring):
+    """The disk of one member has no room. The member may end; it is started again when there is room."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._world = world
+        self._member = ""
+        self.details = ""
+
+    async def begin(self) -> None:
+        self._member, disk = next(iter(self._world.disks.items()))
+        if not self._world.cluster.pid(self._member):
+            raise NotPossible(f"{self._member} does not run")
+        self._world.excuse(self._member, may_end=True)
+        await disk.fill()
+        self.details = self._member
+        self.read(self._member, "bytes free on its disk", disk.free, most=0)
+
+    async def end(self) -> None:
+        if not self._member:
+            return
+        await self._world.disks[self._member].empty()
+        if await self._world.recover(self._member):
+            self.details += ", and it ended"
+
+
+class ReplaceMember(Measuring):
+    """A member is removed from etcd, and at the end added again without the data that it had: it gets them from the others."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._world = world
+        self._target = target
+        self._name = ""
+        self.details = ""
+
+    async def begin(self) -> None:
+        name = self.details = await self._world.find(self._target)
+        plan = self._world.cluster.state.find(name).plan
+        self._name = name
+        self._world.excuse(name, may_end=True)  # a member that is removed ends by itself
+        try:
+            await self._world.surgeon.ask("remove", member=plan.address)
+        except HelperError as error:  # it may have been removed without an answer: `end` finds out
+            raise NotPossible(f"etcd: {error}") from error
+
+    async def end(self) -> None:
+        name, self._name = self._name, ""
+        if not name:
+            return
+        record = self._world.cluster.state.find(name)
+        options = dict(argument.removeprefix("--").split("=", 1) for argument in record.plan.argv if "=" in argument)
+        if not await self._join(options["initial-advertise-peer-urls"]):
+            await self._world.recover(name)  # it was not removed
+            return
+        if self._world.cluster.pid(name):
+            self._world.down(name, signal.SIGKILL)
+            await self._world.until_gone(name)
+        await asyncio.to_thread(shutil.rmtree, Path(options["data-dir"]), ignore_errors=True)
+        if EXISTING not in record.plan.argv:
+            self._world.cluster.replan(replace(record.plan, argv=(*record.plan.argv, EXISTING)))
+        await self._world.revive(name)
+        await self._world.recover(name)
+        self.read(name, "ready", float(await self._world.ready(name)), least=1)
+
+    async def _join(self, peer: str) -> bool:
+        """False: it is a member. Raises HelperError."""
+        deadline = time.monotonic() + JOIN_TIMEOUT
+        while True:
+            try:
+                return bool(await self._world.surgeon.ask("add", peer=peer))
+            except HelperError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(POLL)

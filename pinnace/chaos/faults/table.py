@@ -1,11 +1,14 @@
 """All faults. To add one: a class beside the others, and a row here; `docs/design/chaos.md` says more."""
 
-from pinnace.chaos.faults.base import Area, Kind, apiservers, kubelets, roles
-from pinnace.chaos.faults.clocks import ClockStep
+from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, kubelets, roles
+from pinnace.chaos.faults.certificates import ETCD_CLIENTS, SCHEDULERS, SERVERS, Expire, Rotate
+from pinnace.chaos.faults.clocks import ClockRate, ClockStep
 from pinnace.chaos.faults.crowds import Handover, Storm, StuckWatchers
+from pinnace.chaos.faults.harm import FailingPlugin, HangingPlugin, LeakingPlugin
+from pinnace.chaos.faults.limits import FewDescriptors, FullAudit, FullLog, LittleMemory
 from pinnace.chaos.faults.network import BlackHole, Partition, Reset, Slow
 from pinnace.chaos.faults.processes import Freeze, Kill, Quorum, Roll, Terminate, Twin
-from pinnace.chaos.faults.storage import Compact, NoSpace, Transfer
+from pinnace.chaos.faults.storage import Compact, FullDisk, NoSpace, ReplaceMember, Transfer
 from pinnace.chaos.world import ETCD_FOLLOWER, ETCD_LEADER, LEADER, STANDBY
 
 schedulers = roles(LEADER, STANDBY)
@@ -18,7 +21,15 @@ _PROCESSES = (
     Kind("kill-apiserver", "kill -9 of an API server", Area.APISERVERS, apiservers, Kill, (0.2, 4.0), 4),
     Kind("kill-kubelet", "kill -9 of a kubelet", Area.KUBELETS, kubelets, Kill, (0.2, 4.0)),
     Kind("kill-etcd-leader", "kill -9 of the etcd member that leads", Area.ETCD, etcd_leader, Kill, (0.2, 4.0)),
-    Kind("kill-etcd-member", "kill -9 of an etcd member that follows", Area.ETCD, etcd_follower, Kill, (0.2, 4.0)),
+    Kind(
+        "kill-etcd-member",
+        "kill -9 of an etcd member that follows",
+        Area.ETCD,
+        etcd_follower,
+        Kill,
+        (0.2, 4.0),
+        needs=(Need.MEMBERS,),
+    ),
     Kind("freeze-leader", "SIGSTOP of the leading scheduler, then SIGCONT", Area.SCHEDULERS, leader, Freeze, (0.3, 6.0), 4),
     Kind("freeze-standby", "SIGSTOP of a scheduler that stands by, then SIGCONT", Area.SCHEDULERS, standby, Freeze, (0.3, 6.0)),
     Kind("freeze-apiserver", "SIGSTOP of an API server, then SIGCONT", Area.APISERVERS, apiservers, Freeze, (0.3, 6.0), 4),
@@ -26,14 +37,51 @@ _PROCESSES = (
     Kind(
         "freeze-etcd-leader", "SIGSTOP of the etcd member that leads, then SIGCONT", Area.ETCD, etcd_leader, Freeze, (0.3, 5.0)
     ),
-    Kind("freeze-etcd-member", "SIGSTOP of an etcd member, then SIGCONT", Area.ETCD, etcd_follower, Freeze, (0.3, 5.0)),
+    Kind(
+        "freeze-etcd-member",
+        "SIGSTOP of an etcd member, then SIGCONT",
+        Area.ETCD,
+        etcd_follower,
+        Freeze,
+        (0.3, 5.0),
+        needs=(Need.MEMBERS,),
+    ),
     Kind("roll-apiserver", "an API server asked to end and started again", Area.APISERVERS, apiservers, Roll, (0.0, 0.0)),
     Kind("resign-leader", "the leading scheduler asked to end: it resigns", Area.SCHEDULERS, leader, Terminate, (0.2, 2.0)),
     Kind("twin-kubelet", "a second kubelet with the same name and nodes", Area.KUBELETS, kubelets, Twin, (3.0, 8.0), 1),
 )
 _ETCD = (
-    Kind("etcd-quorum", "two of three etcd members killed or frozen", Area.ALL, etcd, Quorum, (2.0, 8.0), 1),
-    Kind("etcd-transfer", "etcd's leader hands over to another member", Area.ETCD, etcd, Transfer, (0.0, 0.0), 1),
+    Kind(
+        "etcd-quorum",
+        "two of three etcd members killed or frozen",
+        Area.ALL,
+        etcd,
+        Quorum,
+        (2.0, 8.0),
+        1,
+        needs=(Need.MEMBERS,),
+    ),
+    Kind(
+        "etcd-transfer",
+        "etcd's leader hands over to another member",
+        Area.ETCD,
+        etcd,
+        Transfer,
+        (0.0, 0.0),
+        1,
+        needs=(Need.MEMBERS,),
+    ),
+    Kind(
+        "replace-etcd-member",
+        "an etcd member removed, and added again without its data",
+        Area.ETCD,
+        etcd_follower,
+        ReplaceMember,
+        (1.0, 4.0),
+        1,
+        needs=(Need.MEMBERS,),
+    ),
+    Kind("full-disk", "the disk of an etcd member full", Area.ETCD, etcd, FullDisk, (2.0, 6.0), 1, needs=(Need.DISK,)),
     Kind("compact", "history compacted, up to what is recorded", Area.NONE, etcd, Compact, (0.0, 0.0)),
     Kind("nospace", "etcd out of space: the alarm NOSPACE raised, then cleared", Area.ETCD, etcd, NoSpace, (1.0, 4.0), 1),
 )
@@ -62,10 +110,148 @@ _NETWORK = (
         "reset-apiserver", "connections to etcd reset, and refused for a while", Area.APISERVERS, apiservers, Reset, (0.0, 2.0)
     ),
 )
-_CLOCKS = (
-    Kind("clock-scheduler", "a scheduler's wall clock an hour off", Area.SCHEDULERS, schedulers, ClockStep, (5.0, 10.0), 1),
-    Kind("clock-apiserver", "an API server's wall clock an hour off", Area.APISERVERS, apiservers, ClockStep, (5.0, 10.0), 1),
-    Kind("clock-kubelet", "a kubelet's wall clock an hour off", Area.KUBELETS, kubelets, ClockStep, (5.0, 10.0), 1),
+_LIMITS = (
+    Kind(
+        "few-descriptors-scheduler",
+        "a scheduler that can open no more connections",
+        Area.SCHEDULERS,
+        schedulers,
+        FewDescriptors,
+        (1.0, 5.0),
+        1,
+        needs=(Need.LIMITS,),
+    ),
+    Kind(
+        "few-descriptors-apiserver",
+        "an API server that can open no more connections",
+        Area.APISERVERS,
+        apiservers,
+        FewDescriptors,
+        (1.0, 5.0),
+        1,
+        needs=(Need.LIMITS,),
+    ),
+    Kind(
+        "little-memory-scheduler",
+        "a scheduler that gets no more memory",
+        Area.SCHEDULERS,
+        schedulers,
+        LittleMemory,
+        (2.0, 6.0),
+        1,
+        needs=(Need.LIMITS,),
+    ),
+    Kind(
+        "little-memory-apiserver",
+        "an API server that gets no more memory",
+        Area.APISERVERS,
+        apiservers,
+        LittleMemory,
+        (2.0, 6.0),
+        1,
+        needs=(Need.LIMITS,),
+    ),
+    Kind(
+        "full-log-apiserver",
+        "an API server whose log cannot be written",
+        Area.APISERVERS,
+        apiservers,
+        FullLog,
+        (1.0, 4.0),
+        1,
+        needs=(Need.DEV_FULL,),
+    ),
+    Kind(
+        "full-log-scheduler",
+        "a scheduler whose log cannot be written",
+        Area.SCHEDULERS,
+        schedulers,
+        FullLog,
+        (1.0, 4.0),
+        1,
+        needs=(Need.DEV_FULL,),
+    ),
+    Kind(
+        "full-audit",
+        "an API server whose audit log cannot be written",
+        Area.APISERVERS,
+        apiservers,
+        FullAudit,
+        (2.0, 5.0),
+        1,
+        needs=(Need.DEV_FULL,),
+    ),
+)
+_CERTIFICATES = (
+    Kind("rotate-certificates", "all certificates replaced, all links reset", Area.ALL, roles("all"), Rotate, (0.0, 0.0), 1),
+    Kind(
+        "expire-scheduler-certificate",
+        "the schedulers' certificate expires, and is replaced",
+        Area.SCHEDULERS,
+        roles(SCHEDULERS),
+        Expire,
+        (1.0, 4.0),
+        1,
+    ),
+    Kind(
+        "expire-kubelet-certificate",
+        "a kubelet's certificate expires, and is replaced",
+        Area.KUBELETS,
+        kubelets,
+        Expire,
+        (1.0, 4.0),
+        1,
+    ),
+    Kind(
+        "expire-apiserver-certificate",
+        "the API servers' certificate expires, and is replaced",
+        Area.ALL,
+        roles(SERVERS),
+        Expire,
+        (1.0, 3.0),
+        1,
+    ),
+    Kind(
+        "expire-etcd-client-certificate",
+        "the API servers' certificate for etcd expires, and is replaced",
+        Area.ALL,
+        roles(ETCD_CLIENTS),
+        Expire,
+        (1.0, 3.0),
+        1,
+    ),
+)
+_CLOCKS = tuple(
+    Kind(
+        f"{name}-{component}",
+        f"a {component}'s wall clock {how}",
+        area,
+        targets,
+        make,
+        (5.0, 10.0),
+        1,
+        (Need.FAKETIME,),
+    )
+    for name, how, make in (("clock", "an hour off", ClockStep), ("clock-rate", "too fast or too slow", ClockRate))
+    for component, area, targets in (
+        ("scheduler", Area.SCHEDULERS, schedulers),
+        ("apiserver", Area.APISERVERS, apiservers),
+        ("kubelet", Area.KUBELETS, kubelets),
+    )
+)
+_HARM = (
+    Kind("failing-plugin", "a plugin that ends the task that asks it", Area.SCHEDULERS, leader, FailingPlugin, (4.0, 8.0), 1),
+    Kind("hanging-plugin", "a plugin that does not return for seconds", Area.SCHEDULERS, leader, HangingPlugin, (3.0, 6.0), 1),
+    Kind(
+        "leaking-plugin",
+        "a plugin that takes the leading scheduler's memory",
+        Area.SCHEDULERS,
+        leader,
+        LeakingPlugin,
+        (3.0, 6.0),
+        1,
+        (Need.LIMITS,),
+    ),
 )
 _CROWDS = (
     Kind("transfer-leader", "leadership transferred to another scheduler", Area.SCHEDULERS, leader, Handover, (0.0, 0.0)),
@@ -80,10 +266,19 @@ _CROWDS = (
         1,
     ),
 )
-CLOCKS = frozenset(kind.name for kind in _CLOCKS)
-"""Those that need libfaketime."""
-KINDS = {kind.name: kind for kind in (*_PROCESSES, *_ETCD, *_NETWORK, *_CLOCKS, *_CROWDS)}
+KINDS = {kind.name: kind for kind in (*_PROCESSES, *_ETCD, *_NETWORK, *_LIMITS, *_CERTIFICATES, *_CLOCKS, *_HARM, *_CROWDS)}
 DOUBLING = ("twin-kubelet",)
 """For history.Run: those that have the same nodes played by two processes."""
-HARMLESS = ("compact", "stuck-watchers", *(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS))
+_KUBELETS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS)
+HARMLESS = ("compact", "stuck-watchers", *_KUBELETS)
 """For history.Run: those that no election feels."""
+TOLERATED = ("compact", "stuck-watchers", "failing-plugin")
+"""For history.Run: those during which pods are bound and other users are answered as if there were no fault."""
+OBSERVING = (
+    "full-disk",
+    "replace-etcd-member",
+    "full-log-apiserver",
+    "full-log-scheduler",
+    "full-audit",
+)
+"""For history.Run: those that read figures from their targets."""

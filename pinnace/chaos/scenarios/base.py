@@ -9,18 +9,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import ClassVar, TypeVar
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.bench import metrics
 from pinnace.bench.errors import BenchError
-from pinnace.chaos.faults.base import Fault
+from pinnace.chaos.faults.base import Fault, Measuring
 from pinnace.chaos.faults.table import KINDS
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import Load
 from pinnace.chaos.moments import Moment
-from pinnace.chaos.stage import Stage
+from pinnace.chaos.stage import NO_PROPS, Props, Stage
 from pinnace.chaos.world import ETCD_LEADER, NotPossible
 from pinnace.check import history
 from pinnace.check.index import History
@@ -61,6 +61,7 @@ class Scenario(ABC):
     title: ClassVar[str]
     story: ClassVar[str]
     spec: ClassVar[ClusterSpec]
+    props: ClassVar[Props] = NO_PROPS
     invariants: ClassVar[tuple[str, ...]]
 
     @abstractmethod
@@ -128,6 +129,8 @@ class Act:
             if after:
                 self.did(after, ended)
             self._journal.write(history.Fault(number, name, target, began, time.monotonic(), details=fault.details))
+            for reading in fault.readings if isinstance(fault, Measuring) else ():
+                self._journal.write(history.Observed(reading.at, number, *astuple(reading)[1:]))
 
     async def leader(self, after: int = 0) -> Election:
         """Who leads, once somebody does with a token later than `after`. Raises PlayError."""

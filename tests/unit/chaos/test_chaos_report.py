@@ -10,6 +10,7 @@ from pinnace.chaos.report import ChaosReport, Traffic
 from pinnace.check.history import Call, Told
 from pinnace.check.verdict import Report, Verdict, Violation
 
+SKIPPED = {"clock-kubelet": "no libfaketime"}
 HOLDS = Verdict("I1", "a pod is bound once", "holds", 100)
 VIOLATED = Verdict("I2", "no node is over", "violated", 50, 7, [Violation(f"node n{i} is over") for i in range(7)])
 VOID = Verdict("I12", "pages are one snapshot", "void")
@@ -28,7 +29,7 @@ def a_report(
     traffic = Traffic(Counter(get=answered), Counter(ok=answered, unknown=3), 500)
     return ChaosReport(
         "3 faults", "pinnace chaos run --seed 4", 4, "2026-01-31T12:00:00+00:00", 100.0, {"etcd": "3.5.9"}, damage,
-        ("clock-kubelet",), idle, traffic, {"fenced": 5}, Settled(1.5, lacking, 900, 120), Report(verdicts, void),
+        SKIPPED, idle, traffic, {"fenced": 5}, Settled(1.5, lacking, 900, 120), Report(verdicts, void),
     )  # fmt: skip
 
 
@@ -38,7 +39,7 @@ def test_a_run_in_which_all_holds() -> None:
     text = report.to_text()
     assert "verdict: holds" in text
     assert "again: pinnace chaos run --seed 4" in text
-    assert "skipped: clock-kubelet" in text
+    assert "left out: clock-kubelet (no libfaketime)" in text
 
 
 def test_what_had_no_turn_is_told() -> None:
@@ -71,7 +72,12 @@ def test_a_run_in_which_little_happened_is_void() -> None:
 def test_json_has_it_all() -> None:
     found = json.loads(json.dumps(a_report(HOLDS, VIOLATED).to_json()))
     assert found["status"] == "violated"
-    assert found["faults"] == {"fired": {"kill-leader": 3}, "missed": [], "skipped": ["clock-kubelet"], "idle": []}
+    assert found["faults"] == {
+        "fired": {"kill-leader": 3},
+        "missed": [],
+        "skipped": {"clock-kubelet": "no libfaketime"},
+        "idle": [],
+    }
     assert found["calls"]["by_verb_per_s"] == {"get": 100.0}
     assert [verdict["violations"] for verdict in found["verdicts"]] == [0, 7]
 

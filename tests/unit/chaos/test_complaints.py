@@ -1,12 +1,13 @@
 """What is an error in a log is told, and nothing else."""
 
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pinnace.chaos.complaints import SHOWN, complaints
+from pinnace.chaos.complaints import AFTERWARDS, SHOWN, Excuse, complaints
 from pinnace.runtime import logs
 
 
@@ -45,3 +46,11 @@ def test_many_alike_are_counted(write: logging.Logger, tmp_path: Path) -> None:
     assert len(found) == SHOWN + 1
     assert max(map(len, found)) < 500
     assert found[-1] == "scheduler-0 has logged 1,000 more errors; see scheduler-0.log"
+
+
+def test_errors_of_a_process_that_a_fault_excuses_are_left_out(write: logging.Logger, tmp_path: Path) -> None:
+    write.error("no memory")
+    now = time.time()
+    assert not complaints(tmp_path, [Excuse("scheduler-0", now - 5, now)])
+    assert complaints(tmp_path, [Excuse("scheduler-1", now - 5, now)]), "another process"
+    assert complaints(tmp_path, [Excuse("scheduler-0", now - 60, now - 2 * AFTERWARDS)]), "long before"

@@ -9,12 +9,12 @@ import pytest
 from pinnace.chaos import engine, journal
 from pinnace.chaos.engine import Engine
 from pinnace.chaos.errors import ChaosError
-from pinnace.chaos.faults.base import Area, Kind, roles
+from pinnace.chaos.faults.base import Area, Kind, Measuring, roles
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.schedule import Strike
 from pinnace.chaos.world import NotPossible
 from pinnace.check import files
-from pinnace.check.history import Fault
+from pinnace.check.history import Fault, Observed
 
 
 class FakeWorld:
@@ -23,6 +23,7 @@ class FakeWorld:
     def __init__(self) -> None:
         self.healed = 0
         self.astray: list[str] = []
+        self.not_ready: list[str] = []
         self.ended: list[tuple[str, int]] = []
         self.revived: list[str] = []
         self.unrecorded: ChaosError | None = None
@@ -33,6 +34,9 @@ class FakeWorld:
     def crashed(self) -> list[tuple[str, int]]:
         ended, self.ended = self.ended, []
         return ended
+
+    async def unready(self) -> list[str]:
+        return self.not_ready
 
     async def start(self, name: str) -> None:
         self.revived.append(name)
@@ -68,8 +72,9 @@ class Scene:
         return Strike(at, Kind("shake", "", area, roles("it"), make, (0, 0)), "it", seconds, draw)
 
 
-class Shake:
+class Shake(Measuring):
     def __init__(self, scene: Scene, rng: random.Random) -> None:
+        super().__init__()
         self._scene = scene
         self.details = f"{rng.random():.3f}"
 
@@ -81,6 +86,7 @@ class Shake:
 
     async def end(self) -> None:
         self._scene.done.append("end")
+        self.read("it", "calls", 3, least=1, most=5)
 
 
 @pytest.fixture
@@ -99,6 +105,18 @@ async def test_a_fault_is_recorded_when_it_begins_and_when_it_ends(scene: Scene)
     assert ran.damage.fired == {"shake": 1}
     assert scene.world.healed == 1
     assert "shake" in scene.said[0]
+
+
+async def test_what_a_fault_reads_is_recorded_with_its_bounds(scene: Scene) -> None:
+    await scene.run(scene.strike(0.0, 0.0))
+    (read,) = (record for record in files.read(scene.path) if isinstance(record, Observed))
+    assert (read.fault, read.target, read.what, read.value, read.least, read.most) == (1, "it", "calls", 3, 1, 5)
+
+
+async def test_a_process_that_is_not_ready_again_is_told(scene: Scene) -> None:
+    scene.world.not_ready = ["scheduler-1"]
+    ran = await scene.run(scene.strike(0.0, 0.0))
+    assert ran.damage.misdeeds == ["scheduler-1 was not ready again after the last fault"]
 
 
 async def test_what_a_fault_chooses_depends_on_the_schedule_alone(scene: Scene) -> None:

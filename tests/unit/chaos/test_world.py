@@ -2,6 +2,7 @@
 
 import random
 import signal
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,19 +11,29 @@ import pytest
 from pinnace.chaos.faults.processes import Kill, Terminate
 from pinnace.chaos.world import NotPossible, World
 from pinnace.cluster.errors import ClusterError
+from pinnace.cluster.spec import Plan
 
 NAME = "apiserver-0"
+
+
+PLAN = Plan("apiserver", NAME, "a:1", "a:1", ("python", "-m", "apiserver.main"))
 
 
 class FakeCluster:
     """One process, of which no more is known than whether it runs and how it ended."""
 
     def __init__(self) -> None:
-        record = SimpleNamespace(name=NAME, process=None)
+        record = SimpleNamespace(name=NAME, process=None, plan=PLAN)
         self.state: Any = SimpleNamespace(processes=[record], find=lambda name: record)
         self.code: int | None = None
         self.answers = -signal.SIGKILL
         """With which exit code it ends when it is sent a signal."""
+
+    def replan(self, plan: Plan) -> None:
+        self.state.find(NAME).plan = plan
+
+    def pid(self, name: str) -> int:
+        return 0 if self.code is not None else 7
 
     def kill(self, name: str, number: signal.Signals) -> None:
         if self.code is not None:
@@ -82,3 +93,39 @@ async def test_what_fails_while_it_ends_is_told(world: World, cluster: FakeClust
     await fault.begin()
     await fault.end()
     assert world.astray == [f"{NAME} was asked to end, and failed then: exit code {code}; its log says why"]
+
+
+async def test_a_process_that_may_end_has_not_crashed_and_is_started_again_at_the_end(
+    world: World, cluster: FakeCluster
+) -> None:
+    world.excuse(NAME, may_end=True)
+    cluster.code = -signal.SIGABRT
+    assert not world.crashed()
+    assert await world.recover(NAME)
+    assert not cluster.ended()
+    (excuse,) = world.excuses
+    assert excuse.process == NAME and excuse.began <= excuse.ended
+
+
+async def test_a_process_that_may_log_errors_only_has_crashed_when_it_ends(world: World, cluster: FakeCluster) -> None:
+    world.excuse(NAME, may_end=False)
+    cluster.code = 1
+    assert world.crashed() == [(NAME, 1)]
+
+
+async def test_a_process_is_started_in_another_way_and_as_before_at_the_end(world: World, cluster: FakeCluster) -> None:
+    other = replace(PLAN, argv=(*PLAN.argv, "--audit-log-path", "/dev/full"))
+    await world.start_as(NAME, other)
+    assert cluster.state.find(NAME).plan == other and not cluster.ended() and not world.crashed()
+    await world.as_before(NAME)
+    assert cluster.state.find(NAME).plan == PLAN and not cluster.ended() and not world.crashed()
+    await world.as_before(NAME)  # nothing is left to undo
+    assert not world.astray
+
+
+async def test_a_process_that_ended_in_its_other_way_is_started_as_before(world: World, cluster: FakeCluster) -> None:
+    await world.start_as(NAME, replace(PLAN, argv=("other",)))
+    cluster.code = 1
+    await world.as_before(NAME)
+    assert cluster.state.find(NAME).plan == PLAN and not cluster.ended()
+    assert world.astray == [f"{NAME} was asked to end, and failed then: exit code 1; its log says why"]

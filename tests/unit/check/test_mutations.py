@@ -10,6 +10,7 @@ from pinnace.check.check import NAMES, check
 from pinnace.check.history import Record
 from tests.unit.check.mutations import MUTATIONS, Mutation
 from tests.unit.check.mutations.living import cut_short, unfired
+from tests.unit.check.mutations.serving import unobserved
 from tests.unit.check.world import World
 
 SEEDS = 8
@@ -45,6 +46,12 @@ def test_a_run_whose_fault_never_fired_is_void() -> None:
     report = check(unfired(World(0).live()))
     assert report.status == "void"
     assert report.void == ['fault "clock-jump" never fired']
+
+
+def test_a_fault_that_must_read_a_figure_and_did_not_makes_the_run_void() -> None:
+    report = check(unobserved(World(0).live()))
+    assert report.status == "void"
+    assert report.void == ["fault 10000, flood apiserver-0, observed nothing"]
 
 
 def test_a_run_that_ends_before_its_pods_must_run_is_void() -> None:

@@ -11,14 +11,16 @@ from dataclasses import replace
 
 from pinnace.api.resources import LEASES, NODES, PODS, PRIORITY_CLASSES, election_key
 from pinnace.check.facts import ElectionFacts, Facts, NodeFacts, PodFacts
-from pinnace.check.history import Call, Fault, Item, Phase, Ran, Record, Run, Stored
+from pinnace.check.history import Call, Fault, Item, Observed, Phase, Ran, Record, Run, Stored
 from tests.unit.check.follower import Follower
 
 PRIVATE = PRIORITY_CLASSES.prefix
-SETTLE, LEADERLESS = 5.0, 2.0
+SETTLE, LEADERLESS, AFTERMATH = 5.0, 2.0, 0.2
 REQUESTS = (("pods", 1), ("cpu", 100))
 ALLOCATABLE = (("cpu", 4000), ("pods", 110))
-KILL = "kill-leader"
+KILL, FLOOD = "kill-leader", "flood"
+BYSTANDER = "bystander"
+BIND_WITHIN, ANSWER_WITHIN = 6.0, 0.5
 KUBELET = "kubelet-0/1"
 
 
@@ -35,6 +37,12 @@ class World:
                 settle=SETTLE,
                 elections=("scheduler",),
                 leaderless=LEADERLESS,
+                aftermath=AFTERMATH,
+                tolerated=(FLOOD,),
+                bind_within=BIND_WITHIN,
+                bystanders=(BYSTANDER,),
+                answer_within=ANSWER_WITHIN,
+                observing=(FLOOD,),
             )
         ]
         self.now = 100.0
@@ -65,6 +73,7 @@ class World:
                 self.depose()
             for follower in self._followers:
                 follower.move(self.rng)
+        self.flood()
         self.say(Phase(self.now, "quiet"))
         for key in [*self._pods(node=False)]:
             self.bind(key)
@@ -160,6 +169,22 @@ class World:
         self.commit((election_key("scheduler"), None), delete=True)
         self.say(replace(fault, ended=self.now))
         self.elect()
+
+    def flood(self) -> None:
+        """Another user floods a server, long after the last change of leader; the leader binds, and a bystander is answered."""
+        self.tick(2 * AFTERMATH)
+        for _ in range(2):
+            self.create()
+        fault = Fault(10_000, FLOOD, "apiserver-0", self.now)
+        self.say(fault)
+        for key in [*self._pods(node=False)][:1]:
+            self.bind(key)
+        for _ in range(12):
+            with self.call(BYSTANDER, "get") as call:
+                call.code = "NOT_FOUND"
+                call.items = [Item(PODS.key("default", "never"), 0)]
+        self.say(Observed(self.tick(), fault.id, fault.target, "calls_refused_total", 40.0, least=1.0))
+        self.say(replace(fault, ended=self.tick()))
 
     def bind(self, key: str) -> None:
         facts = replace(self.pod(key), node=self.rng.choice(self.nodes), election="scheduler", token=self.token)

@@ -140,3 +140,10 @@ def test_default_folder_follows_the_base_directory_specification(monkeypatch: py
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", "/home/ada")
     assert default_data_dir() == Path("/home/ada/.local/state/pinnace/default")
+
+
+def test_a_member_of_etcd_may_have_its_data_elsewhere() -> None:
+    fittings = Fittings(etcd_data=lambda member: Path("/disk/data") if member == "etcd-2" else None)
+    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), fittings)
+    folders = [option for each in plans for option in each.argv if option.startswith("--data-dir=")]
+    assert folders == ["--data-dir=/d/etcd/etcd-0", "--data-dir=/d/etcd/etcd-1", "--data-dir=/disk/data"]

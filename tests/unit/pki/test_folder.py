@@ -141,3 +141,17 @@ def test_of_those_who_provide_at_once_one_does(tmp_path: Path, monkeypatch: pyte
     with ThreadPoolExecutor(len(folders)) as pool:
         made = list(pool.map(lambda folder: folder.provide([SERVER, PERSON], NOW), folders))
     assert sorted(made) == [[], [APISERVER, ADMIN]]
+
+
+def test_a_certificate_is_reissued_with_its_subject_and_hosts_and_another_key(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.provide([SERVER, PERSON], NOW)
+    before = contents(tmp_path)
+    folder.reissue([APISERVER], NOW, timedelta(seconds=3))
+    after = contents(tmp_path)
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {f"{APISERVER}.crt", f"{APISERVER}.key"}
+    certificate = x509.load_pem_x509_certificate(after[f"{APISERVER}.crt"])
+    assert certificate.not_valid_after_utc == NOW + timedelta(seconds=3)
+    folder.reissue([APISERVER], NOW)
+    assert folder.provide([SERVER, PERSON], NOW) == [], "it is what is wanted"

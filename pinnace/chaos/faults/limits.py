@@ -1,0 +1,136 @@
+"""Processes that are given less than they need: descriptors, memory, a place for their logs."""
+
+import random
+import resource
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pinnace.chaos.faults.base import Measuring
+from pinnace.chaos.world import NotPossible, World
+
+FULL = Path("/dev/full")
+"""Every write to it fails with ENOSPC, as on a full disk."""
+AUDIT = "--audit-log-path"
+SPARE_DESCRIPTORS = 2
+MB = 1 << 20
+SPARE_MEMORY = (8 * MB, 64 * MB)
+"""Bytes of address space that a process may still take."""
+_TO_FULL = f"""\
+import os, sys
+for output in (1, 2):
+    os.dup2(os.open("{FULL}", os.O_WRONLY), output)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+class _Limit:
+    """A soft limit of one process, as it was again at the end. The process may log errors meanwhile; `may_end`: and end."""
+
+    which = resource.RLIMIT_NOFILE
+    may_end = False
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self._target = target
+        self._random = rng
+        self._name = ""
+        self._pid = 0
+        self._before: tuple[int, int] | None = None
+        self.details = ""
+
+    async def begin(self) -> None:
+        self._name = await self._world.find(self._target)
+        self._pid = self._world.cluster.pid(self._name)
+        try:
+            soft = self.limit(self._pid)
+            _, hard = before = resource.prlimit(self._pid, self.which)
+            self._world.excuse(self._name, may_end=self.may_end)
+            self._before = before
+            resource.prlimit(self._pid, self.which, (soft, hard))
+        except (OSError, ProcessLookupError) as error:
+            raise NotPossible(f"{self._name}: {error}") from error
+        self.details = f"{self._name}, {self.told(soft)}"
+        links = [link for link in self._world.links.all if self._name in link]
+        await self._world.links.reset(links)  # what a process cannot connect to again it has lost
+
+    async def end(self) -> None:
+        before, self._before = self._before, None
+        if before is None:
+            return
+        if self._world.cluster.pid(self._name) == self._pid:
+            resource.prlimit(self._pid, self.which, before)
+        if await self._world.recover(self._name):
+            self.details += ", and it ended"
+
+    def limit(self, pid: int) -> int:
+        """Raises OSError."""
+        raise NotImplementedError
+
+    def told(self, limit: int) -> str:
+        raise NotImplementedError
+
+
+class FewDescriptors(_Limit):
+    """A process can open next to no files and connections, and its connections to other parts break."""
+
+    def limit(self, pid: int) -> int:
+        return max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()) + 1 + SPARE_DESCRIPTORS
+
+    def told(self, limit: int) -> str:
+        return f"{limit} descriptors"
+
+
+class LittleMemory(_Limit):
+    """A process is given hardly any more memory. It may end: the kernel would end it, too."""
+
+    which = resource.RLIMIT_AS
+    may_end = True
+
+    def limit(self, pid: int) -> int:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        return pages * resource.getpagesize() + self._random.choice(SPARE_MEMORY)
+
+    def told(self, limit: int) -> str:
+        return f"{limit // MB} MB of address space"
+
+
+class _StartedAs(Measuring):
+    """A process is started again in another way, and as before at the end. It must be ready nevertheless."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._world = world
+        self._target = target
+        self._name = ""
+        self.details = ""
+
+    async def begin(self) -> None:
+        self._name = self.details = await self._world.find(self._target)
+        plan = self._world.cluster.state.find(self._name).plan
+        self._world.excuse(self._name, may_end=False)
+        await self._world.start_as(self._name, replace(plan, argv=tuple(self.argv(plan.argv))))
+        self.read(self._name, "ready", float(await self._world.ready(self._name)), least=1)
+
+    async def end(self) -> None:
+        if self._name:
+            await self._world.as_before(self._name)
+            await self._world.recover(self._name)
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        raise NotImplementedError
+
+
+class FullLog(_StartedAs):
+    """No line of its log can be written."""
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        return [sys.executable, "-c", _TO_FULL, *argv[1:]]
+
+
+class FullAudit(_StartedAs):
+    """An API server whose audit log cannot be written. It counts what it loses."""
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        return [*argv, AUDIT, str(FULL)]

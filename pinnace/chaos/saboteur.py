@@ -1,0 +1,84 @@
+"""A scheduler plugin that does harm: what a plugin of a user's own can do to the process that runs it.
+
+It belongs to a profile of its own, so other pods are decided about without it. A pod of that profile says by an annotation what
+the plugin does each time that the pod is decided about:
+
+    cancel          raises asyncio.CancelledError, as code that was cancelled does
+    exit            raises SystemExit
+    generator-exit  raises GeneratorExit
+    hang            does not return for HANG seconds, longer than a leader may be silent
+    leak            keeps memory until no more is given
+
+By another annotation it names a file that the plugin creates first: the fault has begun.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+PROFILE = "saboteur"
+"""The scheduler name of its pods."""
+DEED, REPORT = "chaos.pinnace.io/deed", "chaos.pinnace.io/report"
+"""Annotations of its pods."""
+HANG = 4.0
+PIECE = 8 << 20
+"""Bytes that are kept at a time."""
+CONFIG = f"""\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+- schedulerName: {PROFILE}
+  plugins:
+    multiPoint:
+      enabled:
+      - {{name: "pinnace.chaos.saboteur:Saboteur"}}
+"""
+"""Of every scheduler of a chaos run."""
+
+
+class Saboteur:
+    name = "Saboteur"
+    _kept: ClassVar[list[bytearray]] = []
+
+    def pre_filter(self, state: dict[str, Any], pod: Any, nodes: Any) -> None:
+        """Does to this process as the pod says."""
+        annotations = dict(pod.raw.metadata.annotations)
+        if DEED in annotations:
+            with suppress(OSError):  # the file is wanted once, and its folder is gone afterwards
+                Path(annotations[REPORT]).touch()
+            DEEDS[annotations[DEED]]()
+
+
+def _cancel() -> None:
+    raise asyncio.CancelledError
+
+
+def _exit() -> None:
+    raise SystemExit(1)
+
+
+def _generator_exit() -> None:
+    raise GeneratorExit
+
+
+def _hang() -> None:
+    time.sleep(HANG)
+
+
+def _leak() -> None:
+    while True:
+        Saboteur._kept.append(bytearray(PIECE))
+
+
+DEEDS: dict[str, Callable[[], None]] = {
+    "cancel": _cancel,
+    "exit": _exit,
+    "generator-exit": _generator_exit,
+    "hang": _hang,
+    "leak": _leak,
+}
+"""By the value of the annotation."""

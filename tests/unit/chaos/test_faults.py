@@ -1,0 +1,217 @@
+"""What faults do to real processes and files, and that `end` undoes it."""
+
+import asyncio
+import errno
+import os
+import random
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pinnace.chaos import disks, run
+from pinnace.chaos.faults.base import Area, Need
+from pinnace.chaos.faults.limits import FULL, FewDescriptors, FullAudit, FullLog, LittleMemory, _Limit
+from pinnace.chaos.faults.table import KINDS, OBSERVING, TOLERATED
+from pinnace.chaos.saboteur import CONFIG, DEED, PROFILE, REPORT, Saboteur
+from pinnace.cluster.spec import ClusterSpec, Plan
+from scheduler.config import parse
+
+NAME = "apiserver-0"
+SPEC = ClusterSpec(nodes=20, kubelets=2, etcd_members=3)
+PROGRAM = """
+import sys
+kept = []
+for command in sys.stdin:
+    try:
+        if command == "open\\n":
+            kept.append([open("/dev/null") for _ in range(8)])
+        else:
+            kept.append(bytearray(256 << 20))
+        print("done", flush=True)
+    except (OSError, MemoryError) as error:
+        print(type(error).__name__, flush=True)
+"""
+
+
+class FakeWorld:
+    """One process, and what faults ask of a world about it."""
+
+    def __init__(self, pid: int, argv: tuple[str, ...] = ("python", "-m", "apiserver.main")) -> None:
+        plan = Plan("apiserver", NAME, "a:1", "a:1", argv)
+        self.pid = pid
+        self.reset: list[tuple[str, str]] = []
+        self.started: list[Plan] = []
+        self.excused: list[bool] = []
+        self.recovered = 0
+        self.is_ready = True
+        self.cluster: Any = SimpleNamespace(
+            pid=lambda name: self.pid, state=SimpleNamespace(find=lambda name: SimpleNamespace(plan=plan))
+        )
+        self.links: Any = SimpleNamespace(
+            all=[(NAME, "etcd-0"), ("kubelet-0", NAME), ("kubelet-0", "apiserver-1")], reset=self._reset
+        )
+
+    async def find(self, target: str) -> str:
+        return target
+
+    def excuse(self, name: str, *, may_end: bool) -> None:
+        self.excused.append(may_end)
+
+    async def recover(self, name: str) -> bool:
+        self.recovered += 1
+        return False
+
+    async def start_as(self, name: str, plan: Plan) -> None:
+        self.started.append(plan)
+
+    async def as_before(self, name: str) -> None:
+        self.started.clear()
+
+    async def ready(self, name: str) -> bool:
+        return self.is_ready
+
+    async def _reset(self, links: list[tuple[str, str]]) -> None:
+        self.reset += links
+
+
+class Child:
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.pid = process.pid
+        self._process = process
+
+    def ask(self, command: str) -> str:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    """A process that opens files, or takes memory, when it is asked to."""
+    command = [sys.executable, "-S", "-c", PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield Child(process)
+        process.kill()
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="prlimit is Linux'")
+@pytest.mark.parametrize(
+    ("make", "command", "problem"), [(FewDescriptors, "open", "OSError"), (LittleMemory, "take", "MemoryError")]
+)
+async def test_a_process_lacks_what_it_needs_until_the_end_and_its_connections_break(
+    child: Child, make: type[_Limit], command: str, problem: str
+) -> None:
+    world = FakeWorld(child.pid)
+    assert child.ask(command) == "done"
+    fault = make(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
+    await fault.begin()
+    assert child.ask(command) == problem
+    assert world.reset == [(NAME, "etcd-0"), ("kubelet-0", NAME)]
+    await fault.end()
+    assert child.ask(command) == "done"
+    await fault.end()
+    assert world.recovered == 1
+    assert world.excused == [make is LittleMemory], "only for want of memory it may end"
+
+
+async def test_the_limit_of_a_process_that_has_ended_is_not_set_for_another_one(child: Child) -> None:
+    world = FakeWorld(child.pid)
+    fault = FewDescriptors(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
+    await fault.begin()
+    limited = resource.prlimit(child.pid, resource.RLIMIT_NOFILE)
+    world.pid = os.getpid()  # it was started again
+    await fault.end()
+    assert resource.prlimit(child.pid, resource.RLIMIT_NOFILE) == limited
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the disk that is always full is Linux'")
+async def test_a_process_whose_log_cannot_be_written_runs_with_its_own_arguments(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    report = f"open({str(said)!r}, 'w').write(f'{{e.errno}} {{sys.argv[1]}}')"
+    script = f"import sys\ntry:\n print('x', flush=True)\nexcept OSError as e:\n {report}"
+    world = FakeWorld(1, (sys.executable, "-c", script, "own"))
+    fault = FullLog(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
+    await fault.begin()
+    (plan,) = world.started
+    process = await asyncio.create_subprocess_exec(*plan.argv)
+    async with asyncio.timeout(20):
+        await process.wait()
+    assert said.read_text() == f"{errno.ENOSPC} own"
+    await fault.end()
+    assert not world.started
+
+
+@pytest.mark.parametrize("ready", [True, False])
+async def test_an_api_server_without_an_audit_log_must_be_ready(ready: bool) -> None:
+    world = FakeWorld(1)
+    world.is_ready = ready
+    fault = FullAudit(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
+    await fault.begin()
+    assert world.started[0].argv[-2:] == ("--audit-log-path", "/dev/full")
+    (reading,) = fault.readings
+    assert (reading.target, reading.what, reading.value, reading.least) == (NAME, "ready", float(ready), 1)
+
+
+@pytest.mark.skipif(not disks.available(), reason="no tmpfs can be mounted")
+async def test_a_disk_is_full_until_it_is_emptied(tmp_path: Path) -> None:
+    async with disks.disk(tmp_path / "disk") as disk:
+        file = disk.path / "data"
+        file.write_bytes(bytes(1 << 20))
+        await disk.fill()
+        assert disk.free == 0
+        with pytest.raises(OSError, match="No space left"), file.open("ab") as output:
+            output.write(bytes(1 << 16))
+        await disk.empty()
+        with file.open("ab") as output:
+            output.write(bytes(1 << 16))
+    assert not (tmp_path / "disk").exists()
+
+
+@pytest.mark.parametrize(
+    ("deed", "raised"), [("cancel", asyncio.CancelledError), ("exit", SystemExit), ("generator-exit", GeneratorExit)]
+)
+def test_the_saboteur_reports_and_does_as_its_pod_says(tmp_path: Path, deed: str, raised: type[BaseException]) -> None:
+    report = tmp_path / "asked"
+    annotations = {DEED: deed, REPORT: str(report)}
+    pod = SimpleNamespace(raw=SimpleNamespace(metadata=SimpleNamespace(annotations=annotations)))
+    with pytest.raises(raised):
+        Saboteur().pre_filter({}, pod, None)
+    assert report.exists()
+    annotations.clear()
+    assert Saboteur().pre_filter({}, pod, None) is None
+
+
+def test_the_saboteur_has_a_profile_of_its_own() -> None:
+    configuration = parse(CONFIG)
+    assert [profile.scheduler_name for profile in configuration.profiles] == ["default-scheduler", PROFILE]
+    assert [any("Saboteur" in name for name in profile.plugins) for profile in configuration.profiles] == [False, True]
+
+
+def test_what_hits_the_only_member_of_etcd_hits_everything() -> None:
+    one = replace(SPEC, etcd_members=1)
+    assert KINDS["nospace"].on(one).area is Area.ALL
+    assert KINDS["nospace"].on(SPEC).area is Area.ETCD
+    assert KINDS["kill-leader"].on(one).area is Area.SCHEDULERS
+
+
+def test_faults_that_cannot_be_done_here_are_left_out_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disks, "available", lambda: False)
+    monkeypatch.setattr(run, "find_library", lambda: None)
+    one = replace(SPEC, etcd_members=1)
+    assert run.lacking(KINDS["full-disk"], SPEC) == Need.DISK
+    assert run.lacking(KINDS["clock-kubelet"], SPEC) == Need.FAKETIME
+    assert run.lacking(KINDS["etcd-quorum"], one) == Need.MEMBERS
+    assert run.lacking(KINDS["etcd-quorum"], SPEC) == ""
+    assert run.lacking(KINDS["kill-leader"], one) == ""
+
+
+def test_what_a_run_is_judged_by_names_faults_that_there_are() -> None:
+    assert set(OBSERVING) | set(TOLERATED) <= KINDS.keys()

@@ -7,6 +7,7 @@ clocks.py      wall clocks, one for each process; disks.py: disks that can be fu
 saboteur.py    a scheduler plugin that does harm
 engine.py      lets a schedule happen, and writes down what happened
 load.py        many clients at work (workers.py, adversary.py, watching.py), all of it in the history (clients.py, calls.py)
+hostile_pods.py   valid pods that cost as much as a pod can
 journal.py     the history file of this process; heading.py: what it begins with; recorder.py: etcd's, by another process
 run.py         a whole run: cluster, load, faults, peace, verdict; report.py: what it found
 complaints.py  what processes say in their logs that must not be

@@ -3,7 +3,7 @@
 A row is removed by moving the last row into its place, so that `array` has no holes; all columns of a table do it alike.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -95,6 +95,13 @@ class Coded(Generic[V]):
     def equal(self, value: V) -> BoolArray:
         """The rows that hold this value."""
         return np.equal(self.codes, self._codes.get(value, -1))
+
+    def one_of(self, values: Iterable[V]) -> BoolArray:
+        """The rows that hold one of these values, of which there may be many."""
+        found = np.zeros(len(self._values), np.bool_)
+        codes = [code for value in values if (code := self._codes.get(value)) is not None]
+        found[codes] = True
+        return found[self.codes]
 
     def map(self, function: Callable[[V], Any], dtype: DTypeLike) -> NDArray[Any]:
         """`function` of every row's value, called once for each distinct value."""

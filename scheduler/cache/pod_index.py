@@ -9,7 +9,7 @@ makes room.
 Costs: a pod that comes or goes, the columns about it; a decision, nothing that grows with the number of pods.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -23,6 +23,10 @@ from scheduler.cache.pod_terms import Kind, Term, pod_terms, stated, states_term
 from scheduler.cache.selector_index import Label, SelectorIndex, anchors
 
 _COLUMNS = 256
+_KEPT = 64
+"""Columns that one question may make."""
+_LONG = 100
+"""Requirements of a selection for which no column is kept: each new group of pods would be held against all of them."""
 _CONTROLLER = ""
 """Stands for the uid of a pod's controller among its labels: no label has an empty key."""
 
@@ -60,12 +64,12 @@ class PodGroup:
 
     __slots__ = ("columns", "identity", "labels", "lifted", "living", "namespace", "on_nodes", "terms")
 
-    def __init__(self, pod: Pod, identity: Hashable) -> None:
+    def __init__(self, pod: Pod, identity: Hashable, terms: tuple[Term, ...]) -> None:
         self.identity = identity
         self.namespace = pod.metadata.namespace
         self.labels = selectable(pod)
         self.living = not pod.metadata.HasField("deletionTimestamp")
-        self.terms = pod_terms(pod)
+        self.terms = terms
         self.on_nodes: dict[str, int] = {}
         """Pods by node, also by nodes that are not (yet, or any more) in the table."""
         self.lifted = 0
@@ -111,6 +115,26 @@ class PodIndex:
         self._columns[of] = column
         return column.array
 
+    def sum(self, of: Sequence[tuple[Selection | Term, float]]) -> NDArray[np.float64]:
+        """The weighted sum of `pods` of each. Many of them do not take the columns away from everybody else: then their pods
+        are counted without making any."""
+        if len(of) == 1 and not _is_long(of[0][0]):
+            ((only, weight),) = of
+            return self.pods(only) if weight == 1 else self.pods(only) * weight
+        total: NDArray[np.float64] = np.zeros(len(self._rows))
+        keep = len(of) <= _KEPT
+        for each, weight in of:
+            if each in self._columns or (keep and not _is_long(each)):
+                numbers = self.pods(each)
+                total += numbers if weight == 1 else numbers * weight
+                continue
+            for group in self._groups_of(each):
+                for node, pods in group.on_nodes.items():
+                    row = self._rows.get(node)
+                    if row is not None:
+                        total[row] += pods * weight
+        return total
+
     def only(self, rows: Rows) -> "PodIndex":
         """Some of the rows."""
         return _SomePods(self, rows)
@@ -123,12 +147,14 @@ class PodIndex:
         """Does any pod on a node state a term of this kind?"""
         return len(self._terms[kind]) > 0
 
-    def place(self, pod: Pod, node: str, identity: Hashable = None) -> PodGroup:
+    def place(
+        self, pod: Pod, node: str, identity: Hashable = None, terms: Callable[[Pod], tuple[Term, ...]] = pod_terms
+    ) -> PodGroup:
         """Counts a pod on a node, which need not be in the table. `identity`: the pod's, if it is known."""
         identity = identity or identity_of(pod)
         group = self._groups.get(identity)
         if group is None:
-            group = self._groups[identity] = PodGroup(pod, identity)
+            group = self._groups[identity] = PodGroup(pod, identity, terms(pod))
             self._file(group)
         self._put(group, node)
         return group
@@ -185,7 +211,7 @@ class PodIndex:
         if len(self._columns) == _COLUMNS:
             self._drop_column(next(iter(self._columns)))
         column = _Column(len(self._rows))
-        for group in self._stating.get(of, ()) if isinstance(of, Term) else self._select(of):
+        for group in self._groups_of(of):
             self._attach(group, column)
             for node, pods in group.on_nodes.items():
                 row = self._rows.get(node)
@@ -201,6 +227,9 @@ class PodIndex:
             group.columns.discard(column)
         if isinstance(of, Selection):
             self._selections.remove(of, of.labels)
+
+    def _groups_of(self, of: Selection | Term) -> Iterable[PodGroup]:
+        return self._stating.get(of, ()) if isinstance(of, Term) else self._select(of)
 
     def _select(self, selection: Selection) -> Iterator[PodGroup]:
         filed = [[self._by_label.get(label, set()) for label in labels] for labels in anchors(selection.labels)]
@@ -253,6 +282,13 @@ class _SomePods(PodIndex):
 
     def pods(self, of: Selection | Term) -> NDArray[np.float64]:
         return self._all.pods(of)[self._some]
+
+    def sum(self, of: Sequence[tuple[Selection | Term, float]]) -> NDArray[np.float64]:
+        return self._all.sum(of)[self._some]
+
+
+def _is_long(of: Selection | Term) -> bool:
+    return isinstance(of, Selection) and len(of.labels.requirements) > _LONG
 
 
 def identity_of(pod: Pod) -> Hashable:

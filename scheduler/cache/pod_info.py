@@ -5,6 +5,7 @@ from functools import cached_property
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.readonly import read_only
+from pinnace.api.tolerations import Tolerations
 from pinnace.fit import pod_requests
 from scheduler.cache.pod_index import identity_of
 from scheduler.cache.pod_terms import Term, pod_terms
@@ -38,6 +39,10 @@ class PodInfo:
     def volumes(self) -> PodVolumes | None:
         """The claims and disks that it uses, if any."""
         return pod_volumes(self.raw) if len(self.raw.spec.volumes) else None
+
+    @cached_property
+    def tolerations(self) -> Tolerations:
+        return Tolerations(self.raw.spec.tolerations)
 
     @cached_property
     def template(self) -> bytes:

@@ -3,7 +3,6 @@
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -14,6 +13,8 @@ from pinnace.api.core_v1_pb2 import Pod, PodAffinity, PodAffinityTerm, PodAntiAf
 from pinnace.api.selectors import NOTHING, LabelRequirement, LabelSelector
 
 Labels = tuple[tuple[str, str], ...]
+MAX_REMEMBERED = 16 << 10
+"""Bytes of what a pod states that are remembered after the pod is gone, which makes 64 MiB of them."""
 
 
 class Kind(Enum):
@@ -48,7 +49,9 @@ def pod_terms(pod: Pod) -> tuple[Term, ...]:
     """Of all kinds, each once. Pods that are alike share one tuple."""
     if not states_terms(pod):
         return ()
-    return _parse(*stated(pod), pod.metadata.namespace, tuple(sorted(pod.metadata.labels.items())))
+    affinity, anti_affinity = stated(pod)
+    parse = _remembered if len(affinity) + len(anti_affinity) <= MAX_REMEMBERED else _parse
+    return parse(affinity, anti_affinity, pod.metadata.namespace, tuple(sorted(pod.metadata.labels.items())))
 
 
 def states_terms(pod: Pod) -> bool:
@@ -69,6 +72,10 @@ def stated(pod: Pod) -> tuple[bytes, bytes]:
 
 
 @lru_cache(maxsize=4096)
+def _remembered(affinity: bytes, anti_affinity: bytes, namespace: str, labels: Labels) -> tuple[Term, ...]:
+    return _parse(affinity, anti_affinity, namespace, labels)
+
+
 def _parse(affinity: bytes, anti_affinity: bytes, namespace: str, labels: Labels) -> tuple[Term, ...]:
     own = dict(labels)
     near, far = PodAffinity.FromString(affinity), PodAntiAffinity.FromString(anti_affinity)
@@ -86,10 +93,13 @@ def _parse(affinity: bytes, anti_affinity: bytes, namespace: str, labels: Labels
 
 
 def _each_once(terms: Iterable[Term]) -> Iterable[Term]:
-    weights = Counter[Term]()
+    """Terms that differ in their weights alone are one."""
+    found: dict[tuple[object, ...], Term] = {}
     for term in terms:
-        weights[replace(term, weight=0)] += term.weight
-    return (replace(term, weight=weight) for term, weight in weights.items() if weight)
+        key = term.kind, term.topology_key, term.namespaces, term.labels, term.namespace_selector
+        known = found.get(key)
+        found[key] = term if known is None else replace(term, weight=known.weight + term.weight)
+    return (term for term in found.values() if term.weight)
 
 
 def _term(kind: Kind, term: PodAffinityTerm, namespace: str, own: Mapping[str, str], weight: int = 1) -> Term:
@@ -102,7 +112,7 @@ def _term(kind: Kind, term: PodAffinityTerm, namespace: str, own: Mapping[str, s
         kind,
         term.topologyKey,
         frozenset(term.namespaces if term.namespaces or by_selector else (namespace,)),
-        labels.and_also(more),
+        labels.and_also(more) if more else labels,
         selectors.from_message(term.namespaceSelector) if by_selector else None,
         weight,
     )

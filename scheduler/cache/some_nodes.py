@@ -54,5 +54,11 @@ class SomeNodes(NodeTable):
     def image(self, name: str) -> FloatArray:
         return self._all.image(name)[self._some]
 
+    def has_image(self, name: str) -> bool:
+        return self._all.has_image(name)
+
+    def has_label(self, key: str) -> bool:
+        return self._all.has_label(key)
+
     def _text(self, field: str, key: str) -> Coded[str | None]:
         return self._all._text(field, key).only(self._some)

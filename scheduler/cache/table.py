@@ -5,6 +5,7 @@ removed, so a row number means something only within one scheduling cycle. Array
 be changed, nor kept beyond the cycle.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import add, sub
 from typing import Any
@@ -34,7 +35,8 @@ Touch = tuple[int, Requests | None]
 
 SCORED = ("cpu", "memory")
 """The resources that scores look at, in the order of `Requests.scored`."""
-_TEXT_COLUMNS = 64
+_TEXT_COLUMNS = 256
+"""Of labels and annotations that some node has. One costs 8 bytes a node; to make it costs a look at each node."""
 
 
 class NodeTable:
@@ -57,8 +59,12 @@ class NodeTable:
         self._unschedulable = Column(np.bool_)
         self._taints: Coded[tuple[Taint, ...]] = Coded(())
         self._texts: dict[tuple[str, str], Coded[str | None]] = {}
-        """By field of the metadata, and key."""
-        self._images = Images()
+        """By field of the metadata, and key. The least recently used first."""
+        self._keys = Counter[tuple[str, str]]()
+        """In how many nodes each of them stands, whether it has a column or not."""
+        self._nowhere = Coded[str | None](None)
+        """The column of all others."""
+        self._images = Images(self._rows)
         self.pods = PodIndex(self._rows)
         """The pods on the nodes, as far as other pods care."""
         self.touched = Journal[Touch]()
@@ -137,8 +143,13 @@ class NodeTable:
         return self._taints
 
     def label(self, key: str) -> Coded[str | None]:
-        """Each node's value of a label, None where it has none. The column is made when first asked for, and then kept."""
+        """Each node's value of a label, None where it has none. The column is made when first asked for, and then kept. A key
+        that no node has costs nothing."""
         return self._text("labels", key)
+
+    def has_label(self, key: str) -> bool:
+        """Does any node have it?"""
+        return ("labels", key) in self._keys
 
     def annotation(self, key: str) -> Coded[str | None]:
         """As `label`."""
@@ -151,7 +162,11 @@ class NodeTable:
 
     def image(self, name: str) -> FloatArray:
         """The bytes of an image on each node; 0 where it is not."""
-        return self._images.sizes(name, self.raw)
+        return self._images.sizes(name)
+
+    def has_image(self, name: str) -> bool:
+        """Does any node have it?"""
+        return self._images.has(name)
 
     def less(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
         """The same nodes, with so much less of some resources free. A view, for the moment: nothing may be written to it."""
@@ -178,9 +193,11 @@ class NodeTable:
         for column in self._columns():
             column.append(0)
         self.taints.append(())
+        self._nowhere.append(None)
+        self._keys.update(_keys(node))
         for where, texts in self._texts.items():
             texts.append(_text(node, where))
-        self._images.append(node)
+        self._images.add(node)
         self.pods.add_row(groups)
         self.by_priority.add_row()
         self.nominated.add_row(name)
@@ -193,7 +210,8 @@ class NodeTable:
         self._epoch += 1
         row = self._rows[node.metadata.name]
         old, new = self._amounts[row], fit.allocatable(node)
-        self._images.set(row, self.raw[row], node)
+        self._images.replace(self.raw[row], node)
+        self._count_keys(self.raw[row], node)
         self.raw[row] = node
         self._amounts[row] = new
         for resource in old.keys() | new.keys():
@@ -215,6 +233,7 @@ class NodeTable:
         if last != name:
             self._rows[last] = row
         self._images.remove(row, self.raw[row])
+        self._drop_keys(self.raw[row])
         self.names[row], self.raw[row], self._amounts[row] = self.names[-1], self.raw[-1], self._amounts[-1]
         for values in (self.names, self.raw, self._amounts):
             values.pop()
@@ -224,6 +243,7 @@ class NodeTable:
         self.by_priority.remove_row(row)
         self.nominated.remove_row(row)
         self.taints.remove(row)
+        self._nowhere.remove(row)
         for texts in self._texts.values():
             texts.remove(row)
 
@@ -245,14 +265,30 @@ class NodeTable:
 
     def _text(self, field: str, key: str) -> Coded[str | None]:
         where = field, key
-        column = self._texts.get(where)
+        column = self._texts.pop(where, None)
         if column is None:
+            if where not in self._keys:
+                return self._nowhere
             if len(self._texts) == _TEXT_COLUMNS:
                 del self._texts[next(iter(self._texts))]
-            column = self._texts[where] = Coded(None)
+            column = Coded(None)
             for node in self.raw:
                 column.append(_text(node, where))
+        self._texts[where] = column
         return column
+
+    def _count_keys(self, old: Node, new: Node) -> None:
+        """A node has another version."""
+        before, after = old.metadata, new.metadata
+        if old is not new and (before.labels != after.labels or before.annotations != after.annotations):
+            self._keys.update(_keys(new))
+            self._drop_keys(old)
+
+    def _drop_keys(self, node: Node) -> None:
+        for key in _keys(node):
+            self._keys[key] -= 1
+            if not self._keys[key]:
+                del self._keys[key]
 
     def _column(self, columns: dict[str, Column], resource: str) -> Column:
         column = columns.get(resource)
@@ -313,6 +349,11 @@ class _OneFreer(NodeTable):
 
     def free_at(self, row: int, resource: str) -> int:
         return self._nodes.free_at(row, resource) + (self._more.get(resource, 0) if row == self._row else 0)
+
+
+def _keys(node: Node) -> Iterator[tuple[str, str]]:
+    yield from (("labels", key) for key in node.metadata.labels)
+    yield from (("annotations", key) for key in node.metadata.annotations)
 
 
 def _text(node: Node, where: tuple[str, str]) -> str | None:

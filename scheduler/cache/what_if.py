@@ -57,7 +57,7 @@ class WhatIf:
 
 def place(nodes: NodeTable, info: PodInfo, node: str) -> PlacedPod:
     """A pod that takes room on a node: its group knows of it, `count` does the rest."""
-    group = nodes.pods.place(info.raw, node, info.identity)
+    group = nodes.pods.place(info.raw, node, info.identity, lambda _: info.terms)
     return PlacedPod(info.uid, info.key, info.priority, info.requests, node, group, info.volumes, start_time(info.raw))
 
 

@@ -98,8 +98,7 @@ def _cordoned(refusals: Sequence[tuple[str, FilterResult]], pod: PodInfo, nodes:
     refused = next((~result.passed for plugin, result in refusals if plugin == NodeUnschedulable.name), None)
     if refused is None:
         return np.zeros(len(nodes), np.bool_)
-    tolerations = list(pod.raw.spec.tolerations)
-    only: BoolArray = nodes.taints.map(lambda taints: untolerated(taints, tolerations, HARD) == [TAINT], np.bool_)
+    only: BoolArray = nodes.taints.map(lambda taints: untolerated(taints, pod, HARD) == [TAINT], np.bool_)
     return refused & only
 
 

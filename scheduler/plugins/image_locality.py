@@ -7,6 +7,8 @@ the node itself reports.
 Source: https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
 """
 
+from collections import Counter
+
 import numpy as np
 
 from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Sees, Status
@@ -28,9 +30,9 @@ class ImageLocality:
         spec = pod.raw.spec
         images = [tagged(container.image) for containers in (spec.initContainers, spec.containers) for container in containers]
         total: FloatArray = np.zeros(len(nodes))
-        for image in images:
+        for image, containers in Counter(filter(nodes.has_image, images)).items():
             sizes = nodes.image(image)
-            total += sizes * (np.count_nonzero(sizes) / len(nodes))
+            total += sizes * (containers * np.count_nonzero(sizes) / len(nodes))
         most = _MOST * max(len(images), 1)
         return (total.clip(_LEAST, most) - _LEAST) * (MAX_SCORE / (most - _LEAST))
 

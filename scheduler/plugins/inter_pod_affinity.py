@@ -6,13 +6,14 @@ terms of both sides count for the score; so do the required affinity terms of po
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from pinnace.api.resources import NAMESPACES
+from pinnace.api.selectors import LabelSelector
 from scheduler.cache.pod_index import Selection
 from scheduler.cache.pod_terms import Kind, Term
 from scheduler.framework import (
@@ -70,9 +71,9 @@ class InterPodAffinity:
         codes = np.zeros(len(nodes), np.int8)
         refusing: list[Term] = state[_REFUSING]
         if refusing:
-            codes[weighted_sum(nodes, [(term.topology_key, nodes.pods.pods(term), 1) for term in refusing]) > 0] = 3
+            codes[weighted_sum(nodes, [(term.topology_key, term, 1) for term in refusing]) > 0] = 3
         if away := _own(pod, Kind.ANTI_AFFINITY):
-            codes[weighted_sum(nodes, [(term.topology_key, self._matching(term, nodes), 1) for term in away]) > 0] = 2
+            codes[weighted_sum(nodes, self._about(away, nodes)) > 0] = 2
         if near := _own(pod, Kind.AFFINITY):
             codes[~self._near(near, pod, nodes)] = 1
         reasons = ["", AFFINITY_REASON, ANTI_AFFINITY_REASON, EXISTING_REASON]
@@ -106,7 +107,7 @@ class InterPodAffinity:
         own = _own(pod, Kind.PREFERRED)
         if not own and self._own_only:
             return SKIP
-        items = [(term.topology_key, self._matching(term, nodes), float(term.weight)) for term in own]
+        items = self._about(own, nodes)
         items += self._wanted(Kind.PREFERRED, 1, pod, nodes)
         if self._hard_weight:
             items += self._wanted(Kind.AFFINITY, self._hard_weight, pod, nodes)
@@ -129,8 +130,10 @@ class InterPodAffinity:
     def _near(self, terms: Sequence[Term], pod: PodInfo, nodes: NodeTable) -> BoolArray:
         """Where required affinity is met: in each topology there is a pod that all terms are about. The first pod of those
         that want to be near each other has nobody to be near: it may go wherever the topologies are."""
+        if not all(nodes.has_label(term.topology_key) for term in terms):
+            return np.zeros(len(nodes), np.bool_)
         selection = self._by_all(terms)
-        counts = nodes.pods.pods(selection)
+        counts = nodes.pods.sum([(selection, 1)])
         labels = [nodes.label(key) for key in {term.topology_key for term in terms}]
         around = [per_domain(counts, each) > 0 for each in labels]
         namespaces = selection.namespaces
@@ -149,11 +152,16 @@ class InterPodAffinity:
             covered = self._namespaces.covered(term)
             if covered is not None:
                 namespaces = covered if namespaces is None else namespaces & covered
-        first, *others = (term.labels for term in terms)
-        return Selection(namespaces, reduce(lambda labels, more: labels.and_also(more.requirements), others, first))
+        requirements = {each for term in terms for each in term.labels.requirements}
+        return Selection(namespaces, LabelSelector().and_also(requirements))
 
-    def _matching(self, term: Term, nodes: NodeTable) -> FloatArray:
-        return nodes.pods.pods(Selection(self._namespaces.covered(term), term.labels))
+    def _about(self, terms: Iterable[Term], nodes: NodeTable) -> list[Weighted]:
+        """The pods that the pod's own terms are about."""
+        return [
+            (term.topology_key, Selection(self._namespaces.covered(term), term.labels), term.weight)
+            for term in terms
+            if nodes.has_label(term.topology_key)
+        ]
 
     def _stated(self, kind: Kind, pod: PodInfo, nodes: NodeTable) -> Iterator[Term]:
         """The terms of pods on nodes that are about this one."""
@@ -165,9 +173,7 @@ class InterPodAffinity:
 
     def _wanted(self, kind: Kind, weight: int, pod: PodInfo, nodes: NodeTable) -> list[Weighted]:
         """The pods on nodes with terms about this one, and what these weigh."""
-        return [
-            (term.topology_key, nodes.pods.pods(term), float(weight * term.weight)) for term in self._stated(kind, pod, nodes)
-        ]
+        return [(term.topology_key, term, weight * term.weight) for term in self._stated(kind, pod, nodes)]
 
 
 def _own(pod: PodInfo, kind: Kind) -> list[Term]:

@@ -4,7 +4,7 @@ Arguments: addedAffinity, which all pods of the profile have beside their own (`
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from scheduler.framework import (
     CycleState,
     FilterResult,
     FloatArray,
+    IntArray,
     NodeTable,
     PodInfo,
     Sees,
@@ -65,8 +66,11 @@ class NodeAffinity:
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """The weights of the preferred terms that match."""
         scores: FloatArray = np.zeros(len(nodes))
+        numbers = _Numbers(nodes)
         for preferred in (*self._preferred, *_preferred(pod.raw.spec)):
-            scores += preferred.weight * _term(preferred.preference, nodes)
+            matching = _term(preferred.preference, nodes, numbers)
+            if matching is not None:
+                scores += preferred.weight * matching
         return scores
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
@@ -86,6 +90,8 @@ def _preferred(spec: PodSpec) -> Sequence[PreferredSchedulingTerm]:
 def matching_nodes(spec: PodSpec, nodes: NodeTable) -> BoolArray:
     matching = np.ones(len(nodes), np.bool_)
     for key, value in spec.nodeSelector.items():
+        if not nodes.has_label(key):
+            return np.zeros(len(nodes), np.bool_)
         matching &= nodes.label(key).equal(value)
     if _has_required(spec):
         matching &= selected(spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution, nodes)
@@ -93,24 +99,74 @@ def matching_nodes(spec: PodSpec, nodes: NodeTable) -> BoolArray:
 
 
 def selected(selector: NodeSelector, nodes: NodeTable) -> BoolArray:
-    """The nodes that one of the terms matches."""
+    """The nodes that one of the terms matches. There may be thousands of terms: those about a single label that must have one
+    of some values are asked together, and no more are asked once all nodes match."""
     any_term = np.zeros(len(nodes), np.bool_)
+    together: dict[str, list[str]] = {}
+    numbers = _Numbers(nodes)
     for term in selector.nodeSelectorTerms:
-        any_term |= _term(term, nodes)
+        expressions = term.matchExpressions
+        if len(expressions) == 1 and not term.matchFields:
+            (requirement,) = expressions
+            if requirement.operator == "In":
+                together.setdefault(requirement.key, []).extend(requirement.values)
+                continue
+        matching = _term(term, nodes, numbers)
+        if matching is not None:
+            any_term |= matching
+            if any_term.all():
+                return any_term
+    for key, values in together.items():
+        if nodes.has_label(key):
+            any_term |= nodes.label(key).one_of(values)
     return any_term
 
 
-def _term(term: NodeSelectorTerm, nodes: NodeTable) -> BoolArray:
-    """All requirements hold; a term without any matches nothing."""
-    matching = np.full(len(nodes), bool(term.matchExpressions or term.matchFields))
+class _Numbers:
+    """The labels that are whole numbers, each parsed once for the requirements of one pod. Gt and Lt are about whole numbers;
+    what is none does not match."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._parsed: dict[str, tuple[BoolArray, IntArray]] = {}
+
+    def holds(self, requirement: NodeSelectorRequirement) -> BoolArray:
+        """Of Gt or Lt."""
+        bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
+        if bound is None:
+            return np.zeros(len(self._nodes), np.bool_)
+        whole, number = self._of(requirement.key)
+        return whole & (number > bound if requirement.operator == "Gt" else number < bound)
+
+    def _of(self, key: str) -> tuple[BoolArray, IntArray]:
+        """Which nodes have a whole number there, and which it is."""
+        found = self._parsed.get(key)
+        if found is None:
+            labels = self._nodes.label(key)
+            whole = labels.map(lambda value: integer(value or "") is not None, np.bool_)
+            found = self._parsed[key] = whole, labels.map(lambda value: integer(value or "") or 0, np.int64)
+        return found
+
+
+def _term(term: NodeSelectorTerm, nodes: NodeTable, numbers: _Numbers) -> BoolArray | None:
+    """All requirements hold; a term without any matches nothing. None: no node matches."""
+    matching: BoolArray | None = None
     for requirement in term.matchExpressions:
-        matching &= _expression(requirement, nodes)
+        if not nodes.has_label(requirement.key):
+            if requirement.operator not in ("NotIn", "DoesNotExist"):
+                return None
+            continue
+        holds = _expression(requirement, nodes, numbers)
+        matching = holds if matching is None else matching & holds
     for requirement in term.matchFields:
-        matching &= _field(requirement, nodes)
+        holds = _field(requirement, nodes)
+        matching = holds if matching is None else matching & holds
+    if matching is None and term.matchExpressions:
+        return np.ones(len(nodes), np.bool_)
     return matching
 
 
-def _expression(requirement: NodeSelectorRequirement, nodes: NodeTable) -> BoolArray:
+def _expression(requirement: NodeSelectorRequirement, nodes: NodeTable, numbers: _Numbers) -> BoolArray:
     labels = nodes.label(requirement.key)
     match requirement.operator:
         case "Exists":
@@ -118,27 +174,13 @@ def _expression(requirement: NodeSelectorRequirement, nodes: NodeTable) -> BoolA
         case "DoesNotExist":
             return labels.equal(None)
         case "In" | "NotIn":
-            among = np.zeros(len(nodes), np.bool_)
-            for value in requirement.values:
-                among |= labels.equal(value)
+            values = requirement.values
+            among = labels.equal(values[0]) if len(values) == 1 else labels.one_of(values)
             return among if requirement.operator == "In" else ~among
         case "Gt" | "Lt":
-            return labels.map(_compare(requirement), np.bool_)
+            return numbers.holds(requirement)
         case _:
             return np.zeros(len(nodes), np.bool_)
-
-
-def _compare(requirement: NodeSelectorRequirement) -> Callable[[str | None], bool]:
-    """Gt and Lt are about whole numbers; what is none does not match."""
-    bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
-
-    def compare(value: str | None) -> bool:
-        number = integer(value or "")
-        if number is None or bound is None:
-            return False
-        return number > bound if requirement.operator == "Gt" else number < bound
-
-    return compare
 
 
 def _field(requirement: NodeSelectorRequirement, nodes: NodeTable) -> BoolArray:

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from pinnace.api.tolerations import tolerates
 from pinnace.api.wellknown import UNSCHEDULABLE_TAINT
 from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
 
@@ -18,7 +17,7 @@ class NodeUnschedulable:
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         if not np.count_nonzero(nodes.unschedulable):
             return SKIP
-        return SKIP if any(tolerates(toleration, *TAINT) for toleration in pod.raw.spec.tolerations) else None
+        return SKIP if pod.tolerations.tolerate(*TAINT) else None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         return FilterResult.refusing(nodes.unschedulable, REASON)

@@ -81,9 +81,13 @@ class PodTopologySpread:
         constraints: list[Constraint] = state[_HARD]
         counted = labelled(constraints, nodes)
         codes = np.zeros(len(nodes), np.int8)
+        if not counted.any():  # then nothing is too full anywhere
+            codes[:] = 1
+            return FilterResult.coded(codes, ["", LABEL_REASON, REASON], lambda: ~counted)
+        eligible = Eligible(pod, nodes)
         for each in constraints:
             labels = nodes.label(each.topology_key)
-            counting = counted & eligible(each, pod, nodes)
+            counting = counted & eligible(each)
             sums = domain_sums(counts(each, nodes) * counting, labels)
             among = sums[domain_sums(counting, labels) > 0]
             least = among.min() if len(among) >= each.min_domains else 0
@@ -123,14 +127,17 @@ class PodTopologySpread:
         scored: BoolArray = state[_SCORED]
         candidates = feasible & scored
         scores: FloatArray = np.zeros(len(nodes))
+        eligible = Eligible(pod, nodes)
         for each in constraints:
+            if not nodes.has_label(each.topology_key):
+                continue
             labels = nodes.label(each.topology_key)
             there = counts(each, nodes)
             if each.topology_key == HOSTNAME:
                 domains, around = np.count_nonzero(candidates), there
             else:
                 domains = np.count_nonzero(np.bincount(labels.codes, candidates))
-                around = per_domain(there * (scored & eligible(each, pod, nodes)), labels)
+                around = per_domain(there * (scored & eligible(each)), labels)
             scores += (around * math.log(domains + 2) + (each.max_skew - 1)) * ~labels.equal(None)
         return scores
 
@@ -155,6 +162,8 @@ class PodTopologySpread:
 
 def labelled(constraints: Sequence[Constraint], nodes: NodeTable) -> BoolArray:
     """The nodes that are in all the topologies."""
+    if not all(nodes.has_label(each.topology_key) for each in constraints):
+        return np.zeros(len(nodes), np.bool_)
     return reduce(np.logical_and, [~nodes.label(each.topology_key).equal(None) for each in constraints])
 
 
@@ -163,13 +172,27 @@ def counts(constraint: Constraint, nodes: NodeTable) -> FloatArray:
     return nodes.pods.pods(constraint.pods) if constraint.pods is not None else np.zeros(len(nodes))
 
 
-def eligible(constraint: Constraint, pod: PodInfo, nodes: NodeTable) -> BoolArray:
-    """The nodes whose pods count."""
-    found = matching_nodes(pod.raw.spec, nodes) if constraint.honors_affinity else np.ones(len(nodes), np.bool_)
-    if constraint.honors_taints and not nodes.taints.uniform:
-        tolerations = list(pod.raw.spec.tolerations)
-        found &= nodes.taints.map(lambda taints: not untolerated(taints, tolerations, taint_toleration.HARD), np.bool_)
-    return found
+class Eligible:
+    """The nodes whose pods count for a constraint of one pod. Constraints that honor the same share an answer."""
+
+    def __init__(self, pod: PodInfo, nodes: NodeTable) -> None:
+        self._pod = pod
+        self._nodes = nodes
+        self._found: dict[tuple[bool, bool], BoolArray] = {}
+
+    def __call__(self, constraint: Constraint) -> BoolArray:
+        honors = constraint.honors_affinity, constraint.honors_taints and not self._nodes.taints.uniform
+        found = self._found.get(honors)
+        if found is None:
+            found = self._found[honors] = self._find(*honors)
+        return found
+
+    def _find(self, affinity: bool, taints: bool) -> BoolArray:
+        found = matching_nodes(self._pod.raw.spec, self._nodes) if affinity else np.ones(len(self._nodes), np.bool_)
+        if taints:
+            hard = taint_toleration.HARD
+            found &= self._nodes.taints.map(lambda taints: not untolerated(taints, self._pod, hard), np.bool_)
+        return found
 
 
 def _is_counted(pod: PodInfo, constraint: Constraint) -> bool:

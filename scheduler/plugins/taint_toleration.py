@@ -34,11 +34,10 @@ class TaintToleration:
         return SKIP if nodes.taints.uniform else None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
-        tolerations = list(pod.raw.spec.tolerations)
         reasons = {"": 0}
 
         def code(taints: tuple[Taint, ...]) -> int:
-            found = untolerated(taints, tolerations, HARD)
+            found = untolerated(taints, pod, HARD)
             reason = f"node(s) had untolerated taint {{{found[0][0]}: {found[0][1]}}}" if found else ""
             return reasons.setdefault(reason, len(reasons))
 
@@ -47,13 +46,12 @@ class TaintToleration:
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         row = nodes.row(event.node)
-        return row is not None and not untolerated(nodes.taints.at(row), pod.raw.spec.tolerations, HARD)
+        return row is not None and not untolerated(nodes.taints.at(row), pod, HARD)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         if nodes.taints.uniform:
             return SKIP
-        tolerations = list(pod.raw.spec.tolerations)
-        counts = nodes.taints.map(lambda taints: len(untolerated(taints, tolerations, SOFT)), np.float64)
+        counts = nodes.taints.map(lambda taints: len(untolerated(taints, pod, SOFT)), np.float64)
         state[_COUNTS] = counts
         return None if counts.any() else SKIP
 

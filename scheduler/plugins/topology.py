@@ -5,10 +5,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler.cache.columns import Coded
+from scheduler.cache.pod_index import Selection
+from scheduler.cache.pod_terms import Term
 from scheduler.framework import BoolArray, FloatArray, NodeTable
 
-Weighted = tuple[str, FloatArray, float]
-"""A topology key; a number for each node; what it is multiplied with."""
+Weighted = tuple[str, Selection | Term, float]
+"""A topology key; the pods that are counted on each node; what their number is multiplied with."""
 
 
 def per_domain(numbers: FloatArray, labels: Coded[str | None]) -> FloatArray:
@@ -25,11 +27,11 @@ def domain_sums(numbers: FloatArray | BoolArray, labels: Coded[str | None]) -> F
 
 def weighted_sum(nodes: NodeTable, items: Iterable[Weighted]) -> FloatArray:
     """For each node, the sum of the items' sums over its domain in their topology."""
-    by_key: dict[str, FloatArray] = {}
-    for key, numbers, weight in items:
-        weighted = numbers if weight == 1 else numbers * weight
-        by_key[key] = by_key[key] + weighted if key in by_key else weighted
+    by_key: dict[str, list[tuple[Selection | Term, float]]] = {}
+    for key, pods, weight in items:
+        if nodes.has_label(key):
+            by_key.setdefault(key, []).append((pods, weight))
     total: FloatArray = np.zeros(len(nodes))
-    for key, numbers in by_key.items():
-        total += per_domain(numbers, nodes.label(key))
+    for key, wanted in by_key.items():
+        total += per_domain(nodes.pods.sum(wanted), nodes.label(key))
     return total

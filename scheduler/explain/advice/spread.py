@@ -6,7 +6,7 @@ from pinnace.api.explanation import Remedy
 from scheduler.explain.advice import general
 from scheduler.explain.advice.advisor import Reasons, names_of
 from scheduler.explain.case import Case
-from scheduler.plugins.pod_topology_spread import LABEL_REASON, PodTopologySpread, counts, eligible, labelled
+from scheduler.plugins.pod_topology_spread import LABEL_REASON, Eligible, PodTopologySpread, counts, labelled
 from scheduler.plugins.spread_constraints import HARD, Constraint, own_constraints
 from scheduler.plugins.topology import per_domain
 
@@ -43,6 +43,6 @@ def _detail(case: Case, row: int, each: Constraint) -> str:
         return f"the node has no label {each.topology_key}, over which the pod is to be spread"
     if each.pods is None:
         return ""
-    counting = labelled(_constraints(case), case.nodes) & eligible(each, case.pod, case.nodes)
+    counting = labelled(_constraints(case), case.nodes) & Eligible(case.pod, case.nodes)(each)
     there = int(per_domain(counts(each, case.nodes) * counting, labels)[row])
     return f"maxSkew {each.max_skew} over {each.topology_key}: {value} has {there} of the pods with {each.pods.labels}"

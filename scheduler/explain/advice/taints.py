@@ -39,7 +39,7 @@ class Cordoned:
 def _taints(case: Case, row: int) -> tuple[Taint, ...]:
     """Those in the pod's way. A cordoned node's own taint goes with the cordon, of which NodeUnschedulable tells. If there
     is no other, the profile is without that plugin, and it counts."""
-    found = untolerated(case.nodes.taints.at(row), case.pod.raw.spec.tolerations, HARD)
+    found = untolerated(case.nodes.taints.at(row), case.pod, HARD)
     others = [taint for taint in found if taint != TAINT] if case.nodes.unschedulable[row] else found
     return tuple(others or found)
 

@@ -86,9 +86,52 @@ def test_label_columns_follow_the_nodes() -> None:
 
 def test_old_label_columns_are_dropped() -> None:
     nodes = NodeTable()
-    nodes.add(make_node("a").label("first", "x").build(), [])
+    node = make_node("a").label("first", "x")
+    for number in range(256):
+        node.label(f"k{number}", "")
+    nodes.add(node.build(), [])
     first = nodes.label("first")
-    for number in range(64):
+    for number in range(255):
+        nodes.label(f"k{number}")
+    assert nodes.label("first") is first
+    for number in range(256):
         nodes.label(f"k{number}")
     assert nodes.label("first") is not first
     assert nodes.label("first").at(0) == "x"
+
+
+def test_a_label_that_no_node_has_takes_no_column_away() -> None:
+    nodes = NodeTable()
+    nodes.add(make_node("a").label("first", "x").build(), [])
+    first = nodes.label("first")
+    for number in range(1000):
+        assert nodes.label(f"k{number}").uniform and not nodes.has_label(f"k{number}")
+    assert nodes.label("first") is first
+
+
+def test_a_label_is_known_as_long_as_some_node_has_it() -> None:
+    nodes = NodeTable()
+    nodes.add(make_node("a").build(), [])
+    assert not nodes.has_label("zone")
+    nodes.update(make_node("a").label("zone", "x").build())
+    nodes.add(make_node("b").label("zone", "y").build(), [])
+    assert nodes.label("zone").at(0) == "x" and nodes.label("zone").at(1) == "y"
+    nodes.update(make_node("a").build())
+    assert nodes.has_label("zone") and nodes.label("zone").at(0) is None
+    nodes.remove("b")
+    assert not nodes.has_label("zone") and nodes.label("zone").uniform and len(nodes.label("zone").codes) == 1
+
+
+def test_images_follow_nodes() -> None:
+    nodes = NodeTable()
+    for name in ("a", "b", "c"):
+        nodes.add(make_node(name).build() if name == "a" else make_node(name).image(7, "app:1").build(), [])
+    assert nodes.image("app:1").tolist() == [0, 7 << 20, 7 << 20] and nodes.largest_image == 7 << 20
+    nodes.update(make_node("a").image(9, "app:1").image(1, "other:1").build())
+    assert nodes.image("app:1").tolist() == [9 << 20, 7 << 20, 7 << 20] and nodes.has_image("other:1")
+    nodes.remove("a")
+    assert dict(zip(nodes.names, nodes.image("app:1").tolist(), strict=True)) == {"b": 7 << 20, "c": 7 << 20}
+    assert not nodes.has_image("other:1") and nodes.image("other:1").tolist() == [0, 0]
+    nodes.remove("b")
+    nodes.remove("c")
+    assert not nodes.largest_image and not nodes.has_image("app:1")

@@ -12,6 +12,7 @@ from pinnace.cli.errors import guarded
 from pinnace.cli.settings import Settings, completing
 from pinnace.cli.terminal import streams
 from pinnace.cli.unsupported import UNSUPPORTED
+from pinnace.runtime import interrupts
 
 SECTIONS = {
     "A local cluster": {
@@ -112,7 +113,12 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     streams.prepare()
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        interrupts.end_as(code)
+    except KeyboardInterrupt:
+        code = interrupts.INTERRUPTED
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.errors import Unavailable
-from pinnace.runtime import tracing
+from pinnace.runtime import process, tracing
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class Session:
 def run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
     """Runs the part of a verb that talks to the server, to its end or its deadline."""
     try:
-        asyncio.run(_run(settings, body))
+        process.run_command(_run(settings, body))
     except BaseExceptionGroup as group:
         raise first(group) from group
 

@@ -2,12 +2,14 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import click
 
+_WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
+"""A word that no shell expands or divides."""
 SHOWN = 100
 """Characters of a value that is wrong."""
 LONGEST = 100 * 365 * 86_400.0
@@ -110,6 +112,12 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return complete(ctx, param, incomplete) if complete is not None else []
 
 
+def words(values: Iterable[str], incomplete: str) -> list[str]:
+    """Those that begin so and are plain words. A shell inserts a completion as it is and expands it with the command: a role
+    may be called `$(reboot)`."""
+    return [value for value in values if value.startswith(incomplete) and _WORD.fullmatch(value)]
+
+
 def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
     """Of those of the configuration file."""
     from click.shell_completion import CompletionItem  # only once a shell asks
@@ -120,7 +128,7 @@ def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str
         known = names(found(config_path()) or {}, "context")
     except ConfigError:
         known = []
-    return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in words(known, incomplete)]
 
 
 def global_options() -> list[click.Parameter]:

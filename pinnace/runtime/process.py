@@ -1,15 +1,23 @@
-"""The life of a component's process: run until SIGTERM or SIGINT, stop gracefully, die loudly on a bug."""
+"""The life of a process. A component runs until SIGTERM or SIGINT, stops gracefully, and dies loudly on a bug; a command runs
+to its end, or until SIGINT."""
 
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from typing import Any, TypeVar
+
+from pinnace.runtime import interrupts
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 GC_THRESHOLDS = (1_000, 20, 5_000)
 """For gc.set_threshold. Our processes hold millions of objects for as long as they live: with Python's defaults a quarter of
@@ -61,13 +69,59 @@ def run(
 
     gc.set_threshold(*GC_THRESHOLDS)
     _open_all_that_may_be()
+    interrupts.end_if_lost()
+    code = interrupts.INTERRUPTED
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(supervised())
-    except KeyboardInterrupt:
-        return 130
+            code = runner.run(supervised())
+    except KeyboardInterrupt:  # after the loop has given up its handlers
+        pass
     finally:
+        interrupts.end_as(code)
         sys.stderr.flush()
+    return code
+
+
+def run_command(main: Coroutine[Any, Any, R]) -> R:
+    """As asyncio.run. In the main thread, the first interrupt cancels `main`, so that it can clean up, and then raises
+    KeyboardInterrupt. The second ends the process without a word: asyncio raises it wherever the program is, where it may
+    print a traceback or leave a task that never ends."""
+    before = signal.getsignal(signal.SIGINT)
+    interrupted = False
+    cancel: Callable[[], object] | None = None
+
+    def handle(number: int, frame: object) -> None:
+        nonlocal interrupted
+        if interrupted:
+            os._exit(interrupts.INTERRUPTED)
+        interrupted = True
+        if cancel is not None:
+            cancel()
+
+    async def body() -> R:
+        nonlocal cancel
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+        cancel = lambda: loop.call_soon_threadsafe(task.cancel)  # noqa: E731 (nonlocal)
+        if interrupted:
+            task.cancel()
+        try:
+            return await main
+        finally:
+            cancel = None
+
+    heeded = before is not signal.SIG_IGN and threading.current_thread() is threading.main_thread()
+    if heeded:
+        signal.signal(signal.SIGINT, handle)
+    try:
+        return asyncio.run(body())
+    except asyncio.CancelledError:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        if heeded:
+            signal.signal(signal.SIGINT, before)
 
 
 def _open_all_that_may_be() -> None:

@@ -1,6 +1,5 @@
 """Which other local clusters run: for who asks about one that is not there, or no longer."""
 
-import asyncio
 from pathlib import Path
 from shlex import quote
 
@@ -13,6 +12,7 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, NoCluster
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.processes import running
+from pinnace.runtime import process
 
 
 def running_besides(data_dir: Path) -> dict[str, Path]:
@@ -47,7 +47,7 @@ def _answering(settings: Settings) -> str:
     try:
         config = configuration(settings)
         if config.data_dir is None:
-            asyncio.run(reach(config))
+            process.run_command(reach(config))
     except Failure:
         return ""
     return ", ".join(config.endpoints) if config.data_dir is None else ""

@@ -6,10 +6,9 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import click
-
 from pinnace.bench.errors import BenchError
 from pinnace.cli.outcomes import ExitCode, Failure, first
+from pinnace.cli.terminal.console import err
 from pinnace.cluster import errors
 
 R = TypeVar("R")
@@ -64,7 +63,7 @@ def translated() -> Iterator[None]:
         code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.SERVER)
         for name, tail in error.logs.items() if isinstance(error, errors.StartFailed) else ():
             if tail:
-                click.echo(f"The last lines of the log of {name}:", err=True)
+                err(f"The last lines of the log of {name}:")
             for line in tail:
-                click.echo(f"  | {line}", err=True)
+                err(f"  | {line}")
         raise Failure(error.message, hint=error.hint, code=code) from error

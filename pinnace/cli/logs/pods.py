@@ -1,7 +1,6 @@
 """What the containers of pods write, printed: of one, of several, as it comes."""
 
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from pinnace.api.pods_pb2 import LogOptions, LogsRequest
 from pinnace.cli.objects.containers import default_container, unbroken
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.session import DEFAULT_DEADLINE, Session
+from pinnace.cli.terminal.console import bytes_out
 from pinnace.client.errors import ApiError
 
 Print = Callable[[bytes], None]
@@ -51,10 +51,7 @@ async def show(session: Session, found: Sequence[Source], options: LogOptions, p
 def printer(source: Source, prefixed: bool, *, whole_lines: bool) -> Print:
     """How chunks are printed: as they come; or, so that lines of several do not mix, by whole lines. The last one is empty."""
     rest = b""
-
-    def write(data: bytes) -> None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
+    write = bytes_out()
 
     def write_lines(data: bytes) -> None:
         nonlocal rest

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from pinnace.api import resources
 from pinnace.api.resources import NODES, PODS, Resource
 from pinnace.cli.session import Session, run
-from pinnace.cli.settings import Settings
+from pinnace.cli.settings import Settings, words
 
 PATIENCE = 2.0
 """Seconds."""
@@ -77,7 +77,7 @@ def _before(ctx: click.Context, param: click.Parameter) -> Sequence[str]:
 
 
 def items(values: Sequence[str], said: Sequence[str], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(value) for value in values if value.startswith(incomplete) and value not in said]
+    return [CompletionItem(value) for value in words(values, incomplete) if value not in said]
 
 
 def _names(ctx: click.Context, resource: Resource[Any]) -> list[str]:

@@ -9,6 +9,7 @@ from pinnace.api.codec import to_dict
 from pinnace.api.resources import Object
 from pinnace.cli.objects.written import written
 from pinnace.cli.output.documents import dump
+from pinnace.cli.terminal.console import escaped
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -21,6 +22,7 @@ def difference(name: str, before: Object | None, after: Object | None) -> list[s
 def coloured(lines: Iterable[str]) -> Iterator[str]:
     """As on a terminal."""
     for line in lines:
+        line = escaped(line)
         heading = line.startswith(("---", "+++"))
         yield click.style(line, bold=True) if heading else click.style(line, fg=_COLOURS.get(line[:1]))
 

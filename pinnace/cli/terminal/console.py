@@ -1,6 +1,12 @@
-"""What goes where: results to stdout, everything else to stderr; what moves only to a terminal."""
+"""What goes where: results to stdout, everything else to stderr; what moves only to a terminal.
 
+Objects and containers hold text of others. On a terminal its control characters are shown, not obeyed: an escape sequence could
+rewrite what was printed before, set the window's title or answer for the user. Into a pipe or a file the text goes as it is.
+"""
+
+import codecs
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +17,45 @@ MANY = 200
 """From so many things on it is worth showing how far one is."""
 
 
-def out(text: str) -> None:
-    """Prints a result, which brings its own newline. (Not by click.echo: it writes past a bar that is being drawn.)"""
-    sys.stdout.write(text)
+_CONTROLS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""All but tabs and line ends; also those that turn the direction of text, so that it reads as something else."""
+
+
+def escaped(text: str) -> str:
+    """The text with its control characters made visible: ESC is `^[`, a carriage return `\\r`, as with kubectl."""
+    return _CONTROLS.sub(_visible, text)
+
+
+def _visible(found: re.Match[str]) -> str:
+    character = found[0]
+    if character == "\r":
+        return "\\r"
+    return f"^{chr(ord(character) ^ 0x40)}" if character < "\x80" else character.encode("unicode_escape").decode()
+
+
+def out(text: str, *, styled: bool = False) -> None:
+    """Prints a result, which brings its own newline. `styled`: it has colours, and the text of others in it is escaped. (Not by
+    click.echo: it writes past a bar that is being drawn.)"""
+    sys.stdout.write(escaped(text) if sys.stdout.isatty() and not styled else text)
     sys.stdout.flush()
+
+
+def bytes_out() -> Callable[[bytes], None]:
+    """Prints a stream of bytes in pieces, as `out` prints text; a character may be divided between two pieces."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
+    held = ""
+
+    def write(data: bytes) -> None:
+        nonlocal held
+        if sys.stdout.isatty():
+            text = held + decoder.decode(data, final=not data)
+            held = "\r" if data and text.endswith("\r") else ""
+            sys.stdout.write(escaped(text.removesuffix("\r") if held else text))
+        else:
+            sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+    return write
 
 
 def err(line: str) -> None:

@@ -64,4 +64,4 @@ async def _compare(session: Session, manifests: Sequence[Manifest], found: list[
             name = reference(desired.resource, desired.obj.metadata.name)
             if lines := difference(name, preview.before, preview.after):
                 found.append(name)
-                out("".join(f"{line}\n" for line in (coloured(lines) if colours else lines)))
+                out("".join(f"{line}\n" for line in (coloured(lines) if colours else lines)), styled=colours)

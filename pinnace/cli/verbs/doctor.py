@@ -1,6 +1,5 @@
 """`pinnace doctor`: what is wrong with this machine, the client's configuration and the cluster, and what to do about it."""
 
-import asyncio
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from pinnace.cli.local import contexts
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
+from pinnace.runtime import process
 
 
 @verb(
@@ -33,7 +33,7 @@ def doctor(settings: Settings, data_dir: Path | None, output: str | None) -> Non
     `--timeout` is the time for each check.
     """
     folder = contexts.named_data_dir(settings, data_dir)
-    found = asyncio.run(examine(settings, folder, settings.timeout or DEADLINE))
+    found = process.run_command(examine(settings, folder, settings.timeout or DEADLINE))
     out(json.dumps([asdict(each) for each in found], indent=4) + "\n" if output == "json" else text(found))
     if any(each.level is Level.PROBLEM for each in found):
         raise Reported(ExitCode.VERDICT)

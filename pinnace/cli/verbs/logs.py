@@ -1,7 +1,6 @@
 """`pinnace logs`: what the containers of pods write, and the logs of the components of a local cluster."""
 
 import asyncio
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,8 +21,9 @@ from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.servers import configuration
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import DURATION, SHOWN, Settings
-from pinnace.cli.terminal.console import note
+from pinnace.cli.terminal.console import bytes_out, note
 from pinnace.client.errors import NotFound
+from pinnace.runtime import process
 
 COMPONENT = "component"
 MAX_FOLLOWED = 5
@@ -140,15 +140,14 @@ def _moment(text: str) -> int:
 
 def show_component(settings: Settings, name: str, follow: bool, tail: int | None) -> None:
     path = find(settings, name)
-    stdout = sys.stdout.buffer
+    write = bytes_out()
 
     async def show() -> None:
         async for data in files.read(path, tail, follow=follow):
-            stdout.write(data)
-            stdout.flush()
+            write(data)
 
     try:
-        asyncio.run(asyncio.wait_for(show(), settings.timeout))
+        process.run_command(asyncio.wait_for(show(), settings.timeout))
     except TimeoutError:
         if not follow:
             raise TimeoutError(f"timed out after {settings.timeout:g} s") from None

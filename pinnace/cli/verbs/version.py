@@ -10,9 +10,9 @@ from pinnace.cli.command import verb
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.servers import configuration, reach, version_of
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import note
+from pinnace.cli.terminal.console import note, out
 from pinnace.client.config import ClientConfig
-from pinnace.runtime import build
+from pinnace.runtime import build, process
 
 TIMEOUT = 3.0
 
@@ -35,7 +35,7 @@ def version(settings: Settings, client: bool, output: str | None) -> None:
     own, servers = own_version(), dict[str, str]()
     if not client:
         try:
-            servers = asyncio.run(_ask(configuration(settings), settings.timeout or TIMEOUT))
+            servers = process.run_command(_ask(configuration(settings), settings.timeout or TIMEOUT))
         except Failure as failure:
             note(str(failure))
     if output == "json":
@@ -43,7 +43,7 @@ def version(settings: Settings, client: bool, output: str | None) -> None:
     else:
         same = len(set(servers.values())) == 1
         named = {"server" if same else f"server {endpoint}": each for endpoint, each in servers.items()}
-        click.echo(text({"client": own} | named))
+        out(text({"client": own} | named) + "\n")
     if any(each != own for each in servers.values()):
         note("client and servers are not of one build: docs/upgrading.md says what works together")
 

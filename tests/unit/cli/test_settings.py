@@ -6,7 +6,7 @@ import click
 import pytest
 
 from pinnace.cli.command import Verb, verb
-from pinnace.cli.settings import DURATION, PATIENCE, Settings, global_options
+from pinnace.cli.settings import DURATION, PATIENCE, Settings, global_options, words
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,9 @@ def test_flags_stand_before_or_after_the_verb_and_the_later_one_wins(
 def test_nothing_said_is_none(group: click.Group, seen: list[Settings]) -> None:
     group.main(["try"], standalone_mode=False, obj=Settings())
     assert seen == [Settings()]
+
+
+@pytest.mark.parametrize("name", ["$(reboot)", "`reboot`", "a;b", "a b", "a\nb", "*", "~", "a&b", "x>y", '"', "é", ""])
+def test_completion_offers_no_word_that_a_shell_would_expand(name: str) -> None:
+    """A ClusterRole may have such a name; the shell inserts completions unquoted."""
+    assert words([name, "system:kube-scheduler", "pod/web-1"], "") == ["system:kube-scheduler", "pod/web-1"]

@@ -88,3 +88,64 @@ def test_it_may_open_as_many_files_as_the_system_lets_it() -> None:
     shell = 'ulimit -Sn 200 && ulimit -Hn 300 && exec "$0" "$@"'
     told = subprocess.run(["bash", "-c", shell, sys.executable, "-c", PROGRAM, "files"], capture_output=True, timeout=20)
     assert told.stdout.split() == [b"300", b"300"]
+
+
+COMMAND = """
+import asyncio, signal, sys, time
+from pinnace.runtime import interrupts
+from pinnace.runtime.process import run_command
+
+interrupts.raise_once()
+interrupts.end_if_lost()
+
+class Finalizer:
+    def __del__(self):
+        print("up", flush=True)
+        time.sleep(20)
+
+async def cleaning():
+    try:
+        print("up", flush=True)
+        await asyncio.sleep(20)
+    finally:
+        print("cleaned", flush=True)
+
+async def stubborn():
+    try:
+        await cleaning()
+    finally:
+        await asyncio.sleep(20)
+
+def command():
+    try:
+        if sys.argv[1] == "finalizing":
+            Finalizer()
+        run_command(globals()[sys.argv[1]]())
+    except KeyboardInterrupt:
+        return interrupts.INTERRUPTED
+    return 0
+
+sys.exit(command())
+"""
+
+
+def interrupt(main: str, *awaited: str) -> tuple[int, str]:
+    """Runs a command and interrupts it after each line that is awaited. Its exit code, and what it wrote to stderr."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", COMMAND, main], stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        for line in awaited:
+            assert process.stdout.readline() == f"{line}\n"
+            process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=20)[1]
+        return process.returncode, said
+
+
+@pytest.mark.parametrize(
+    ("main", "awaited"),
+    [("cleaning", ["up"]), ("stubborn", ["up", "cleaned"]), ("finalizing", ["up"])],
+    ids=["first", "second", "in a finalizer"],
+)
+def test_interrupted_command_ends_without_a_traceback(main: str, awaited: list[str]) -> None:
+    """asyncio raised the second KeyboardInterrupt wherever the program was: `get -w` hung, others printed a traceback."""
+    assert interrupt(main, *awaited) == (130, "")

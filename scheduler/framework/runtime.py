@@ -5,7 +5,7 @@ have to stop the scheduler (what may be queued, in which order, which event help
 not there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -232,6 +232,22 @@ class Framework:
         if diagnosis.hopeless is not None:
             curable &= ~diagnosis.hopeless
         return curable
+
+    def unresolvable(self, diagnosis: Diagnosis) -> BoolArray:
+        """The nodes whose first refusal no removal of pods resolves. kube-scheduler stops at the first filter that refuses a
+        node, so its message counts only these as "Preemption is not helpful for scheduling"."""
+        found = np.full(diagnosis.nodes, diagnosis.pre_filter is not None)
+        left = np.ones(diagnosis.nodes, np.bool_)
+        for plugin, result in diagnosis.refusals:
+            if (lasting := self._lasting(plugin, result)) is not None:
+                found |= left & lasting
+            left &= result.passed
+        return found if diagnosis.hopeless is None else found | (left & diagnosis.hopeless)
+
+    def lasting(self, diagnosis: Diagnosis) -> Sequence[tuple[str, FilterResult]]:
+        """The refusals that no removal of pods resolves, by plugin."""
+        found = [(plugin, result, self._lasting(plugin, result)) for plugin, result in diagnosis.refusals]
+        return [(plugin, FilterResult(~lasting, result.explain)) for plugin, result, lasting in found if lasting is not None]
 
     def one_by_one(self, diagnosis: Diagnosis) -> OneByOne | None:
         """The filters as they judge each node by itself. None: one that had something to say about the pod sees more."""

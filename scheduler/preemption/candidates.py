@@ -87,7 +87,8 @@ class Candidates:
             search.forget(own)
         if found:
             return found
-        refusals = [("", FilterResult.refusing(~curable, NOT_HELPFUL)), *without.refusals(), *diagnosis.refusals]
+        unresolvable = FilterResult.refusing(filters.unresolvable(diagnosis), NOT_HELPFUL)
+        refusals = [("", unresolvable), *without.refusals(), *filters.lasting(diagnosis), *diagnosis.refusals]
         return Diagnosis(len(nodes), refusals)
 
     def _consequences(self, diagnosis: Diagnosis, filters: Filters) -> tuple[BoolArray, OneByOne | None]:

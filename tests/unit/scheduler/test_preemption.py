@@ -116,20 +116,21 @@ def test_why_it_does_not_help(nodes: list[NodeBuilder], placed: list[PodBuilder]
 
 
 WEB = make_pod("high").req(cpu=1).priority(1000).label("app", "web")
+MISSING_LABEL = "node(s) didn't match pod topology spread constraints (missing required label)"
 HOPELESS = pytest.mark.parametrize(
-    "pod",
+    ("pod", "reason"),
     [
-        WEB.affinity("app=db", "zone"),
-        make_pod("high").req(cpu=1).priority(1000).spread("app=web", "rack"),
-        make_pod("high").req(cpu=1).priority(1000).spread("app=web", "zone").spread("app=web", "rack"),
-        make_pod("high").req(cpu=5).priority(1000),
+        (WEB.affinity("app=db", "zone"), "node(s) didn't match pod affinity rules"),
+        (make_pod("high").req(cpu=1).priority(1000).spread("app=web", "rack"), MISSING_LABEL),
+        (make_pod("high").req(cpu=1).priority(1000).spread("app=web", "zone").spread("app=web", "rack"), MISSING_LABEL),
+        (make_pod("high").req(cpu=5).priority(1000), "Preemption is not helpful for scheduling"),
     ],
     ids=["nobody to be near", "not in the topology", "too many, and not in another topology", "too small"],
 )
 
 
 @HOPELESS
-def test_where_no_pod_is_to_blame_nothing_is_tried(pod: PodBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_pod_is_to_blame_nothing_is_tried(pod: PodBuilder, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Although pods of a lower priority are there, and were they gone, there would be room."""
     wide = [make_node(name).capacity(cpu=4, memory="4Gi", pods=10).label("zone", name) for name in "ab"]
     bench = Bench(cache_of(*wide, placed=[low(f"p{name}", name).label("app", "web") for name in "ab"]))
@@ -137,17 +138,17 @@ def test_where_no_pod_is_to_blame_nothing_is_tried(pod: PodBuilder, monkeypatch:
     judge = bench.framework.judge
     monkeypatch.setattr(bench.framework, "judge", lambda *args: asked.append(args) or judge(*args))
     answer = bench.plugin().post_filter({}, info(pod), bench.cache.nodes, diagnosis)
-    assert answer == Status(MESSAGE.format(2, "2 Preemption is not helpful for scheduling")) and not asked
+    assert answer == Status(MESSAGE.format(2, f"2 {reason}")) and not asked
 
 
 @HOPELESS
-def test_the_nominated_node_cannot_take_the_pod_any_more(pod: PodBuilder) -> None:
+def test_the_nominated_node_cannot_take_the_pod_any_more(pod: PodBuilder, reason: str) -> None:
     """It does not wait until the victims there are gone."""
     cache = cache_of(node("a").label("zone", "a"), placed=[low("p", "a").label("app", "web")])
     cache.nominate(info(pod), "a")
     bench = Bench(cache)
     bench.leaving = {info(make_pod("p")).uid}
-    assert bench.preempt(pod) == Status(MESSAGE.format(1, "1 Preemption is not helpful for scheduling"))
+    assert bench.preempt(pod) == Status(MESSAGE.format(1, f"1 {reason}"))
 
 
 def test_who_is_near_by_and_in_the_way_is_no_reason_to_give_up() -> None:

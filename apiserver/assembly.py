@@ -239,7 +239,7 @@ class Assembly:
             *([TraceContext(tracer)] if (tracer := self._settings.tracer).on else []),
         )
         validating = (
-            NodeRestriction(self._nodes.owns),
+            NodeRestriction(self._nodes.owns, self._nodes.place),
             RoleEscalation(self._rbac),
             priority,
             PersistentVolumeClaimResize(of(STORAGE_CLASSES)),

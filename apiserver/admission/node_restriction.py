@@ -1,9 +1,13 @@
-"""NodeRestriction: what a kubelet's fleet may change about its nodes, and that it lets the pods of others alone.
+"""NodeRestriction: what a kubelet may change about its nodes, and that it writes neither pods nor events of others.
 
 The node authoriser has seen to it that a fleet writes its own nodes only. It may register a node with labels and taints; later
 it may change neither what decides which pods come to it, nor how much there is of anything: allocatable follows capacity, and
 never exceeds it. A kubelet may remove the taint that a new node has until it is Ready, because a cluster may be without
-controllers, which remove it too.
+controllers, which remove it too. Finalizers and ownerReferences are not a kubelet's: with a finalizer an administrator could
+not delete the node, and with an owner the garbage collector deletes it (CVE-2025-5187).
+
+A kubelet records events about its own nodes and about pods that are bound to them. Kubernetes does not restrict that. A pod
+that does not exist may have been the kubelet's: its last events come when it is gone.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
 """
@@ -15,18 +19,20 @@ from apiserver.auth.nodes import is_fleet
 from apiserver.auth.user import User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from pinnace.api.core_v1_pb2 import Node, Pod, Taint
+from pinnace.api.core_v1_pb2 import Event, Node, Pod, Taint
 from pinnace.api.machines import NATIVE, is_restricted
 from pinnace.api.quantity import QuantityError, amount
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.resources import NODES, PODS
+from pinnace.api.resources import EVENTS, NODES, PODS
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 
 Owns = Callable[[User, str], bool]
+Place = Callable[[str, str], str | None]
+"""The node of a pod, by namespace and name: "" when it is bound to none. None: there is no such pod."""
 
 
 class NodeRestriction:
-    """`owns(user, node)`: is the node the fleet's? Raises Rejected through `validate`."""
+    """`owns(user, node)`: is the node the fleet's? `validate` raises Rejected."""
 
     asked = (
         (Operation.CREATE, NODES),
@@ -34,19 +40,31 @@ class NodeRestriction:
         (Operation.UPDATE_STATUS, NODES),
         (Operation.UPDATE_STATUS, PODS),
         (Operation.DELETE, PODS),
+        (Operation.CREATE, EVENTS),
+        (Operation.UPDATE, EVENTS),
     )
 
-    def __init__(self, owns: Owns) -> None:
+    def __init__(self, owns: Owns, place: Place) -> None:
         self._owns = owns
+        self._place = place
 
-    def validate(self, request: Request, operation: Operation, obj: Node | Pod | None, old: Node | Pod | None) -> None:
+    def validate(
+        self, request: Request, operation: Operation, obj: Node | Pod | Event | None, old: Node | Pod | Event | None
+    ) -> None:
         user = request.user
         if user.fleet is None:
             return
         match obj, old:
             case (_, Pod()):
                 self._its_pod(user, old)
+            case (Event(), _):
+                self._its_event(user, obj)
+                if isinstance(old, Event):
+                    self._its_event(user, old)
             case (Node(), None):
+                for field in _META:
+                    if getattr(obj.metadata, field):
+                        raise _refused(obj.metadata.name, f"is not allowed to set {field}")
                 _labels(user, obj.metadata.name, {}, obj.metadata.labels, "set the following labels")
             case (Node(), Node()) if operation is Operation.UPDATE:
                 _spec(user, obj, old)
@@ -61,6 +79,26 @@ class NodeRestriction:
             )
             raise Rejected(errors.forbidden(message))
 
+    def _its_event(self, user: User, event: Event) -> None:
+        about = event.involvedObject
+        match about.kind:
+            case "Node":
+                own = self._owns(user, about.name)
+            case "Pod":
+                node = self._place(about.namespace, about.name)
+                own = node is None or (bool(node) and self._owns(user, node))
+            case _:
+                own = False
+        if not own:
+            message = (
+                f'events "{event.metadata.name}" is forbidden: it is about {about.kind} "{about.name}", and User "{user.name}" '
+                "records only events of its own nodes and their pods"
+            )
+            raise Rejected(errors.forbidden(message))
+
+
+_META = ("ownerReferences", "finalizers")
+
 
 def _spec(user: User, node: Node, old: Node) -> None:
     name = node.metadata.name
@@ -70,8 +108,9 @@ def _spec(user: User, node: Node, old: Node) -> None:
         raise _refused(name, "is not allowed to modify taints")
     if node.spec.unschedulable != old.spec.unschedulable:
         raise _refused(name, "is not allowed to cordon or uncordon its nodes")
-    if node.metadata.ownerReferences != old.metadata.ownerReferences:
-        raise _refused(name, "is not allowed to modify ownerReferences")
+    for field in _META:
+        if getattr(node.metadata, field) != getattr(old.metadata, field):
+            raise _refused(name, f"is not allowed to modify {field}")
 
 
 def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str], what: str) -> None:

@@ -62,6 +62,11 @@ class NodeAuthorizer:
         entry = self._nodes.get(NODES.key("", node))
         return entry is not None and is_fleet(user, entry.obj.metadata.labels.get(FLEET_LABEL, ""))
 
+    def place(self, namespace: str, name: str) -> str | None:
+        """The node of a pod: "" when it is bound to none. None: there is no such pod."""
+        entry = self._pods.get(PODS.key(namespace, name))
+        return entry.obj.spec.nodeName if entry is not None else None
+
     def _own_node(self, user: User, target: Target) -> bool:
         return self.owns(user, target.name)
 

@@ -10,8 +10,10 @@ from __future__ import annotations  # those of the steps below would be evaluate
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from apiserver import errors
+from apiserver.cacher.errors import CacheError
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Request
 from apiserver.registry.mutation import Commits, Mutation, Outcome, Put, Version
@@ -20,7 +22,7 @@ from apiserver.storage.committer import Outcome as Committal
 from apiserver.storage.interface import Storage, StorageError, Write
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS
-from pinnace.api.status import Refusal, Violation
+from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.times import to_seconds
 from pinnace.runtime.clock import Clock
 
@@ -75,9 +77,16 @@ class EventRegistry:
         different = dict(zip(keys, events, strict=True))
         for key, times in Counter(keys).items():
             multiply(different[key], times)
-        outcomes = await self._store.mutate([self._mutation(event, by) for event in different.values()], dry_run=by.dry_run)
-        by_key = dict(zip(different, outcomes, strict=True))
+        by_key = dict(zip(different, await self._mutate(list(different.values()), by), strict=True))
+        if forbidden := [key for key, outcome in by_key.items() if _is_forbidden(outcome)]:  # perhaps by a cache that is behind
+            with suppress(CacheError, StorageError):
+                await self._store.refresh()
+                again = await self._mutate([different[key] for key in forbidden], by)
+                by_key.update(zip(forbidden, again, strict=True))
         return [by_key[key] for key in keys]
+
+    async def _mutate(self, events: Sequence[Event], by: Request) -> list[Outcome]:
+        return await self._store.mutate([self._mutation(event, by) for event in events], dry_run=by.dry_run)
 
     def _mutation(self, event: Event, by: Request) -> Mutation[Event] | Refusal:
         event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or DEFAULT_NAMESPACE
@@ -94,12 +103,17 @@ class EventRegistry:
             if version is None:
                 self._store.complete(new, by)
             else:
+                self._store.admit_update(new, version.obj, by)
                 merge(new, version.obj)
                 if violations := self._store.strategy.validate_update(new, version.obj):
                     raise Rejected(errors.invalid(EVENTS, name, violations))
             return Put(new)
 
         return Mutation(EVENTS.key_of(event), name, step)
+
+
+def _is_forbidden(outcome: Outcome) -> bool:
+    return isinstance(outcome, Refusal) and outcome.code is Code.PERMISSION_DENIED
 
 
 def multiply(event: Event, times: int) -> None:

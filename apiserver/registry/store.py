@@ -75,6 +75,14 @@ class Store(Generic[T]):
         await self._go_again(objs, sent, outcomes, by)
         return outcomes
 
+    def admit_update(self, new: T, old: T, by: Request) -> None:
+        """Of a write that is no update of a client's. Raises Rejected."""
+        self._admission.validate(by, Operation.UPDATE, self.resource, new, old)
+
+    async def refresh(self) -> None:
+        """Brings the caches that admission looks into up to date. Raises CacheError, StorageError."""
+        await self._refresh()
+
     def complete(self, obj: T, by: Request) -> None:
         """Makes a client's object one of ours; webhooks are not asked. Raises Rejected."""
         self._creation.complete(obj, by)

@@ -9,7 +9,7 @@ from apiserver.admission.node_restriction import NodeRestriction
 from apiserver.auth.user import MASTERS, NODES_GROUP, User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from pinnace.api.core_v1_pb2 import Node, Taint
+from pinnace.api.core_v1_pb2 import Event, Node, Taint
 from pinnace.api.nodenames import NodeNames
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
@@ -24,10 +24,18 @@ def owns(user: User, node: str) -> bool:
     return node in user.nodes
 
 
+class Places(dict[tuple[str, str], str]):
+    def of(self, namespace: str, name: str) -> str | None:
+        return self.get((namespace, name))
+
+
+PLACES = Places({("default", "own"): "edge-1", ("default", "other"): "core-1", ("default", "waiting"): ""})
+
+
 def refused(operation: Operation, obj: object, old: object, user: User = FLEET) -> str:
     """What is said of it; empty: it is let through."""
     try:
-        NodeRestriction(owns).validate(Request(user), operation, obj, old)  # type: ignore[arg-type]
+        NodeRestriction(owns, PLACES.of).validate(Request(user), operation, obj, old)  # type: ignore[arg-type]
     except Rejected as rejected:
         return rejected.refusal.message
     return ""
@@ -47,6 +55,10 @@ def cordon(node: Node) -> None:
 
 def adopt(node: Node) -> None:
     node.metadata.ownerReferences.add(name="somebody")
+
+
+def hold(node: Node) -> None:
+    node.metadata.finalizers.append("example.com/hold")
 
 
 def grow(node: Node) -> None:
@@ -82,6 +94,7 @@ def changed(change: Change) -> tuple[Node, Node]:
         taint,
         cordon,
         adopt,
+        hold,
     ],
 )
 def test_what_decides_who_comes_to_a_node_is_not_its_fleets(change: Change) -> None:
@@ -191,3 +204,51 @@ def test_pods_of_its_nodes_are_a_fleets_and_no_others(operation: Operation) -> N
     assert 'bound to node "core-1"' in refused(operation, other, other)
     assert "bound to no node" in refused(operation, waiting, waiting)
     assert not refused(operation, other, other, ADMIN)
+
+
+@pytest.mark.parametrize(("change", "field"), [(adopt, "ownerReferences"), (hold, "finalizers")])
+def test_a_new_node_has_neither_owners_nor_finalizers(change: Change, field: str) -> None:
+    """Kubernetes lets a kubelet create a node with an owner that does not exist: the garbage collector deletes it
+    (CVE-2025-5187)."""
+    born, _ = changed(change)
+    assert refused(Operation.CREATE, born, None).endswith(f"is not allowed to set {field}")
+    assert not refused(Operation.CREATE, born, None, ADMIN)
+
+
+def test_finalizer_of_an_administrator_stays() -> None:
+    new, old = changed(lambda node: None)
+    hold(old)
+    assert "is not allowed to modify finalizers" in refused(Operation.UPDATE, new, old)
+
+
+def event(kind: str, name: str) -> Event:
+    made = Event()
+    made.metadata.name = "e"
+    made.involvedObject.kind, made.involvedObject.namespace, made.involvedObject.name = kind, "default", name
+    return made
+
+
+@pytest.mark.parametrize(
+    ("about", "allowed"),
+    [
+        (event("Node", "edge-7"), True),
+        (event("Node", "core-1"), False),
+        (event("Pod", "own"), True),
+        (event("Pod", "gone"), True),
+        (event("Pod", "other"), False),
+        (event("Pod", "waiting"), False),
+        (event("Deployment", "web"), False),
+        (event("", ""), False),
+    ],
+    ids=lambda value: f"{value.involvedObject.kind} {value.involvedObject.name}" if isinstance(value, Event) else "",
+)
+def test_kubelet_records_events_of_its_own_nodes_and_pods_only(about: Event, allowed: bool) -> None:
+    assert bool(refused(Operation.CREATE, about, None)) is not allowed
+    assert not refused(Operation.CREATE, about, None, ADMIN)
+
+
+def test_kubelet_does_not_add_to_an_event_of_others() -> None:
+    """The name of an event is free, and a later record replaces its message."""
+    own, other = event("Node", "edge-7"), event("Node", "core-1")
+    assert "forbidden" in refused(Operation.UPDATE, own, other)
+    assert not refused(Operation.UPDATE, own, own)

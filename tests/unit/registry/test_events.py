@@ -16,7 +16,7 @@ from pinnace.api.status import decode
 from pinnace.api.verbs_pb2 import BatchResponse, ListRequest, PatchRequest
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
-from tests.unit.auth.matrix import PEOPLE, Caller, serving
+from tests.unit.auth.matrix import OTHER, OTHER_NODE, OWN, OWN_NODE, PEOPLE, Caller, serving
 from tests.unit.registry.test_creating import call
 
 KEY = EVENTS.key("default", "a.1")
@@ -105,6 +105,33 @@ async def test_a_dry_run_records_nothing() -> None:
         with pytest.raises(Rejected, match="supported values"):
             await call(assembly, "Events/Record", request)
         assert not EventList.FromString(await call(assembly, "Events/List", ListRequest())).items
+
+
+async def test_kubelet_cannot_record_about_others_or_change_their_events() -> None:
+    """A record adds to the event that has its name, whatever that is about: a kubelet could reword the scheduler's events."""
+
+    def event(name: str, kind: str, namespace: str, about: str, message: str) -> Event:
+        made = Event(reason="Failed", message=message, type="Warning", count=1)
+        made.metadata.name = name
+        made.involvedObject.kind, made.involvedObject.namespace, made.involvedObject.name = kind, namespace, about
+        return made
+
+    async with serving() as assembly:
+        theirs = event("theirs", "Node", "", OTHER_NODE, "from the controllers")
+        await call(assembly, "Events/Record", CreateEventBatchRequest(items=[theirs]))
+        items = [
+            event("a", "Node", "", OWN_NODE, "own"),
+            event("b", "Pod", OWN, "thing", "own"),
+            event("c", "Node", "", OTHER_NODE, "lies"),
+            event("d", "Pod", OTHER, "thing", "lies"),
+            event("theirs", "Node", "", OWN_NODE, "lies"),
+        ]
+        method = assembly.methods["/pinnace.v1.Events/Record"]
+        answer = BatchResponse.FromString(await method.call(CreateEventBatchRequest(items=items), Caller(PEOPLE["fleet"])))
+        assert [each.HasField("error") for each in answer.items] == [False, False, True, True, True]
+        assert "records only events of its own nodes" in decode(answer.items[-1].error).message
+        found = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
+        assert {each.message for each in found.items} == {"own", "from the controllers"}
 
 
 class Written:

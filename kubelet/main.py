@@ -116,7 +116,7 @@ def main(
             own=list(own),
             http=http,
             machine=machine,
-            runtime=lambda: Witnessed(runs(), witness) if witness else runs(),
+            runtime=lambda: _witnessed(runs(), witness) if witness else runs(),
             volumes=lambda: FakeVolumes(Delays(attach_delay, mount_delay)),
             meter=meter,
             serving=_serving(listen, advertised, streams) if listen is not None else None,
@@ -220,6 +220,11 @@ def _stages(name: str | None) -> Stages:
         return load_stages(name) if name is not None else NO_STAGES
     except StagesError as error:
         raise click.BadParameter(f"\n{error}", param_hint="--stages") from None
+
+
+def _witnessed(runtime: Runtime, witness: RunLog) -> Runtime:
+    witness.begin_life()
+    return Witnessed(runtime, witness)
 
 
 def _run_log(path: Path | None) -> AbstractContextManager[RunLog | None]:

@@ -28,15 +28,22 @@ BEAT = 1.0
 
 class RunLog:
     """A file that is appended to, and closed by `with`. Used inside a running event loop. It outlives processes: each that
-    writes to it has a name of its own."""
+    writes to it has a name of its own. So has each life of the fleet in one process: the containers of the life before it are
+    its own no more."""
 
     def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         """Raises OSError."""
         self._file = FileIO(path, "a")
         self._clock = clock
-        self._process = f"{path.name.partition('.')[0]}/{os.getpid()}@{clock.monotonic():.3f}"
+        self._name = f"{path.name.partition('.')[0]}/{os.getpid()}"
+        self._process = ""
         self._lines: list[str] = []
         self._beating: asyncio.TimerHandle | None = None
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        """What is told from now on is told by another process, as far as readers of the log can see."""
+        self._process = f"{self._name}@{self._clock.monotonic():.3f}"
 
     def __enter__(self) -> Self:
         return self

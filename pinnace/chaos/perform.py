@@ -15,7 +15,7 @@ from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import Load
 from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
 from pinnace.chaos.scenarios.base import Act, Expectation, PlayError, Scenario
-from pinnace.chaos.stage import JOURNAL, LOGS, read, stage
+from pinnace.chaos.stage import JOURNAL, LOGS, stage
 from pinnace.check.check import check
 from pinnace.check.index import History
 from pinnace.check.report import verdict_document
@@ -135,7 +135,7 @@ def _judge(
     calls: Mapping[str, int],
     rate: float,
 ) -> Performance:
-    records = list(read(folder))
+    records = scenario.history(folder)
     found, seen = check(records), History(records)
     end = seen.phases.get("quiet", float("inf"))
     moments = [*act.moments, *of_election(records, ELECTION, act.zero, reasons), *of_watches(records, act.zero)]

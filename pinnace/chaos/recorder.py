@@ -45,6 +45,15 @@ class Recorder:
                 self._process.kill()
                 await self._process.wait()
 
+    async def leave(self, output: Path) -> None:
+        """Ends, and gives what was written another name. `again` goes on with another history of etcd, from its beginning."""
+        await self.__aexit__()
+        self.output.rename(output)
+        self._progress.unlink()
+
+    async def again(self) -> None:
+        await self.__aenter__()
+
     @property
     def revision(self) -> int:
         """The history is complete up to here. Raises ChaosError when the recorder has ended: it cannot be any more."""

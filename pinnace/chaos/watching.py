@@ -17,7 +17,7 @@ from pinnace.chaos.journal import Journal
 from pinnace.check.facts import digest
 from pinnace.check.history import Told, Word
 from pinnace.client.connection import Connection
-from pinnace.client.errors import ApiError, Expired
+from pinnace.client.errors import ApiError, Expired, HistoryChanged
 from pinnace.client.resource import ResourceClient, WatchBatch
 from pinnace.runtime.tls import TlsFiles
 
@@ -53,6 +53,7 @@ class RecordingWatcher(Generic[T]):
         self._random = rng
         self._connections = [Connection([endpoint], tls=tls) for endpoint in endpoints]
         self._resume: int | None = None
+        self._history = b""
         self._reached = asyncio.Event()
 
     async def run(self) -> None:
@@ -86,8 +87,10 @@ class RecordingWatcher(Generic[T]):
             pass
         except ApiError as error:
             code = error.code.name
-            if isinstance(error, Expired):
+            if isinstance(error, Expired | HistoryChanged):
                 self._resume = None
+            if isinstance(error, HistoryChanged):  # etcd was restored: its revisions are given out again
+                self.revision, self._history = 0, b""
         finally:
             self._tell("ended", server=server, code=code)
         if code != MOVED:
@@ -96,7 +99,9 @@ class RecordingWatcher(Generic[T]):
     async def _follow(self, connection: Connection) -> None:
         """Ends with an ApiError, or when the server has had the watch open for long enough."""
         client = ResourceClient(connection, self._resource)
-        watch = client.watch(fields=self._fields, resource_version=self._resume, not_before=self.revision)
+        watch = client.watch(
+            fields=self._fields, resource_version=self._resume, not_before=self.revision, history=self._history
+        )
         last: Word = "synced" if self._resume is None else "bookmark"
         async with aclosing(watch) as batches:
             async for batch in batches:
@@ -111,6 +116,7 @@ class RecordingWatcher(Generic[T]):
         if batch.resource_version:
             self._tell(last, batch.resource_version)
             self.revision = self._resume = batch.resource_version
+            self._history = batch.history or self._history
             self._reached.set()
 
     def _tell(self, kind: Word, revision: int = 0, **more: Any) -> None:

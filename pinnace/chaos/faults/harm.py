@@ -1,24 +1,35 @@
-"""Pods by which one user can harm the scheduler: a plugin fails when it is asked about them."""
+"""What users can do to a cluster: pods whose plugin fails, and another control plane on the same etcd."""
 
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.chaos.faults.base import Measuring
 from pinnace.chaos.faults.limits import LittleMemory
 from pinnace.chaos.saboteur import DEED, DEEDS, PROFILE, REPORT
 from pinnace.chaos.workers import HARM, pod
 from pinnace.chaos.world import LEADER, NotPossible, World
 from pinnace.client.errors import ApiError, NotFound
+from pinnace.cluster import certificates
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.helper import dying_with_us
+from pinnace.cluster.ports import Ports
+from pinnace.cluster.ready import problem
+from pinnace.cluster.spec import Plan
+from pinnace.pki import folder as certificates_folder
 
 ASKED_WITHIN = 5.0
 """Seconds until a scheduler has decided about a pod, or has tried to."""
 REMOVED_WITHIN = 30.0
 """Seconds in which pods are removed, whatever other faults do to the API servers meanwhile."""
+REFUSED_WITHIN = 30.0
+"""Seconds for an API server of another cluster to start, to look into etcd, and to end."""
 POLL = 0.05
 _numbers = count()
 
@@ -104,3 +115,70 @@ class LeakingPlugin(FailingPlugin):
             await super().end()
         finally:
             await self._memory.end()
+
+
+class SecondControlPlane(Measuring):
+    """An API server of another cluster is started on the same etcd. It must refuse: it never is ready, and ends by itself."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._world = world
+        self._target = target
+        self._process: asyncio.subprocess.Process | None = None
+        self._folder: TemporaryDirectory[str] | None = None
+        self.details = ""
+
+    async def begin(self) -> None:
+        plan = self._world.cluster.state.find(self._target).plan
+        self._folder = TemporaryDirectory(prefix="pinnace-other-")
+        pki = Path(self._folder.name)
+        ports = Ports()
+        listen, http = f"127.0.0.1:{ports.next()}", f"127.0.0.1:{ports.next()}"
+        await asyncio.to_thread(certificates.provide, pki, [listen], {})
+        own = certificates.files(pki, certificates_folder.APISERVER)
+        argv = replaced(
+            plan.argv,
+            {
+                "--name": "stranger",
+                "--listen": listen,
+                "--http": http,
+                "--tls-cert-file": f"{own.cert}",
+                "--tls-private-key-file": f"{own.key}",
+                "--client-ca-file": f"{own.ca}",
+            },
+        )
+        with Folder(self._world.cluster.spec.data_dir).log(f"{self._target}.stranger").open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        self.details = f"pid {self._process.pid}"
+        served = await self._watched(replace(plan, http=http), self._process)
+        self.read(self._target, "served by another cluster's API server", float(served), most=0)
+        code = self._process.returncode
+        self.read(self._target, "exit code of another cluster's API server", -1.0 if code is None else code, least=1, most=1)
+
+    async def end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    async def _watched(self, plan: Plan, process: asyncio.subprocess.Process) -> bool:
+        """Whether it was ready before it ended."""
+        deadline = time.monotonic() + REFUSED_WITHIN
+        while process.returncode is None and time.monotonic() < deadline:
+            if await problem(plan) is None:
+                return True
+            await asyncio.sleep(POLL)
+        return False
+
+
+def replaced(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """A command line with other values for options that it has. Raises ValueError when it has none of that name."""
+    changed = list(argv)
+    for option, value in options.items():
+        changed[changed.index(option) + 1] = value
+    return changed

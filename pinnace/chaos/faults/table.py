@@ -4,7 +4,7 @@ from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, kubelets, ro
 from pinnace.chaos.faults.certificates import ETCD_CLIENTS, SCHEDULERS, SERVERS, Expire, Rotate
 from pinnace.chaos.faults.clocks import ClockRate, ClockStep
 from pinnace.chaos.faults.crowds import Handover, Storm, StuckWatchers
-from pinnace.chaos.faults.harm import FailingPlugin, HangingPlugin, LeakingPlugin
+from pinnace.chaos.faults.harm import FailingPlugin, HangingPlugin, LeakingPlugin, SecondControlPlane
 from pinnace.chaos.faults.limits import FewDescriptors, FullAudit, FullLog, LittleMemory
 from pinnace.chaos.faults.network import BlackHole, Partition, Reset, Slow
 from pinnace.chaos.faults.processes import Freeze, Kill, Quorum, Roll, Terminate, Twin
@@ -253,6 +253,17 @@ _HARM = (
         (Need.LIMITS,),
     ),
 )
+_STRANGERS = (
+    Kind(
+        "second-control-plane",
+        "an API server of another cluster on the same etcd",
+        Area.NONE,
+        roles("apiserver-0"),
+        SecondControlPlane,
+        (0.0, 0.0),
+        1,
+    ),
+)
 _CROWDS = (
     Kind("transfer-leader", "leadership transferred to another scheduler", Area.SCHEDULERS, leader, Handover, (0.0, 0.0)),
     Kind("stuck-watchers", "watchers that stop reading", Area.NONE, apiservers, StuckWatchers, (4.0, 10.0), 1),
@@ -266,11 +277,14 @@ _CROWDS = (
         1,
     ),
 )
-KINDS = {kind.name: kind for kind in (*_PROCESSES, *_ETCD, *_NETWORK, *_LIMITS, *_CERTIFICATES, *_CLOCKS, *_HARM, *_CROWDS)}
+KINDS = {
+    kind.name: kind
+    for kind in (*_PROCESSES, *_ETCD, *_NETWORK, *_LIMITS, *_CERTIFICATES, *_CLOCKS, *_HARM, *_STRANGERS, *_CROWDS)
+}
 DOUBLING = ("twin-kubelet",)
 """For history.Run: those that have the same nodes played by two processes."""
 _KUBELETS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS)
-HARMLESS = ("compact", "stuck-watchers", *_KUBELETS)
+HARMLESS = ("compact", "stuck-watchers", "second-control-plane", *_KUBELETS)
 """For history.Run: those that no election feels."""
 TOLERATED = ("compact", "stuck-watchers", "failing-plugin")
 """For history.Run: those during which pods are bound and other users are answered as if there were no fault."""
@@ -280,5 +294,6 @@ OBSERVING = (
     "full-log-apiserver",
     "full-log-scheduler",
     "full-audit",
+    "second-control-plane",
 )
 """For history.Run: those that read figures from their targets."""

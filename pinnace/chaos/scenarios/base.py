@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from pinnace.api.elections_pb2 import Election
@@ -20,9 +21,10 @@ from pinnace.chaos.faults.table import KINDS
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import Load
 from pinnace.chaos.moments import Moment
-from pinnace.chaos.stage import NO_PROPS, Props, Stage
+from pinnace.chaos.stage import NO_PROPS, Props, Stage, read
 from pinnace.chaos.world import ETCD_LEADER, NotPossible
 from pinnace.check import history
+from pinnace.check.history import Record
 from pinnace.check.index import History
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
@@ -67,6 +69,10 @@ class Scenario(ABC):
     @abstractmethod
     async def play(self, act: "Act") -> None:
         """Returns when the fault is undone. Raises PlayError, and what the world raises."""
+
+    def history(self, folder: Path) -> list[Record]:
+        """What is judged: what the folder of the run holds. Raises HistoryError, OSError."""
+        return list(read(folder))
 
     @abstractmethod
     def judge(self, seen: History) -> list[Expectation]:

@@ -3,6 +3,7 @@
 from pinnace.chaos.scenarios.base import Scenario
 from pinnace.chaos.scenarios.kubelets import DuplicateKubelet
 from pinnace.chaos.scenarios.leaders import FreezeLeader, KillLeader, PartitionLeader
+from pinnace.chaos.scenarios.restore import Restore
 from pinnace.chaos.scenarios.servers import KillApiServer
 from pinnace.chaos.scenarios.stores import CompactHistory, EtcdLeader, EtcdQuorum
 from pinnace.chaos.scenarios.writers import RacingWriters
@@ -15,6 +16,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     EtcdLeader.name: EtcdLeader,
     EtcdQuorum.name: EtcdQuorum,
     CompactHistory.name: CompactHistory,
+    Restore.name: Restore,
     DuplicateKubelet.name: DuplicateKubelet,
     RacingWriters.name: RacingWriters,
 }

@@ -16,10 +16,15 @@ from typing import Any
 import pytest
 
 from pinnace.chaos import disks, run
+from pinnace.chaos.faults import harm
 from pinnace.chaos.faults.base import Area, Need
 from pinnace.chaos.faults.limits import FULL, FewDescriptors, FullAudit, FullLog, LittleMemory, _Limit
 from pinnace.chaos.faults.table import KINDS, OBSERVING, TOLERATED
 from pinnace.chaos.saboteur import CONFIG, DEED, PROFILE, REPORT, Saboteur
+from pinnace.check import history as history_of
+from pinnace.check import service
+from pinnace.check.index import History
+from pinnace.check.verdict import Findings
 from pinnace.cluster.spec import ClusterSpec, Plan
 from scheduler.config import parse
 
@@ -215,3 +220,33 @@ def test_faults_that_cannot_be_done_here_are_left_out_with_a_reason(monkeypatch:
 
 def test_what_a_run_is_judged_by_names_faults_that_there_are() -> None:
     assert set(OBSERVING) | set(TOLERATED) <= KINDS.keys()
+
+
+@pytest.mark.parametrize(("code", "served", "wrong"), [(1, False, False), (0, True, True), (0, False, True)])
+async def test_another_control_plane_must_refuse_to_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, served: bool, wrong: bool
+) -> None:
+    """The planted defect: it serves, or ends as if all were well."""
+    program = f"import time\ntime.sleep({60 if served else 0})\nraise SystemExit({code})"
+    options = ("--name", "a", "--listen", "a:1", "--http", "a:1", "--tls-cert-file", "a", "--tls-private-key-file", "a")
+    world = FakeWorld(1, (sys.executable, "-c", program, *options, "--client-ca-file", "a"))
+    world.cluster.spec = SimpleNamespace(data_dir=tmp_path)
+    (tmp_path / "logs").mkdir()
+
+    async def problem(plan: Plan) -> str | None:
+        return None if served else "no answer"
+
+    monkeypatch.setattr(harm, "problem", problem)
+    fault = harm.SecondControlPlane(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
+    await fault.begin()
+    await fault.end()
+    history = History(
+        [history_of.Fault(1, "second-control-plane", NAME, 0.0, 1.0)]
+        + [
+            history_of.Observed(each.at, 1, each.target, each.what, each.value, each.least, each.most)
+            for each in fault.readings
+        ]
+    )
+    found = Findings(service.OBSERVED, service.OBSERVED_STATEMENT)
+    service.examine_observations(history, found)
+    assert (found.verdict().status == "violated") == wrong

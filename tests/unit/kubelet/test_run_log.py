@@ -127,3 +127,15 @@ async def test_a_process_that_has_run_a_pod_says_that_it_lives(
                 await asyncio.sleep(0)
     started, *beats = ran_of(path)
     assert {(ran.what, ran.at, ran.process) for ran in beats} == {("alive", 100.0, started.process)}
+
+
+async def test_each_life_of_a_fleet_has_a_name_of_its_own(tmp_path: Path, clock: FakeClock) -> None:
+    """The containers of the life before it have ended with it, though nothing has said so."""
+    path = tmp_path / "kubelet-0.run.jsonl"
+    with RunLog(path, clock) as log:
+        log(Ran(1.0, "n", "a", KEY, "started"))
+        await clock.advance(1.0)
+        log.begin_life()
+        log(Ran(2.0, "n", "b", KEY, "started"))
+    first, second = ran_of(path)
+    assert first.process != second.process and first.process.split("@")[0] == second.process.split("@")[0]

@@ -1,0 +1,98 @@
+"""What is judged after a restore: the history that is left, and what must have noticed that another one is gone."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from pinnace.api.resources import PODS
+from pinnace.chaos.scenarios.restore import Gone, Restore, lagging, strangers, without
+from pinnace.check.facts import PodFacts
+from pinnace.check.history import Call, Item, Phase, Ran, Record, Stored, Told
+from pinnace.check.index import History
+
+GONE = Gone(copied=10.0, killed=20.0, back=21.0, well=25.0)
+KEY = PODS.key("load", "a")
+
+
+def call(began: float, ended: float, verb: str = "update") -> Call:
+    return Call("c", 1, "s", verb, "pods", began, ended, items=(Item(KEY, 7, "uid", "digest"),))  # type: ignore[arg-type]
+
+
+def told(at: float, kind: str = "bookmark", revision: int = 5) -> Told:
+    return Told("w", "w", at, kind, revision)  # type: ignore[arg-type]
+
+
+def ran(at: float, what: str, uid: str = "", process: str = "kubelet/1") -> Ran:
+    return Ran(at, "n", uid, KEY, what, process)  # type: ignore[arg-type]
+
+
+NOTHING = History([])
+THERE = History([Stored(1.0, 3, KEY, "digest", 3, facts=PodFacts("there"))])
+
+
+@pytest.mark.parametrize(
+    ("each", "outcome"),
+    [
+        (call(1.0, 9.0), "ok"),  # it is in the copy
+        (call(9.0, 11.0), "unknown"),  # it was under way
+        (call(12.0, 13.0), ""),  # it is gone
+        (call(19.0, 22.0), "unknown"),  # it may have been carried out after the restore
+        (call(19.0, 22.0, "get"), ""),
+        (call(26.0, 27.0), "ok"),
+    ],
+)
+def test_calls_are_judged_by_whether_they_can_be_in_the_history_that_is_left(each: Call, outcome: str) -> None:
+    kept = [record for record in without([each], GONE) if isinstance(record, Call)]
+    assert [record.outcome for record in kept] == ([outcome] if outcome else [])
+    if outcome == "unknown":
+        assert kept[0].items == (Item(KEY, 0, "uid", outcome="unknown"),)
+
+
+def test_a_watch_counts_up_to_the_copy_and_from_when_it_last_began_anew() -> None:
+    """A server that has not noticed the restore yet tells what is gone for a second at most."""
+    early, late, again = told(22.0, "began", 0), told(24.0, "began", 0), told(28.0, "began", 0)
+    words = [
+        told(9.0),
+        told(15.0),
+        told(21.5),
+        early,
+        told(22.1, "synced", 400),
+        late,
+        told(24.1, "synced", 6),
+        told(26.0),
+        again,
+    ]
+    assert list(without(words, GONE)) == [words[0], *words[5:]]
+    assert not lagging(words, GONE)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [told(9.0), told(15.0), told(26.0, revision=500)],  # it was never told
+        [told(9.0), told(22.0, "began", 500), told(26.0)],  # it resumed at what is gone
+        [told(9.0), told(26.0, revision=500), told(30.0, "began", 0), told(31.0)],  # it was told too late
+    ],
+)
+def test_a_watch_that_goes_on_from_what_is_gone_is_found(words: Sequence[Told]) -> None:
+    assert lagging(words, GONE) == ["w"]
+
+
+def test_a_pod_that_runs_and_never_was_is_found() -> None:
+    records = [ran(11.0, "started", "gone"), ran(12.0, "started", "there"), ran(30.0, "alive")]
+    assert strangers(records, THERE) == {"gone"}
+    assert not strangers([*records, ran(31.0, "stopped", "gone")], THERE)
+    assert not strangers([*records, ran(40.0, "alive", process="kubelet/2")], NOTHING), "its process is another one by now"
+
+
+@pytest.mark.parametrize(("lags", "runs", "good"), [(False, False, True), (True, False, False), (False, True, False)])
+def test_the_verdict_names_each_of_them(lags: bool, runs: bool, good: bool) -> None:
+    scenario = Restore()
+    scenario._lagging = ["watcher-node"] if lags else []
+    scenario._strangers = int(runs)
+    assert all(expectation.good for expectation in scenario.judge(NOTHING)) == good
+
+
+def test_phases_and_the_run_itself_stand() -> None:
+    phase: Record = Phase(12.0, "quiet")
+    assert list(without([phase, ran(12.0, "started", "a")], GONE)) == [phase]

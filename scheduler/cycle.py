@@ -27,6 +27,7 @@ from scheduler.extenders.opinion import Opinion
 from scheduler.framework import BoolArray, CycleState, NodeTable, PodInfo
 from scheduler.framework.binding_cycle import BindingCycle
 from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.faults import failure
 from scheduler.framework.results import FilterResult, PluginError, Proposed, Refused
 from scheduler.framework.reuse import Best, Passes, equal_best
 from scheduler.framework.runtime import Framework
@@ -77,8 +78,8 @@ class Proposal:
             return self.turned_down(NO_CANDIDATE)
         try:
             nominated = self.proposed.settle(candidates)
-        except Exception as error:
-            return Broken(PluginError(self.proposed.plugin, "PostFilter", error))
+        except BaseException as error:
+            return Broken(failure(self.proposed.plugin, "PostFilter", error))
         message = f"{self.message} {nominated.reason}" if nominated.reason else self.message
         return Unschedulable(self.refused_by, message, nominated.node)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from scheduler.framework.binding_cycle import BindingCycle
-from scheduler.framework.results import Refused
+from scheduler.framework.results import PluginError, Refused
 from scheduler.queue.scheduling_queue import QueuedPod
 
 
@@ -24,7 +24,7 @@ class Outcomes(Protocol):
 
     def bound(self, decision: Decision) -> None: ...
 
-    def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
+    def failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
         """It did not happen, and will not. `retry`: the pod still needs a node."""
         ...
 

@@ -256,11 +256,11 @@ class Scheduler:
             cycle.bound()
         self._reporter.scheduled(decision.queued.info, decision.node)
 
-    def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
+    def failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
         current = self._given_up(decision)
         if current is not None and retry:
             self._queue.retry(decision.queued, self._clock.monotonic())
-            self._report(current, "SchedulerError", f"binding to {decision.node}: {message}")
+            self._report(current, "SchedulerError", f"binding to {decision.node}: {problem}")
 
     def refused(self, decision: Decision, refused: Refused) -> None:
         """The pod waits for its backoff, not for an event that may help: that may have come while it was on its way."""

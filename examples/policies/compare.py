@@ -3,7 +3,8 @@
     python -m examples.policies.compare [--nodes 300] [--seed 0] [--config FILE] [--labels price=1..10]
 
 No cluster is needed: nodes and pods are put into the scheduler's cache, and its own cycle decides. A policy of yours is one
-more profile in the file. When one of its plugins fails, that is all that is printed.
+more profile in the file. A profile one of whose plugins fails is left out of the table, and named below it; the exit code is
+then 1.
 """
 
 import heapq
@@ -163,20 +164,26 @@ def main(count: int, seed: int, config: Path, labels: Mapping[str, Sequence[str]
     machines = list(nodes(count, labels, seed))
     arrivals = trace(count, random.Random(seed))
     policies = build(parse(config.read_text()), Offline())
-    days = []
+    days: dict[str, Day] = {}
+    failed: dict[str, PluginError] = {}
     for name, policy in policies.items():
         try:
-            days.append(play(policy, machines, arrivals, seed, partial(_progress, name)))
+            days[name] = play(policy, machines, arrivals, seed, partial(_progress, name))
         except PluginError as error:
-            raise click.ClickException(f"profile {name}: {error}") from error
+            failed[name] = error
         if sys.stderr.isatty():
             click.echo("\r\033[K", err=True, nl=False)
     table = Table("", title=f"{len(arrivals):,} pods on {count:,} nodes, means over {HOURS:.0f} hours", title_justify="left")
-    for name in policies:
+    for name in days:
         table.add_column(name, justify="right")
     for figure, show in FIGURES.items():
-        table.add_row(figure, *map(show, days))
-    Console().print(table)
+        table.add_row(figure, *map(show, days.values()))
+    if days:
+        Console().print(table)
+    for name, error in failed.items():
+        click.echo(f"Error: profile {name}: {error}", err=True)
+    if failed:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ supervise.py       the one loop of what must go on after a failure; backoff.py: 
 flags.py           the flags that components share; configuration.py: files, read with the path of what is wrong
 logs.py            a line an event; what others have said cannot begin one
 http.py            health, metrics and pages: a process whose event loop is stuck is not alive
+stalls.py          a thread that sees the event loop stand still, and says where
 tracing.py         traces that follow a pod across processes; otel.py: handing them to OpenTelemetry
 tls.py             both sides show a certificate; files may be replaced meanwhile
 peers.py           how many may connect, and say nothing for how long

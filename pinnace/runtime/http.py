@@ -1,7 +1,7 @@
 """/metrics, /livez and /readyz, and pages of JSON, over HTTP, from a thread of their own.
 
 The answer of /livez, /readyz and all pages comes from the event loop, with a deadline: a process whose loop is stuck is not
-alive, however well its thread can answer.
+alive, however well its thread can answer. The answer then says where it is stuck (pinnace/runtime/stalls.py).
 """
 
 import asyncio
@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from pinnace.runtime.stalls import stalled
 
 T = TypeVar("T")
 Check = Callable[[], str | None]
@@ -140,7 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
             wait((answer,), LOOP_DEADLINE)
             if answer.done() or not answer.cancel():
                 return answer.result()
-        self._answer(503, b"[-] event loop: no answer\n")
+        where = stalled(self.loop)
+        self._answer(503, f"[-] event loop: no answer{f'; {where}' if where else ''}\n".encode())
         return None
 
     def _verdict(self, checks: Mapping[str, Check]) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from pinnace.runtime import interrupts
+from pinnace.runtime.stalls import Blame, LoopWatch
 
 log = logging.getLogger(__name__)
 
@@ -36,10 +37,25 @@ def run(
     *,
     grace: float = 10.0,
     new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    blame: Blame | None = None,
 ) -> int:
     """Runs `main(stop)` on a new event loop: asyncio's, or what `new_loop` makes. `stop` is set by the first SIGTERM or SIGINT;
     `main` then returns, within `grace` seconds and before the second one, or is cancelled. Returns the exit code: 0 when it
-    ended as asked, 1 when it failed or was cancelled."""
+    ended as asked, 1 when it failed or was cancelled.
+
+    The loop is watched (pinnace/runtime/stalls.py); `blame` says whose code may be interrupted. Whatever is raised, SystemExit
+    in some task for example, is logged with its traceback. Tasks that ignore their cancellation do not keep the process alive.
+    """
+
+    async def watched() -> int:
+        watch = LoopWatch(asyncio.get_running_loop(), blame) if blame is not None else LoopWatch(asyncio.get_running_loop())
+        watch.start()
+        try:
+            code = await supervised()
+            await _end_the_rest(code)
+            return code
+        finally:
+            watch.stop()
 
     async def supervised() -> int:
         stop, now = asyncio.Event(), asyncio.Event()
@@ -73,9 +89,12 @@ def run(
     code = interrupts.INTERRUPTED
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            code = runner.run(supervised())
+            code = runner.run(watched())
     except KeyboardInterrupt:  # after the loop has given up its handlers
         pass
+    except BaseException as error:  # SystemExit of a task ends the loop, and would end the process without a word
+        log.critical("%s was raised in a task", type(error).__name__, exc_info=error)
+        code = 1
     finally:
         interrupts.end_as(code)
         sys.stderr.flush()
@@ -122,6 +141,20 @@ def run_command(main: Coroutine[Any, Any, R]) -> R:
     finally:
         if heeded:
             signal.signal(signal.SIGINT, before)
+
+
+async def _end_the_rest(code: int) -> None:
+    """Cancels the tasks that are left. Where some do not end within a second the process ends, with this code."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        _, left = await asyncio.wait(left, timeout=1.0)
+    if left:
+        names = ", ".join(sorted(task.get_coro().__qualname__ for task in left)[:5])  # type: ignore[union-attr]
+        log.error("%d tasks ignore their cancellation: %s; the process ends without them", len(left), names)
+        logging.shutdown()
+        os._exit(code)
 
 
 def _open_all_that_may_be() -> None:

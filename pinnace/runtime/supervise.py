@@ -8,6 +8,7 @@ A failure is told when it is new, and then every QUIET seconds, with how often i
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
 
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -53,6 +54,31 @@ async def supervise(
                 await asyncio.sleep(0)
     finally:
         account.close()
+
+
+class EndedEarly(Exception):
+    """An activity that must go on for as long as its owner has ended by itself. The message names it."""
+
+
+async def unending(name: str, activity: Awaitable[Any]) -> NoReturn:
+    """Awaits an activity that must not end before it is cancelled. For the children of a TaskGroup, which takes no notice of
+    one that returns, nor of one that ends with a CancelledError of its own.
+
+    Raises EndedEarly when it returns, is cancelled by itself, or raises SystemExit or KeyboardInterrupt, which would end the
+    process without a word; otherwise what it raises.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    try:
+        await activity
+    except asyncio.CancelledError as error:
+        if task.cancelling() > before:
+            raise
+        raise EndedEarly(f"{name}: cancelled by itself") from error
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise EndedEarly(f"{name}: {describe(error)}") from error
+    raise EndedEarly(f"{name}: it has returned")
 
 
 class _Account:

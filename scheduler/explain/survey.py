@@ -13,8 +13,9 @@ from pinnace.fit.table import BoolArray, IntArray
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.filtering import run_filter
-from scheduler.framework.results import SKIP, CycleState, FilterResult, PluginError, Status
+from scheduler.framework.faults import failure
+from scheduler.framework.filtering import run_filter, run_pre_filter
+from scheduler.framework.results import SKIP, CycleState, FilterResult, Status
 from scheduler.framework.runtime import Framework
 from scheduler.plugins.node_unschedulable import TAINT, NodeUnschedulable
 from scheduler.plugins.taint_toleration import HARD, TaintToleration
@@ -78,10 +79,7 @@ def survey(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTab
     said = set[str]()
     nowhere = None
     for plugin in framework.pre_filters:
-        try:
-            status = plugin.pre_filter(state, pod, nodes)
-        except Exception as error:
-            raise PluginError(plugin.name, "PreFilter", error) from error
+        status = run_pre_filter(plugin, state, pod, nodes)
         if status is not None:
             skipped.add(plugin.name)
         if isinstance(status, Status) and status is not SKIP and status.reason not in said:
@@ -119,6 +117,6 @@ def _by_reason(plugin: str, result: FilterResult) -> dict[str, BoolArray]:
             nodes = (verdicts.codes == code) & ~result.passed
             for reason in verdicts.reasons(code):
                 found[reason] = found[reason] | nodes if reason in found else nodes
-    except Exception as error:
-        raise PluginError(plugin, "Filter", error) from error
+    except BaseException as error:
+        raise failure(plugin, "Filter", error) from error
     return found

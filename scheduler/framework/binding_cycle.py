@@ -9,6 +9,7 @@ Whoever carries it out (scheduler.binding_cycles) calls exactly one of `bound` a
 know. `undo` calls Unreserve of all Reserve plugins, the last one first.
 """
 
+import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import TypeVar
 
 from pinnace.api.pods_pb2 import Fence
 from scheduler.cache.pod_info import PodInfo
-from scheduler.framework.faults import Faults
+from scheduler.framework.faults import Faults, acall, call, check_permit, check_skip, check_status, is_built_in, objection
 from scheduler.framework.interface import (
     BatchBindPlugin,
     BindPlugin,
@@ -27,11 +28,16 @@ from scheduler.framework.interface import (
     PreFlightPlugin,
     ReservePlugin,
 )
-from scheduler.framework.results import SKIP, CycleState, PluginError, Refused, Wait
+from scheduler.framework.results import SKIP, CycleState, Overdue, PluginError, Refused, Wait
 
 log = logging.getLogger(__name__)
 
 P = TypeVar("P", bound=Plugin)
+
+PRE_BIND = 600.0
+"""Seconds for one plugin, at most; what Kubernetes gives volumes to be bound."""
+OWN_PRE_BIND = 60.0
+"""Seconds for a plugin that is not ours and does not say how many it needs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,50 +57,64 @@ class BindingCycle:
     """Those to be asked before the pod goes to the batches."""
     sent: bool = False
     """One of them has been asked: it may have bound the pod."""
+    asked: tuple[str, str] = ("", "")
+    """(plugin, point) of the coroutine that was awaited last."""
 
     @property
     def direct(self) -> bool:
         """There is nothing to wait for: the pod can go to the batches."""
         return not (self.waits or self.pre_binds or self.binds)
 
+    @property
+    def pre_bind_timeout(self) -> float:
+        """Seconds for all that PreBind."""
+        return sum(map(pre_bind_timeout, self.pre_binds))
+
     async def pre_bind(self) -> Refused | None:
         """Raises PluginError."""
         for plugin in self.pre_binds:
+            self.asked = plugin.name, "PreBind"
+            seconds = pre_bind_timeout(plugin)
             try:
-                status = await plugin.pre_bind(self.state, self.pod, self.node)
-            except Exception as error:
-                raise PluginError(plugin.name, "PreBind", error) from error
-            if status is not None and status is not SKIP:
-                return Refused(plugin.name, status.reason)
+                async with asyncio.timeout(seconds) as deadline:
+                    answer = await acall(plugin, "PreBind", plugin.pre_bind, self.state, self.pod, self.node)
+            except TimeoutError:
+                assert deadline.expired()  # the plugin's own is a PluginError
+                raise self.overdue(seconds) from None
+            if refused := objection(plugin, call(plugin, "PreBind", check_status, answer)):
+                return refused
         return None
 
     async def bind(self, fence: Fence) -> Refused | bool:
         """True: a plugin has bound the pod; False: it is for the batches. Raises PluginError."""
         for plugin in self.binds:
-            try:
-                status = await plugin.bind(self.state, self.pod, self.node, fence)
-            except Exception as error:
-                raise PluginError(plugin.name, "Bind", error) from error
-            if status is None:
+            self.asked = plugin.name, "Bind"
+            answer = await acall(plugin, "Bind", plugin.bind, self.state, self.pod, self.node, fence)
+            if answer is None:
                 return True
-            if status is not SKIP:
-                return Refused(plugin.name, status.reason)
+            if refused := objection(plugin, call(plugin, "Bind", check_status, answer)):
+                return refused
         self.plugins.need_batches()
         return False
+
+    def overdue(self, seconds: float) -> PluginError:
+        """What is told of the coroutine that was awaited last, when its time is over."""
+        plugin, point = self.asked
+        return PluginError(plugin, point, Overdue(f"it did not return within {seconds:g} s"))
 
     def bound(self) -> None:
         for plugin in self.plugins.post_binds:
             try:
-                plugin.post_bind(self.state, self.pod, self.node)
-            except Exception as error:
-                self._note(PluginError(plugin.name, "PostBind", error))
+                call(plugin, "PostBind", plugin.post_bind, self.state, self.pod, self.node)
+            except PluginError as error:
+                self._note(error)
 
     def undo(self) -> None:
         for plugin in reversed(self.plugins.reserves):
             try:
-                plugin.unreserve(self.state, self.pod, self.node)
-            except Exception as error:
-                self._note(PluginError(plugin.name, "Unreserve", error))
+                call(plugin, "Unreserve", plugin.unreserve, self.state, self.pod, self.node)
+            except PluginError as error:
+                self._note(error)
 
     def _note(self, error: PluginError) -> None:
         """Of what nothing follows: no event tells of the pod."""
@@ -127,7 +147,7 @@ class BindingPlugins:
     def start(self, state: CycleState, pod: PodInfo, node: str) -> BindingCycle | Refused | None:
         """After the pod was assumed. None: no plugin has anything to do with it. Refused: all is undone. Raises PluginError,
         and all is undone too."""
-        kept = {key: value for key, value in state.items() if key.startswith(self._prefixes)}
+        kept = {key: value for key, value in state.items() if isinstance(key, str) and key.startswith(self._prefixes)}
         cycle = BindingCycle(self, kept, pod, node)
         try:
             refused = self._reserve(cycle) or self._permit(cycle)
@@ -152,26 +172,22 @@ class BindingPlugins:
 
     def _reserve(self, cycle: BindingCycle) -> Refused | None:
         for plugin in self.reserves:
-            try:
-                status = plugin.reserve(cycle.state, cycle.pod, cycle.node)
-            except Exception as error:
-                raise PluginError(plugin.name, "Reserve", error) from error
+            answer = call(plugin, "Reserve", plugin.reserve, cycle.state, cycle.pod, cycle.node)
+            status = answer if answer is None else call(plugin, "Reserve", check_status, answer)
             if status is not SKIP:
                 cycle.reserved = True
-                if status is not None:
-                    return Refused(plugin.name, status.reason)
+                if refused := objection(plugin, status):
+                    return refused
         return None
 
     def _permit(self, cycle: BindingCycle) -> Refused | None:
         for plugin in self._permits:
-            try:
-                answer = plugin.permit(cycle.state, cycle.pod, cycle.node)
-            except Exception as error:
-                raise PluginError(plugin.name, "Permit", error) from error
-            if isinstance(answer, Wait):
-                cycle.waits[plugin.name] = answer.timeout
-            elif answer is not None and answer is not SKIP:
-                return Refused(plugin.name, answer.reason)
+            answer = call(plugin, "Permit", plugin.permit, cycle.state, cycle.pod, cycle.node)
+            status = answer if answer is None else call(plugin, "Permit", check_permit, answer)
+            if isinstance(status, Wait):
+                cycle.waits[plugin.name] = float(status.timeout)
+            elif refused := objection(plugin, status):
+                return refused
         return None
 
 
@@ -182,11 +198,18 @@ def _pre_flight(plugin: Plugin) -> PreFlightPlugin | None:
 def _interested(plugins: Iterable[tuple[P, PreFlightPlugin | None]], cycle: BindingCycle) -> Iterator[P]:
     """Those that have something to do for the pod."""
     for plugin, pre_flight in plugins:
-        try:
-            status = pre_flight.pre_flight(cycle.state, cycle.pod, cycle.node) if pre_flight is not None else None
-        except Exception as error:
-            raise PluginError(plugin.name, "PreFlight", error) from error
+        status = None
+        if pre_flight is not None:
+            answer = call(plugin, "PreFlight", pre_flight.pre_flight, cycle.state, cycle.pod, cycle.node)
+            status = answer if answer is None or answer is SKIP else call(plugin, "PreFlight", check_skip, answer)
         if status is None:
             yield plugin
-        elif status is not SKIP:
-            raise PluginError(plugin.name, "PreFlight", ValueError("it must answer None or SKIP"))
+
+
+def pre_bind_timeout(plugin: PreBindPlugin) -> float:
+    """Seconds. A plugin that is not ours has OWN_PRE_BIND, unless it has an attribute `pre_bind_timeout`."""
+    if is_built_in(type(plugin)):
+        return PRE_BIND
+    seconds = getattr(plugin, "pre_bind_timeout", OWN_PRE_BIND)
+    usable = isinstance(seconds, int | float) and 0.0 < seconds <= PRE_BIND
+    return float(seconds) if usable else OWN_PRE_BIND

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinnace.fit.table import BoolArray
-from scheduler.framework.results import FilterResult, PluginError, Verdicts
+from scheduler.framework.faults import failure
+from scheduler.framework.results import FilterResult, Verdicts
 
 _FEW = 256
 NO_NODES = "no nodes available to schedule pods"
@@ -93,8 +94,8 @@ def _named(plugin: str) -> Iterator[None]:
     """What is raised is the plugin's fault."""
     try:
         yield
-    except Exception as error:
-        raise PluginError(plugin, "Filter", error) from error
+    except BaseException as error:
+        raise failure(plugin, "Filter", error) from error
 
 
 def _only(row: int, verdicts: Verdicts) -> FilterResult:

@@ -1,24 +1,292 @@
-"""Plugins that fail, in the log: the traceback once for each message, which names the plugin. Events tell of each pod."""
+"""The one place where plugins are called, and where what they do wrong ends.
 
+    call, acall --> the plugin --+-- answers -----> checked by its point (`check_*`)
+                                 +-- raises ------> PluginError, whatever it raised
+                                 '-- holds the event loop --> interrupted by the loop watch: PluginError
+
+Guarantee: what a plugin raises leaves `call` and `acall` as a PluginError that names the plugin and the point. That includes
+CancelledError, GeneratorExit, SystemExit and KeyboardInterrupt, which would end a task or the process without a word. Two
+exceptions pass: the cancellation of the task by somebody else, and Ctrl-C in a program that Ctrl-C ends.
+
+`on_stack` finds the plugin that a thread is in, so that `pinnace.runtime.stalls` can name it, and interrupt it. It only
+interrupts a plugin's own code: cache and queue are never left half changed.
+
+What it does not promise: an end to a plugin that holds the GIL, or that swallows the interruption. See
+docs/scheduler-plugins.md, "A plugin that misbehaves".
+"""
+
+import asyncio
 import logging
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any, Protocol, TypeVar
 
-from scheduler.framework.results import PluginError
+import numpy as np
+from prometheus_client import Counter
+
+from pinnace.fit.table import BoolArray
+from pinnace.runtime.stalls import Culprit
+from scheduler.cache.changes import Change
+from scheduler.cache.table import FloatArray, NodeTable
+from scheduler.framework.results import (
+    MAX_SCORE,
+    SKIP,
+    FilterResult,
+    Nominated,
+    PluginError,
+    Proposed,
+    Refused,
+    Status,
+    Verdicts,
+    Wait,
+)
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 MOST = 1000
 """Messages that are remembered: when a plugin makes a new one for each pod, some are told again."""
+ROUNDING = 1e-4
+"""By so much a score may miss the range from 0 to 100 (`100 * x / x.max()` does, also with 32 bits). It is clipped."""
+FAILURES = Counter(
+    "scheduler_plugin_failures", "Calls of plugins that raised or answered nonsense.", ["plugin", "extension_point"]
+)
+STALLS = Counter("scheduler_plugin_stalls", "Times that a plugin held the event loop.", ["plugin", "extension_point"])
+_OURS = ("scheduler.", "pinnace.")
+_ADAPTERS = ("scheduler.framework.per_node", __name__)
+"""These hold nothing that could be left half changed."""
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
 
 
 class Faults:
+    """Plugins that fail, in the log: the traceback once for each message, which names the plugin. Events tell of each pod."""
+
     def __init__(self) -> None:
         self._told: set[str] = set()
 
     def note(self, error: PluginError) -> None:
-        message = str(error)
+        FAILURES.labels(error.plugin, error.point).inc()
+        if self._is_new(message := str(error)):
+            log.error("%s", message, exc_info=error.problem)
+
+    def warn(self, where: str, message: str) -> None:
+        """Of what fails nothing: once for each place, such as 'plugin "X" in Score'."""
+        if self._is_new(where):
+            log.warning("%s: %s", where, message)
+
+    def _is_new(self, message: str) -> bool:
         if message in self._told:
-            return
+            return False
         if len(self._told) >= MOST:
             self._told.clear()
         self._told.add(message)
-        log.error("%s", message, exc_info=error.problem)
+        return True
+
+
+# --- calls
+
+
+def call(plugin: Named, point: str, method: Callable[..., T], *arguments: Any) -> T:
+    """What the plugin answers. Raises PluginError. (`on_stack` reads its arguments.)"""
+    try:
+        return method(*arguments)
+    except BaseException as error:
+        raise failure(plugin.name, point, error) from error
+
+
+async def acall(plugin: Named, point: str, method: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    """As `call`. Raises CancelledError when this task is cancelled by somebody else than an exception of the plugin's."""
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    try:
+        return await method(*arguments)
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and task.cancelling() > before:
+            raise
+        raise failure(plugin.name, point, error) from error
+
+
+def failure(plugin: str, point: str, problem: BaseException) -> PluginError:
+    """What the plugin's failure is told as. One that names another plugin, which this one has asked, is left as it is. Raises
+    KeyboardInterrupt when it is the user's."""
+    if isinstance(problem, PluginError):
+        return problem
+    if isinstance(problem, KeyboardInterrupt) and _interrupts_raise():
+        raise problem
+    return PluginError(plugin, point, problem)
+
+
+def _interrupts_raise() -> bool:
+    """Does Ctrl-C raise KeyboardInterrupt? In a component its event loop handles the signal instead (runtime/process.py)."""
+    handler = signal.getsignal(signal.SIGINT)
+    return callable(handler) and getattr(handler, "__module__", "") != "asyncio.unix_events"
+
+
+def is_built_in(plugin: type) -> bool:
+    """Ours: it is trusted with the objects themselves, and its answers are not checked."""
+    return plugin.__module__.startswith("scheduler.plugins.")
+
+
+def on_stack(frame: FrameType | None) -> Culprit | None:
+    """The plugin that this stack is in; None: it is in none."""
+    ours = False
+    while frame is not None:
+        if frame.f_code in _CALLS:
+            plugin, point = frame.f_locals["plugin"], frame.f_locals["point"]
+            kind = plugin if isinstance(plugin, type) else type(plugin)
+            may_interrupt = not ours and not is_built_in(kind)
+            return Culprit(f'plugin "{plugin.name}" in {point}', may_interrupt, STALLS.labels(plugin.name, point).inc)
+        module = frame.f_globals.get("__name__", "")
+        ours = ours or (module.startswith(_OURS) and module not in _ADAPTERS)
+        frame = frame.f_back
+    return None
+
+
+_CALLS = (call.__code__, acall.__code__)
+
+
+# --- what plugins may answer. Each raises TypeError or ValueError; so it is for `call`.
+
+
+def check_truth(answer: Any) -> bool:
+    if not isinstance(answer, bool | np.bool_):
+        raise TypeError(f"expected True or False, got {answer!r:.100}")
+    return bool(answer)
+
+
+def changes_of(hint: Any) -> Change:
+    """Its `helped_by`, which may be a property."""
+    awaits = hint.helped_by
+    if not isinstance(awaits, Change):
+        raise TypeError(f"expected a Change, such as Change.NODE_ADDED | Change.NODE_LABELS, got {awaits!r:.100}")
+    return awaits
+
+
+def check_status(answer: Any) -> Status | None:
+    """None, SKIP itself, or a Status with a reason."""
+    if answer is None or answer is SKIP:
+        return answer
+    if not isinstance(answer, Status) or not isinstance(answer.reason, str):
+        raise TypeError(f"expected None, SKIP or Status(reason), got {answer!r:.100}")
+    return answer if answer.reason else SKIP
+
+
+def check_skip(answer: Any) -> Status | None:
+    """None, or SKIP itself."""
+    answer = check_status(answer)
+    if answer is not None and answer is not SKIP:
+        raise ValueError("it must answer None or SKIP")
+    return answer
+
+
+def check_permit(answer: Any) -> Wait | Status | None:
+    if isinstance(answer, Wait):
+        if isinstance(answer.timeout, bool) or not float(answer.timeout) >= 0.0:
+            raise ValueError(f"seconds to wait must be a number from 0 on, got {answer.timeout!r:.100}")
+        return answer
+    return check_status(answer)
+
+
+def check_sort_key(answer: Any) -> tuple[float, ...]:
+    key = tuple(map(float, answer))
+    if any(number != number for number in key):
+        raise ValueError("numbers to sort by must not be NaN")
+    return key
+
+
+def check_key(answer: Any) -> str:
+    if not isinstance(answer, str):
+        raise TypeError(f"expected a string, got {answer!r:.100}")
+    return answer
+
+
+def check_passed(result: Any, nodes: int) -> FilterResult:
+    if not isinstance(result, FilterResult):
+        raise TypeError(f"expected a FilterResult, got {result!r:.100}")
+    check_booleans("passed", result.passed, nodes)
+    return result
+
+
+def check_booleans(name: str, found: Any, nodes: int) -> BoolArray:
+    if not isinstance(found, np.ndarray) or found.shape != (nodes,) or found.dtype != np.bool_:
+        raise ValueError(f"`{name}` must be {nodes} booleans")
+    return found
+
+
+def guarded(plugin: Named, result: FilterResult) -> FilterResult:
+    """The same, for a plugin that is not ours: what is asked later is asked by `call`, and checked."""
+    nodes, hopeless = len(result.passed), result.hopeless
+
+    def explain() -> Verdicts:
+        verdicts = call(plugin, "Filter", result.explain)
+        return call(plugin, "Filter", _checked_verdicts, plugin, verdicts, nodes)
+
+    def find_hopeless() -> BoolArray:
+        assert hopeless is not None
+        return call(plugin, "Filter", lambda: check_booleans("hopeless", hopeless(), nodes))
+
+    return replace(result, explain=explain, hopeless=find_hopeless if hopeless is not None else None)
+
+
+def _checked_verdicts(plugin: Named, verdicts: Any, nodes: int) -> Verdicts:
+    if not isinstance(verdicts, Verdicts) or getattr(verdicts.codes, "shape", None) != (nodes,):
+        raise TypeError(f"`explain` must return Verdicts with {nodes} codes, got {verdicts!r:.100}")
+    return Verdicts(verdicts.codes, lambda code: call(plugin, "Filter", lambda: _checked_reasons(verdicts.reasons(code))))
+
+
+def _checked_reasons(reasons: Any) -> Sequence[str]:
+    if isinstance(reasons, str) or not all(isinstance(reason, str) for reason in reasons):
+        raise TypeError(f"reasons must be a sequence of strings, got {reasons!r:.100}")
+    return tuple(reasons)
+
+
+def check_scores(scores: Any, feasible: BoolArray) -> FloatArray:
+    """As 64-bit numbers. Only those of feasible nodes are looked at."""
+    if not isinstance(scores, np.ndarray) or scores.shape != feasible.shape or np.iscomplexobj(scores):
+        array = isinstance(scores, np.ndarray)
+        got = f"an array of shape {scores.shape} and type {scores.dtype}" if array else f"{scores!r:.100}"
+        raise TypeError(f"scores must be an array of {len(feasible)} real numbers, got {got}")
+    return np.asarray(scores, np.float64)
+
+
+def check_range(scores: FloatArray, feasible: BoolArray) -> tuple[FloatArray, str]:
+    """Scores from 0 to MAX_SCORE; and what was clipped, empty: nothing."""
+    counted = scores[feasible]
+    if not len(counted):
+        return scores, ""
+    low, high = float(counted.min()), float(counted.max())
+    if not (low >= -ROUNDING and high <= MAX_SCORE + ROUNDING):
+        raise ValueError(f"scores must be from 0 to {MAX_SCORE:.0f}, got {low} to {high}")
+    if low >= 0.0 and high <= MAX_SCORE:
+        return scores, ""
+    return scores.clip(0.0, MAX_SCORE), f"scores from {low!r} to {high!r} are clipped to the range from 0 to {MAX_SCORE:.0f}"
+
+
+def check_post_filter(plugin: Named, answer: Any, nodes: NodeTable) -> Nominated | Proposed | Status | None:
+    """`settle` of a proposal is asked by `call`, and checked."""
+    if isinstance(answer, Proposed):
+        return replace(
+            answer, settle=lambda left: call(plugin, "PostFilter", lambda: check_nominated(answer.settle(left), nodes))
+        )
+    return check_nominated(answer, nodes) if isinstance(answer, Nominated) else check_status(answer)
+
+
+def check_nominated(answer: Any, nodes: NodeTable) -> Nominated:
+    if not isinstance(answer, Nominated) or not isinstance(answer.reason, str):
+        raise TypeError(f"expected Nominated, got {answer!r:.100}")
+    if answer.node and nodes.row(answer.node) is None:
+        raise ValueError(f'it nominates node "{answer.node}", which is not there')
+    return answer
+
+
+def objection(plugin: Named, status: Wait | Status | None) -> Refused | None:
+    """What a plugin says against the one node that was chosen; None: nothing."""
+    return Refused(plugin.name, status.reason) if isinstance(status, Status) and status is not SKIP else None

@@ -10,21 +10,25 @@ from pinnace.fit.table import BoolArray
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import NodeTable
-from scheduler.framework.interface import FilterPlugin, Plugin, RoomFilterPlugin, Sees
-from scheduler.framework.results import CycleState, FilterResult, PluginError
+from scheduler.framework.faults import call, check_passed, check_status, guarded, is_built_in
+from scheduler.framework.interface import FilterPlugin, Plugin, PreFilterPlugin, RoomFilterPlugin, Sees
+from scheduler.framework.results import CycleState, FilterResult, Status
 
 BY_ROWS = (Sees.ROW, Sees.ROOM)
 
 
+def run_pre_filter(plugin: PreFilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+    """None, SKIP itself, or a reason. Raises PluginError."""
+    answer = call(plugin, "PreFilter", plugin.pre_filter, state, pod, nodes)
+    return answer if answer is None else call(plugin, "PreFilter", check_status, answer)
+
+
 def run_filter(plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
     """Raises PluginError."""
-    try:
-        result = plugin.filter(state, pod, nodes)
-        if result.passed.shape != (len(nodes),) or result.passed.dtype != np.bool_:
-            raise ValueError(f"`passed` must be {len(nodes)} booleans")
+    result = call(plugin, "Filter", plugin.filter, state, pod, nodes)
+    if is_built_in(type(plugin)):
         return result
-    except Exception as error:
-        raise PluginError(plugin.name, "Filter", error) from error
+    return guarded(plugin, call(plugin, "Filter", check_passed, result, len(nodes)))
 
 
 def sees(plugin: Plugin, attribute: str) -> Sees:
@@ -49,30 +53,32 @@ class RowFilters:
 
     def __init__(self, filters: Sequence[FilterPlugin]) -> None:
         self.filters = filters
-        self._prepared: Sequence[tuple[Any, FilterPlugin]] = [(getattr(each, "pre_filter", None), each) for each in filters]
+        self._prepared: Sequence[tuple[Any, FilterPlugin]] = [
+            (each if isinstance(each, PreFilterPlugin) else None, each) for each in filters
+        ]
         rooms = [each for each in filters if isinstance(each, RoomFilterPlugin) and _says_itself(each)]
         self.rooms = rooms if len(rooms) == len(filters) else None
         """All of them, if they can be asked about a single node; else None."""
 
     def passed(self, state: CycleState, pod: PodInfo, nodes: NodeTable, among: BoolArray) -> BoolArray:
-        """Those among the nodes that all of them pass. Raises what plugins raise."""
+        """Those among the nodes that all of them pass. Raises PluginError."""
         for result in self.results(state, pod, nodes):
             among = among & result.passed
         return among
 
     def pass_row(self, pod: PodInfo, row: int, nodes: NodeTable) -> bool:
-        """Do all of them pass one of the nodes? Raises what plugins raise."""
+        """Do all of them pass one of the nodes? Raises PluginError."""
         if self.rooms is not None:
             free = partial(nodes.free_at, row)
-            return not any(each.lacking(pod, free) for each in self.rooms)
+            return not any(call(each, "Filter", each.lacking, pod, free) for each in self.rooms)
         node = nodes if len(nodes) == 1 else SomeNodes(nodes, slice(row, row + 1))
         return bool(self.passed({}, pod, node, _ONE)[0])
 
     def results(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Iterator[FilterResult]:
-        """What each of them says. Raises what plugins raise."""
+        """What each of them says. Raises PluginError."""
         for pre_filter, filterer in self._prepared:
             if pre_filter is not None:
-                pre_filter(state, pod, nodes)
+                run_pre_filter(pre_filter, state, pod, nodes)
             yield run_filter(filterer, state, pod, nodes)
 
 
@@ -90,7 +96,7 @@ class OneByOne:
         return all(sees(each, "filter_sees") is Sees.ROOM for each in self._by_rows.filters)
 
     def passes(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
-        """`node`: the row, as a table of its own. Raises what plugins raise."""
+        """`node`: the row, as a table of its own. Raises PluginError."""
         return all(passed[row] for passed in self._by_nodes) and self._by_rows.pass_row(pod, 0, node)
 
 

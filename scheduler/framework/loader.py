@@ -10,9 +10,10 @@ from types import ModuleType
 from typing import Any, cast
 
 from scheduler.framework import interface
+from scheduler.framework.faults import is_built_in
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import Plugin
-from scheduler.framework.points import METHODS, is_built_in
+from scheduler.framework.points import METHODS
 from scheduler.framework.shown import Shown
 
 
@@ -53,7 +54,9 @@ def find(spec: str) -> type[Plugin]:
         raise PluginLoadError(f'plugin "{spec}": expected module:Class or path/to/file.py:Class')
     try:
         module = _import_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may call sys.exit()
         raise PluginLoadError(f'plugin "{spec}": cannot import {where}: {type(error).__name__}: {error}') from error
     found = getattr(module, class_name, None)
     if not inspect.isclass(found):
@@ -67,14 +70,16 @@ def find(spec: str) -> type[Plugin]:
 def make(plugin: type[Plugin], spec: str, args: Mapping[str, Any], handle: Handle) -> Plugin:
     """An instance, with those of the arguments that the constructor names, whose shape is right. Raises PluginLoadError."""
     wanted = inspect.signature(plugin).parameters
-    offered: dict[str, Any] = {"args": args, "handle": handle if is_built_in(plugin) else Shown(handle)}
+    offered: dict[str, Any] = {"args": args, "handle": handle if is_built_in(plugin) else Shown(handle, plugin)}
     if args and "args" not in wanted:
         raise PluginLoadError(f'plugin "{spec}": takes no args')
     try:
         made = plugin(**{name: value for name, value in offered.items() if name in wanted})
     except ValueError as error:
         raise PluginLoadError(f'plugin "{spec}": {error}') from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise PluginLoadError(f'plugin "{spec}": {plugin.__name__}() failed: {type(error).__name__}: {error}') from error
     _check_shape(made, spec)
     return made

@@ -41,11 +41,6 @@ PREPARED_BY: Mapping[Point, Point] = {Point.FILTER: Point.PRE_FILTER, Point.SCOR
 """A plugin that has both takes part in both, or in neither: the one leaves in the state what the other reads."""
 
 
-def is_built_in(plugin: type) -> bool:
-    """Ours: it is trusted with the objects themselves, and its scores are not checked."""
-    return plugin.__module__.startswith("scheduler.plugins.")
-
-
 def takes_part(plugin: object, point: Point) -> bool:
     """Of a plugin, or its class."""
     if point is Point.BIND and getattr(plugin, "in_batches", False):

@@ -13,13 +13,14 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import NodeTable
 from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.faults import call
 from scheduler.framework.filtering import RowFilters
 from scheduler.framework.results import CycleState, Verdicts
 
 
 class RememberedDiagnosis:
     def __init__(self, state: CycleState, diagnosis: Diagnosis, by_rows: RowFilters) -> None:
-        """`by_rows`: the filters whose answers change with rows. What others said is to hold. Raises what plugins raise."""
+        """`by_rows`: the filters whose answers change with rows. What others said is to hold. Raises PluginError."""
         self.state = state
         self.diagnosis = diagnosis
         said = dict(diagnosis.refusals)
@@ -30,7 +31,7 @@ class RememberedDiagnosis:
         """Of each, by code, as far as they were needed."""
 
     def holds(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
-        """Do the filters say of these rows what they said then, in as many words? Raises what plugins raise."""
+        """Do the filters say of these rows what they said then, in as many words? Raises PluginError."""
         if self._by_rows.rooms is not None:
             return self._lack(rows, pod, nodes.seen_at(pod.priority))
         some = slice(rows[0], rows[0] + 1) if len(rows) == 1 else np.array(rows)
@@ -46,7 +47,7 @@ class RememberedDiagnosis:
                 code = int(then.codes[row])
                 if (reasons := known.get(code)) is None:
                     reasons = known[code] = frozenset(then.reasons(code))
-                if reasons != set(each.lacking(pod, free)):
+                if reasons != set(call(each, "Filter", each.lacking, pod, free)):
                     return False
         return True
 

@@ -18,15 +18,28 @@ CycleState = dict[str, Any]
 
 
 class PluginError(Exception):
-    """A plugin raised, or answered nonsense. The message names the plugin, the point, and the line of its file."""
+    """A plugin raised, answered nonsense, or did not return. The message names the plugin, the point, and the line of its
+    file."""
 
-    def __init__(self, plugin: str, point: str, problem: Exception) -> None:
+    def __init__(self, plugin: str, point: str, problem: BaseException) -> None:
         what = ": ".join(filter(None, (type(problem).__name__, str(problem))))
         super().__init__(f'plugin "{plugin}" failed in {point}: {what}{_place(problem)}')
+        self.plugin = plugin
+        self.point = point
         self.problem = problem
 
+    @property
+    def severe(self) -> bool:
+        """No plugin should do this: it did not return in time, or raised what ends tasks and processes. A leader all of whose
+        attempts end so gives the election up (scheduler/progress.py)."""
+        return isinstance(self.problem, Overdue) or not isinstance(self.problem, Exception)
 
-def _place(problem: Exception) -> str:
+
+class Overdue(TimeoutError):
+    """A coroutine of a plugin did not end within its time."""
+
+
+def _place(problem: BaseException) -> str:
     """The last line of the plugin's own file that led there; empty: the plugin had returned."""
     frames = [
         (frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line) for frame, line in walk_tb(problem.__traceback__)

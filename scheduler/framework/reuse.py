@@ -31,10 +31,10 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.filtering import BY_ROWS, RowFilters, run_filter, sees
+from scheduler.framework.filtering import BY_ROWS, RowFilters, run_filter, run_pre_filter, sees
 from scheduler.framework.interface import FilterPlugin, PreFilterPlugin, Sees
 from scheduler.framework.remembered import RememberedDiagnosis
-from scheduler.framework.results import SKIP, CycleState
+from scheduler.framework.results import SKIP, CycleState, PluginError
 from scheduler.framework.runtime import Framework, Scorer
 
 Best = Sequence[int] | IntArray
@@ -60,7 +60,7 @@ class Passes:
 
     def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework) -> Best | Diagnosis | None:
         """The rows that have the highest score of all feasible nodes, in ascending order; or why there are none, with the state
-        that led to it. None: ask the framework."""
+        that led to it. None: ask the framework. Raises a severe PluginError."""
         if nodes is not self._nodes or pod.volumes is not None:
             return None
         signature = _signature(pod, framework)
@@ -69,22 +69,31 @@ class Passes:
             if found is None or found.epoch != nodes.epoch:
                 found = _Pass(framework, state, pod, nodes)
             best = found.best(state, pod, nodes)
-        except Exception:
+        except PluginError as error:
+            if error.severe:  # to ask again may cost as much
+                raise
             return None  # the framework meets it too, and tells
+        except Exception:
+            return None
         self._passes[signature] = found
         if len(self._passes) > _PASSES:
             del self._passes[next(iter(self._passes))]
         return best
 
     def takes(self, pod: PodInfo, nodes: NodeTable, framework: Framework, row: int) -> bool:
-        """Does this node take the pod, which is nominated? False: no, or the framework must be asked."""
+        """Does this node take the pod, which is nominated? False: no, or the framework must be asked. Raises a severe
+        PluginError."""
         if nodes is not self._nodes or pod.volumes is not None:
             return False
         found = self._passes.get(_signature(pod, framework))
         try:
             return found is not None and found.epoch == nodes.epoch and found.takes(pod, nodes, row)
-        except Exception:
+        except PluginError as error:
+            if error.severe:
+                raise
             return False  # the framework meets it too, and tells
+        except Exception:
+            return False
 
     def explain(self, state: CycleState, pod: PodInfo, framework: Framework, diagnosis: Diagnosis) -> None:
         """Why there was nothing best for the pod just now, and the state that led to it."""
@@ -114,7 +123,7 @@ class _Ahead:
 
 
 class _Pass:
-    """Its methods raise what plugins raise; then it is good for nothing any more."""
+    """Its methods raise PluginError and _Refused; then it is good for nothing any more."""
 
     def __init__(self, framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> None:
         self.epoch = nodes.epoch
@@ -190,7 +199,7 @@ class _Pass:
         for plugin in framework.pre_filters:
             by_nodes = sees(plugin, "filter_sees") is not Sees.EVERYTHING
             if by_nodes or sees(plugin, "skip_sees") is Sees.NODES:
-                status = plugin.pre_filter(state, pod, nodes)
+                status = run_pre_filter(plugin, state, pod, nodes)
                 if status is SKIP:
                     skipped.add(plugin.name)
                     continue
@@ -309,7 +318,7 @@ class _Pass:
             return self._feasible
         nodes, skipped = nodes.seen_at(pod.priority), set()
         for plugin in self._pre_filters:
-            status = plugin.pre_filter(state, pod, nodes)
+            status = run_pre_filter(plugin, state, pod, nodes)
             if status is SKIP:
                 skipped.add(plugin.name)
             elif status is not None:

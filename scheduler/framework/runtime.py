@@ -1,8 +1,8 @@
 """Runs the plugins of one profile, at each point in their order, and keeps their faults from everybody else.
 
-A plugin that raises or answers nonsense fails the attempt at hand, with a PluginError that names it. Where a failure would
-have to stop the scheduler (what may be queued, in which order, which event helps) the framework goes on as if the plugin were
-not there.
+A plugin that raises, answers nonsense or does not return fails the attempt at hand, with a PluginError that names it
+(scheduler.framework.faults). Where a failure would have to stop the scheduler (what may be queued, in which order, which event
+helps) the framework goes on as if the plugin were not there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,19 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.binding_cycle import BindingPlugins
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.faults import Faults
-from scheduler.framework.filtering import BY_ROWS, OneByOne, RowFilters, run_filter, sees
+from scheduler.framework.faults import (
+    Faults,
+    call,
+    changes_of,
+    check_post_filter,
+    check_range,
+    check_scores,
+    check_skip,
+    check_sort_key,
+    check_truth,
+    is_built_in,
+)
+from scheduler.framework.filtering import BY_ROWS, OneByOne, RowFilters, run_filter, run_pre_filter, sees
 from scheduler.framework.interface import (
     EnqueueHint,
     FilterPlugin,
@@ -29,9 +40,9 @@ from scheduler.framework.interface import (
     ScorePlugin,
     Sees,
 )
-from scheduler.framework.points import Point, is_built_in
+from scheduler.framework.points import Point
 from scheduler.framework.profile import Enabled, Profile, check
-from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Nominated, PluginError, Proposed
+from scheduler.framework.results import SKIP, CycleState, FilterResult, Nominated, PluginError, Proposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +52,15 @@ class Scorer:
     pre_score: PreScorePlugin | None
     normalize: NormalizePlugin | None
     checked: bool
-    """Its scores are checked; those of this project's own plugins are not."""
+    """Its answers are checked; those of this project's own plugins are not."""
+    faults: Faults
 
     def skips(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> bool:
         """Raises PluginError, as `scores`."""
-        try:
-            return self.pre_score is not None and self.pre_score.pre_score(state, pod, nodes, feasible) is SKIP
-        except Exception as error:
-            raise PluginError(self.plugin.name, "PreScore", error) from error
+        if self.pre_score is None:
+            return False
+        answer = call(self.plugin, "PreScore", self.pre_score.pre_score, state, pod, nodes, feasible)
+        return answer is SKIP or (answer is not None and call(self.plugin, "PreScore", check_skip, answer) is SKIP)
 
     def weighted(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         scores = self.scores(state, pod, nodes, feasible)
@@ -56,17 +68,19 @@ class Scorer:
 
     def scores(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """Of every node, without the weight."""
-        point = "Score"
-        try:
-            scores = self.plugin.score(state, pod, nodes, feasible)
-            if self.normalize is not None:
-                point = "NormalizeScore"
-                scores = self.normalize.normalize(state, scores, feasible)
-            if self.checked and np.count_nonzero(feasible):
-                _check(scores[feasible])
-            return scores
-        except Exception as error:
-            raise PluginError(self.plugin.name, point, error) from error
+        plugin, point = self.plugin, "Score"
+        scores = call(plugin, point, plugin.score, state, pod, nodes, feasible)
+        if self.normalize is not None:
+            if self.checked:
+                scores = call(plugin, point, check_scores, scores, feasible)
+            point = "NormalizeScore"
+            scores = call(plugin, point, self.normalize.normalize, state, scores, feasible)
+        if self.checked:
+            scores = call(plugin, point, check_scores, scores, feasible)
+            scores, clipped = call(plugin, point, check_range, scores, feasible)
+            if clipped:
+                self.faults.warn(f'plugin "{plugin.name}" in {point}', clipped)
+        return scores
 
 
 class Framework:
@@ -82,13 +96,16 @@ class Framework:
             return [each.plugin for each in profile.get(point, ())]
 
         self._faults = Faults()
+        plugins = [each.plugin for enabled in profile.values() for each in enabled]
+        self._foreign = frozenset(each.name for each in plugins if not is_built_in(type(each)))
+        """The plugins that are not ours: their answers are checked."""
         self._sorter = at(Point.QUEUE_SORT)[0]
         self._pre_enqueue = at(Point.PRE_ENQUEUE)
         self.pre_filters: list[PreFilterPlugin] = at(Point.PRE_FILTER)
         self.filters: list[FilterPlugin] = at(Point.FILTER)
         self._filtering = {plugin.name for plugin in self.filters}
         self._post_filters = at(Point.POST_FILTER)
-        self.scorers = [_scorer(each) for each in profile.get(Point.SCORE, ()) if each.weight]
+        self.scorers = [_scorer(each, self._faults) for each in profile.get(Point.SCORE, ()) if each.weight]
         self._hints = {each.name: each for point in _REFUSING for each in at(point) if isinstance(each, EnqueueHint)}
         self._makers_of_room = [
             each for each in self._post_filters if isinstance(each, EnqueueHint) and each.name not in self._hints
@@ -103,9 +120,10 @@ class Framework:
         """What holds the pod back; None: it may be considered."""
         for plugin in self._pre_enqueue:
             try:
-                held = not plugin.pre_enqueue(pod)
-            except Exception as error:
-                self._faults.note(PluginError(plugin.name, "PreEnqueue", error))
+                answer = call(plugin, "PreEnqueue", plugin.pre_enqueue, pod)
+                held = answer is not True and call(plugin, "PreEnqueue", check_truth, answer) is False
+            except PluginError as error:
+                self._faults.note(error)
                 return None
             if held:
                 return Gate(plugin.name, self._gate_awaits(plugin.name))
@@ -113,48 +131,54 @@ class Framework:
 
     def _gate_awaits(self, plugin: str) -> Change:
         """Of what is held back at PreEnqueue. Anything, where the plugin says it wrongly."""
+        return self._awaits(self._hints.get(plugin, _ANYTHING))
+
+    def _awaits(self, hint: EnqueueHint) -> Change:
+        """Its `helped_by`. Anything, where the plugin says it wrongly."""
+        if hint.name not in self._foreign:
+            return hint.helped_by
         try:
-            awaits = self._hints.get(plugin, _ANYTHING).helped_by
-            if not isinstance(awaits, Change):
-                raise TypeError(f"expected a Change, such as Change.NODE_ADDED | Change.NODE_LABELS, got {awaits!r:.100}")
-        except Exception as error:
-            self._faults.note(PluginError(plugin, "helped_by", error))
+            return call(hint, "helped_by", changes_of, hint)
+        except PluginError as error:
+            self._faults.note(error)
             return ANY
-        return awaits
 
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
+        sorter = self._sorter
         try:
-            return tuple(map(float, self._sorter.sort_key(pod, since)))
-        except Exception as error:
-            self._faults.note(PluginError(self._sorter.name, "QueueSort", error))
+            key = call(sorter, "QueueSort", sorter.sort_key, pod, since)
+            return call(sorter, "QueueSort", check_sort_key, key) if sorter.name in self._foreign else tuple(map(float, key))
+        except PluginError as error:
+            self._faults.note(error)
             return ()
 
     def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change:
         """The kinds of changes of which one may help a pod that these plugins refused; none: anything may."""
         awaited = Change.NONE
-        try:
-            for name in refused_by:
-                for hint in self._helpers(name):
-                    awaited |= hint.helped_by
-        except Exception:
-            return ANY
+        for name in refused_by:
+            for hint in self._helpers(name):
+                awaited |= self._awaits(hint)
         return awaited or ANY
 
     def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         """May the event help a pod that this plugin refused?"""
-        try:
-            hints = self._helpers(plugin)
-            return any(bool(event.change & hint.helped_by) and hint.helps(event, pod, nodes) for hint in hints)
-        except Exception as error:
-            self._faults.note(PluginError(plugin, "helps", error))
-            return True
+        for hint in self._helpers(plugin):
+            if event.change & self._awaits(hint):
+                try:
+                    answer = call(hint, "helps", hint.helps, event, pod, nodes)
+                    if answer is True or (answer is not False and call(hint, "helps", check_truth, answer)):
+                        return True
+                except PluginError as error:
+                    self._faults.note(error)
+                    return True
+        return False
 
     def _helpers(self, plugin: str) -> Iterator[EnqueueHint]:
         """Who knows what may help a pod that the plugin refused: the plugin, and those that make room if room is lacking. What
         no filter refuses is no matter of room."""
         hint = self._hints.get(plugin, _ANYTHING)
         yield hint
-        if Change.POD_FREED in hint.helped_by and plugin in self._filtering:
+        if plugin in self._filtering and Change.POD_FREED in self._awaits(hint):
             yield from self._makers_of_room
 
     def awaited_plugins(self, pod: PodInfo, diagnosis: Diagnosis) -> frozenset[str]:
@@ -186,12 +210,12 @@ class Framework:
     def _needs_pods(self, plugin: str) -> bool:
         """May it refuse a node that it passes, once pods have left it? Then pods that come may help."""
         hint = self._hints.get(plugin)
-        return hint is None or Change.POD_PLACED in hint.helped_by
+        return hint is None or Change.POD_PLACED in self._awaits(hint)
 
     def _lasting(self, plugin: str, result: FilterResult) -> BoolArray | None:
         """The nodes that it refuses whatever pods left them. None: there are none."""
         hint = self._hints.get(plugin)
-        if hint is not None and Change.POD_FREED not in hint.helped_by:
+        if hint is not None and Change.POD_FREED not in self._awaits(hint):
             return ~result.passed
         return result.hopeless() if result.hopeless is not None else None
 
@@ -202,10 +226,7 @@ class Framework:
             return Diagnosis(0)
         skipped = set()
         for plugin in self.pre_filters:
-            try:
-                status = plugin.pre_filter(state, pod, nodes)
-            except Exception as error:
-                raise PluginError(plugin.name, "PreFilter", error) from error
+            status = run_pre_filter(plugin, state, pod, nodes)
             if status is SKIP:
                 skipped.add(plugin.name)
             elif status is not None:
@@ -219,9 +240,9 @@ class Framework:
         return Diagnosis(rows, refusals)
 
     def ask(self, plugin: str, pod: PodInfo, nodes: NodeTable) -> FilterResult | None:
-        """One filter's verdict, without its PreFilter. None: the profile has no such filter."""
+        """One filter's verdict, without its PreFilter. None: the profile has no such filter. Raises PluginError."""
         found = next((each for each in self.filters if each.name == plugin), None)
-        return found.filter({}, pod, nodes) if found is not None else None
+        return run_filter(found, {}, pod, nodes) if found is not None else None
 
     def curable(self, diagnosis: Diagnosis) -> BoolArray:
         """The nodes that might take the pod if other pods left them, as far as those say that refuse them."""
@@ -274,10 +295,9 @@ class Framework:
         it could be made. Raises PluginError."""
         said = []
         for plugin in self._post_filters:
-            try:
-                answer = plugin.post_filter(state, pod, nodes, diagnosis)
-            except Exception as error:
-                raise PluginError(plugin.name, "PostFilter", error) from error
+            answer = call(plugin, "PostFilter", plugin.post_filter, state, pod, nodes, diagnosis)
+            if plugin.name in self._foreign:
+                answer = call(plugin, "PostFilter", check_post_filter, plugin, answer, nodes)
             if isinstance(answer, Proposed):
                 return answer
             if isinstance(answer, Nominated):
@@ -311,7 +331,7 @@ _REFUSING = (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
 """Where a plugin can leave a pod without a place."""
 
 
-def _scorer(enabled: Enabled) -> Scorer:
+def _scorer(enabled: Enabled, faults: Faults) -> Scorer:
     plugin: Any = enabled.plugin
     return Scorer(
         plugin,
@@ -319,9 +339,5 @@ def _scorer(enabled: Enabled) -> Scorer:
         pre_score=plugin if isinstance(plugin, PreScorePlugin) else None,
         normalize=plugin if isinstance(plugin, NormalizePlugin) else None,
         checked=not is_built_in(type(plugin)),
+        faults=faults,
     )
-
-
-def _check(scores: FloatArray) -> None:
-    if not (scores.min() >= 0 and scores.max() <= MAX_SCORE):
-        raise ValueError(f"scores must be from 0 to {MAX_SCORE:.0f}, got {scores.min()} to {scores.max()}")

@@ -1,25 +1,40 @@
 """The handle as plugins that are not ours have it: objects are shown, as pods and nodes are (pinnace.api.readonly)."""
 
 from collections.abc import Callable, Mapping, Set
+from typing import Any
 
 from pinnace.api.readonly import ReadOnlyMap, read_only
 from pinnace.api.resources import Resource, T
 from pinnace.client.client import Client
 from pinnace.client.index import Index
+from scheduler.framework.faults import Faults, call, check_key
 from scheduler.framework.handle import Handle, Preemption, Waiting
+from scheduler.framework.interface import Plugin
+from scheduler.framework.results import PluginError
 
 
 class Shown:
     """A Handle."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, plugin: type[Plugin]) -> None:
         self._handle = handle
+        self._plugin: Any = plugin
+        self._faults = Faults()
 
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
         return ReadOnlyMap(self._handle.objects(resource))
 
     def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
-        return _ShownIndex(self._handle.index(resource, lambda obj: by(read_only(obj))))
+        """Objects of which `by` cannot tell the key have none: informers do not end because of a plugin."""
+
+        def key(obj: T) -> str:
+            try:
+                return call(self._plugin, "index", check_key, call(self._plugin, "index", by, read_only(obj)))
+            except PluginError as error:
+                self._faults.note(error)
+                return ""
+
+        return _ShownIndex(self._handle.index(resource, key))
 
     @property
     def waiting(self) -> Waiting:

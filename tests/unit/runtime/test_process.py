@@ -27,6 +27,22 @@ async def cancelled(stop):
 async def broken(stop):
     raise ValueError("a bug")
 
+async def exits(stop):
+    async def task():
+        sys.exit(3)
+    asyncio.create_task(task())
+    await stop.wait()
+
+async def obstinate(stop):
+    async def task():
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass
+    asyncio.create_task(task(), name="obstinate")
+    await asyncio.sleep(0)
+
 async def files(stop):
     import resource
     print(*resource.getrlimit(resource.RLIMIT_NOFILE))
@@ -75,13 +91,25 @@ def test_at_the_second_signal_it_finishes_nothing(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("main", "said"), [("cancelled", "cancelled"), ("broken", "ValueError: a bug"), ("nowhere", "no such port")]
+    ("main", "said"),
+    [
+        ("cancelled", "cancelled"),
+        ("broken", "ValueError: a bug"),
+        ("nowhere", "no such port"),
+        ("exits", "SystemExit was raised"),
+    ],
 )
 def test_what_goes_wrong_is_told(start: Start, main: str, said: str) -> None:
     process = start(main)
     _, told = process.communicate(timeout=20)
     assert process.returncode == 1 and said in told
-    assert ("Traceback" in told) is (main == "broken")
+    assert ("Traceback" in told) is (main in ("broken", "exits"))
+
+
+def test_a_task_that_ignores_its_cancellation_does_not_keep_the_process(start: Start) -> None:
+    process = start("obstinate")
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 0 and "1 tasks ignore their cancellation: obstinate.<locals>.task" in told
 
 
 def test_it_may_open_as_many_files_as_the_system_lets_it() -> None:

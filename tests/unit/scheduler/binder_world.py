@@ -10,7 +10,7 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import from_refusal
 from scheduler.binding import RESOLVE_DELAY, Binder
 from scheduler.decision import Decision
-from scheduler.framework.results import Refused
+from scheduler.framework.results import PluginError, Refused
 from scheduler.queue.scheduling_queue import QueuedPod
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
@@ -74,9 +74,9 @@ class World:
     def bound(self, decision: Decision) -> None:
         self.told.append(f"bound {decision.queued.info.name}")
 
-    def failed(self, decision: Decision, message: str, *, retry: bool) -> None:
+    def failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
         self.cache.forget(decision.queued.info.uid)
-        self.told.append(f"failed {decision.queued.info.name}: {message}{', retry' if retry else ''}")
+        self.told.append(f"failed {decision.queued.info.name}: {problem}{', retry' if retry else ''}")
 
     def refused(self, decision: Decision, refused: Refused) -> None:
         self.cache.forget(decision.queued.info.uid)

@@ -173,14 +173,14 @@ class TestPreBind:
         assert world.told == [told] and world.sent == [] and world.assumed() == []
 
     async def test_it_has_a_deadline(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(binding_cycles, "PRE_BIND_DEADLINE", 0.01)
+        monkeypatch.setattr(Slow, "pre_bind_timeout", 0.01, raising=False)
         world.plugin.pre_binding = stuck
         world.decide("a")
         async with asyncio.timeout(5.0):
             while not world.told:
                 await asyncio.sleep(0.01)
                 await world.settle()
-        assert world.told == ["failed a: PreBind took longer than 0.01 s, retry"]
+        assert world.told == ['failed a: plugin "Slow" failed in PreBind: Overdue: it did not return within 0.01 s, retry']
 
     async def test_so_many_at_a_time_and_then_the_scheduling_cycle_pauses(self, world: World) -> None:
         gate = asyncio.Event()
@@ -246,7 +246,9 @@ class TestBind:
             while not world.api.reads:
                 await asyncio.sleep(0.01)
                 await world.resolve()
-        assert world.told == ["failed a: Bind took longer than 0.01 s"], "there is no such pod"
+        assert world.told == ['failed a: plugin "Slow" failed in Bind: Overdue: it did not return within 0.01 s'], (
+            "there is no such pod"
+        )
 
     async def test_a_pod_that_is_gone(self, world: World) -> None:
         async def gone(name: str) -> Status | None:

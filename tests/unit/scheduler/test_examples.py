@@ -76,7 +76,7 @@ def test_nodes_are_labelled_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
         assert said.exit_code == 2 and "expected" in said.stderr
 
 
-def test_a_policy_that_fails_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_fails_is_named_and_the_others_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     plugin = tmp_path / "eager.py"
     plugin.write_text(
@@ -86,12 +86,13 @@ def test_a_policy_that_fails_is_told_at_once(tmp_path: Path, monkeypatch: pytest
         "    def score_node(self, pod, node): return 101\n"
     )
     file = tmp_path / "two.yaml"
-    file.write_text(
-        (EXAMPLES / "cheap.yaml").read_text().replace("examples/plugins/cheapest_node.py:CheapestNode", f"{plugin}:Eager")
-    )
+    usual = "- schedulerName: usual"
+    own = (EXAMPLES / "cheap.yaml").read_text().replace("examples/plugins/cheapest_node.py:CheapestNode", f"{plugin}:Eager")
+    file.write_text(own.rstrip() + f"\n{usual}\n")
     said = CliRunner().invoke(compare, ["--nodes", "9", "--config", str(file)])
-    assert said.exit_code == 1 and said.stdout == ""
-    assert 'profile cheap: plugin "Eager" failed in Score: ValueError: scores must be from 0 to 100' in said.stderr
+    assert said.exit_code == 1 and "usual" in said.stdout and "nodes in use" in said.stdout
+    assert "cheap" not in said.stdout
+    assert 'Error: profile cheap: plugin "Eager" failed in Score: ValueError: scores must be from 0 to 100' in said.stderr
 
 
 async def test_the_extender_knows_which_racks_are_hot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,7 +189,7 @@ def test_pre_filter_can_refuse_for_all_nodes() -> None:
     [
         (Custom(pre_filter=boom), 'plugin "Custom" failed in PreFilter: RuntimeError: boom'),
         (Custom(filter=boom), 'plugin "Custom" failed in Filter: RuntimeError: boom'),
-        (Custom(filter=BOTH), 'plugin "Custom" failed in Filter: AttributeError: '),
+        (Custom(filter=BOTH), 'plugin "Custom" failed in Filter: TypeError: expected a FilterResult, got array'),
         (Custom(filter=FilterResult.refusing(np.zeros(3, np.bool_), "")), "Filter: ValueError: `passed` must be 2 booleans"),
         (Custom(filter=FilterResult.coded(np.array([1, 1]), ["", ])), 'plugin "Custom" failed in Filter: IndexError'),
     ],
@@ -207,7 +207,7 @@ def test_a_filter_that_fails_is_named(plugin: Custom, message: str) -> None:
         (Custom(score=boom), 'plugin "Custom" failed in Score: RuntimeError: boom'),
         (Custom(score=np.array([0.0, 101.0])), "Score: ValueError: scores must be from 0 to 100, got 0.0 to 101.0"),
         (Custom(score=np.array([0.0, np.nan])), "scores must be from 0 to 100"),
-        (Custom(score=np.zeros(3)), 'plugin "Custom" failed in Score: IndexError'),
+        (Custom(score=np.zeros(3)), "Score: TypeError: scores must be an array of 2 real numbers, got an array of shape (3,)"),
         (Custom(score=np.zeros(2), normalize=boom), 'plugin "Custom" failed in NormalizeScore: RuntimeError: boom'),
     ],
 )

@@ -11,6 +11,7 @@ import pytest
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cycle import _pick
 from scheduler.framework import Diagnosis
+from scheduler.framework.results import PluginError
 from scheduler.framework.reuse import Passes
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.preemption.candidates import Bounds, Candidates
@@ -69,7 +70,7 @@ class World:
                 raise RuntimeError("it fails")
             return lacking(plugin, pod, free)
 
-        with patch.object(NodeResourcesFit, "lacking", failing), suppress(RuntimeError):
+        with patch.object(NodeResourcesFit, "lacking", failing), suppress(PluginError):
             self.known.find(pod, diagnosis, self.cache, self.framework, BUDGETS, SEED)
 
 

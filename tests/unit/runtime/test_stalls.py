@@ -1,0 +1,136 @@
+"""An event loop that stands still: it is told where, and what may be interrupted is."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from urllib.error import HTTPError
+
+import pytest
+
+from pinnace.runtime import http, stalls
+from pinnace.runtime.http import StatusServer
+from pinnace.runtime.stalls import Culprit, LoopWatch, Stalled
+
+STALL = 0.2
+
+
+def blame(frame: FrameType | None) -> Culprit | None:
+    """Functions that are called so."""
+    while frame is not None:
+        if frame.f_code.co_name.startswith("plugin_"):
+            return Culprit(frame.f_code.co_name, frame.f_code.co_name != "plugin_of_ours")
+        frame = frame.f_back
+    return None
+
+
+@contextmanager
+def watched(blame: stalls.Blame = blame) -> Iterator[LoopWatch]:
+    watch = LoopWatch(asyncio.get_running_loop(), blame, stall=STALL)
+    watch.start()
+    yield watch
+    watch.stop()
+
+
+def busy(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+def plugin_sleeps() -> None:
+    time.sleep(30.0)
+
+
+def plugin_spins() -> None:
+    while True:
+        pass
+
+
+def plugin_of_ours() -> None:
+    time.sleep(4 * STALL)
+
+
+@pytest.mark.parametrize("plugin", [plugin_sleeps, plugin_spins])
+async def test_what_may_be_interrupted_is_interrupted_and_named(
+    plugin: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    with watched(), pytest.raises(Stalled, match=r"it held the event loop for 0\.\d s"):
+        plugin()
+    [told] = [each for each in caplog.messages if "stands still" in each]
+    assert f": {plugin.__name__} (test_stalls.py:" in told and f"in {plugin.__name__}" in told
+
+
+async def test_what_may_not_is_only_named(caplog: pytest.LogCaptureFixture) -> None:
+    with watched():
+        plugin_of_ours()
+        async with asyncio.timeout(5.0):
+            while not any("the event loop goes on" in each for each in caplog.messages):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+    assert len([each for each in caplog.messages if "stands still" in each]) == 1, "once for each stall"
+
+
+async def test_a_loop_that_answers_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    with watched() as watch:
+        for _ in range(10):
+            busy(STALL / 4)
+            await asyncio.sleep(0)
+            assert watch.stalled is None
+    assert caplog.messages == []
+
+
+async def test_a_process_that_was_stopped_has_not_stalled(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An hour passes between two looks: it counts for a step or two."""
+    looks = iter(range(10**6))
+    monkeypatch.setattr(stalls, "monotonic", lambda: 3600.0 * next(looks))
+    with watched():
+        for _ in range(5):
+            busy(0.35 * STALL)  # longer than a step, so that some look finds no answer
+            await asyncio.sleep(0.01)
+    assert caplog.messages == []
+
+
+async def test_livez_says_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "LOOP_DEADLINE", 2 * STALL)
+    server = StatusServer("127.0.0.1", 0, {}, asyncio.get_running_loop())
+    server.start()
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(f"http://{server.address}/livez", timeout=10.0)
+        except HTTPError as error:
+            said.append(error.read().decode())
+
+    asking = threading.Thread(target=ask)
+    with watched():
+        asking.start()
+        plugin_of_ours()
+        await asyncio.to_thread(asking.join)
+    server.stop()
+    assert said and "event loop: no answer; it stands still for" in said[0] and "plugin_of_ours (test_stalls.py:" in said[0]
+
+
+def test_what_ignores_interruptions_ends_the_process() -> None:
+    program = """
+import asyncio, time
+from pinnace.runtime.stalls import Culprit, LoopWatch
+
+async def main():
+    watch = LoopWatch(asyncio.get_running_loop(), lambda frame: Culprit("the plugin", True), stall=0.1, limit=0.5)
+    watch.start()
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            pass
+
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1 and "the plugin" in ended.stderr and "despite interruptions; the process ends" in ended.stderr

@@ -3,7 +3,7 @@
 assembly.py   all parts of a server and how they are joined, without a transport
 entry.py      quiet about an interrupt until it runs
 main.py       its flags, and what the process does until its last breath; flags.py: those of its way to kubelets
-server.py     the assembly behind gRPC, with health and reflection
+server.py     the assembly behind gRPC
 lines.py      one port and several gRPC servers behind it: a client who sends much delays those of his own line
 opening.py    when calls are taken: not before what was loaded is what it should be, also after a restore of etcd
 identity.py   which cluster the keys in etcd belong to: a server of another one refuses to serve them

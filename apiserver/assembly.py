@@ -8,11 +8,11 @@ in-process) passes the same gate and gets the same refusals. Time and chance com
 
 import asyncio
 import random
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from apiserver.admission import Chain, Mutating
 from apiserver.admission.default_storage_class import DefaultStorageClass
@@ -46,6 +46,7 @@ from apiserver.registry.strategy import Strategy
 from apiserver.services import metrics
 from apiserver.services.authorization import AuthorizationService
 from apiserver.services.context import READ_TIMEOUT
+from apiserver.services.discovery import GRPCS_OWN, HEALTH, REFLECTION, HealthService, ReflectionService
 from apiserver.services.elections import ElectionsService
 from apiserver.services.events import EventService
 from apiserver.services.heartbeats import HeartbeatsService
@@ -208,8 +209,15 @@ class Assembly:
         services.append((authorization, AuthorizationService(self._policy), opening.refusal))
         services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), opening.refusal))
         methods: dict[str, Method] = {}
+
+        def serve(descriptors: Iterable[MethodDescriptor], service: object, gate: Gate) -> None:
+            methods.update(methods_of(descriptors, service, gate, self._flow, self._policy, self._tenures))
+
         for descriptor, service, gate in services:
-            methods.update(methods_of(descriptor, service, gate, self._flow, self._policy, self._tenures))
+            serve(descriptor.methods, service, gate)
+        names = sorted(each.full_name for each in (*(service[0] for service in services), *GRPCS_OWN))
+        serve(HEALTH, HealthService(opening.readiness, names), lambda: None)  # also of a server that takes no other calls
+        serve(REFLECTION, ReflectionService(names), opening.refusal)
         return methods
 
     def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:

@@ -23,17 +23,28 @@ COUNT = 8
 """Of lines. A client who floods the server from two connections holds up a quarter of the others', at most."""
 MAX_CONNECTIONS = 10_000
 """Of all lines together, if there are descriptors for so many: two of each of 5,000 nodes."""
+SHARE = 0.65
+"""Of the descriptors that the process may have. The port for tokens has a tenth (apiserver.server)."""
 
 
 class Lines:
     """`listen`, once for each port, then `start`, then `stop`."""
 
-    def __init__(self, options: Sequence[tuple[str, int]], equip: Callable[["grpc.aio.Server"], None]) -> None:
-        """`equip`: adds the handlers to a server."""
-        options = (*options, *peers.options(MAX_CONNECTIONS, COUNT), ("grpc.so_reuseport", 1))
-        self._servers = [grpc.aio.server(options=options) for _ in range(COUNT)]
+    def __init__(
+        self,
+        options: Sequence[tuple[str, int]],
+        handlers: Callable[[], "grpc.GenericRpcHandler"],
+        *,
+        count: int = COUNT,
+        connections: int = MAX_CONNECTIONS,
+        share: float = SHARE,
+    ) -> None:
+        """`handlers`: makes all that a line serves. `count`: of lines. `connections`: of all lines together. `share`: of the
+        process's descriptors, as pinnace.runtime.peers."""
+        options = (*options, *peers.options(connections, count, share), ("grpc.so_reuseport", 1))
+        self._servers = [grpc.aio.server(options=options) for _ in range(count)]
         for server in self._servers:
-            equip(server)
+            server.add_generic_rpc_handlers((handlers(),))
 
     def listen(self, address: str, credentials: Callable[[], grpc.ServerCredentials] | None) -> str:
         """The address with the real port. `credentials`: makes those of a line; None: it talks to everybody in clear. Raises

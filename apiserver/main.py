@@ -23,7 +23,6 @@ from apiserver.kubelets import GrpcKubelets
 from apiserver.registry.strategies.default_tolerations import SECONDS, DefaultTolerations
 from apiserver.server import ApiServer
 from apiserver.services import metrics
-from apiserver.services.handlers import anybody, by_certificate
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.interface import Storage
@@ -239,10 +238,10 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     if options.prefix:
         storage = Prefixed(storage, options.prefix)
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
-    who = by_certificate(Authenticator(SYSTEM_CLOCK.time, tokens)) if options.tls is not None else anybody
+    authenticator = Authenticator(SYSTEM_CLOCK.time, tokens) if options.tls is not None else None
     audit = AuditLog(options.audit) if options.audit is not None else None
     settings = replace(options.settings, audit=audit) if audit is not None else options.settings
-    server = ApiServer(storage, who, settings)
+    server = ApiServer(storage, authenticator, settings)
     affinity = Affinity(options.processor) if options.processor is not None else None
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())
     status.start()

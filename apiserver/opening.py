@@ -67,6 +67,8 @@ class Opening:
 
     def readiness(self) -> str | None:
         """Why the server is not ready; None: it is."""
+        if self._stopping:
+            return "the server is shutting down"
         if not self._cacher.ready:
             return "the watch cache is not loaded, or its watch of etcd is broken"
         return None if self.bootstrapped.is_set() else "the default namespaces and roles are not made yet"

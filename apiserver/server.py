@@ -1,26 +1,30 @@
-"""The API server as a process: its assembly behind gRPC, with health and reflection."""
+"""The API server as a process: its assembly behind gRPC.
+
+All that its ports serve are the methods of the assembly, behind the one door of `apiserver.services.handlers`.
+"""
 
 import asyncio
 import uuid
-from collections.abc import Sequence
-
-import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import SERVICE_NAME as HEALTH
-from grpc_health.v1.health import aio as health
-from grpc_reflection.v1alpha import reflection
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from apiserver.assembly import DEFAULTS, Assembly, Settings
+from apiserver.auth.authentication import Authenticator
 from apiserver.cacher.cacher import Cacher
 from apiserver.lines import Lines
-from apiserver.services.handlers import MethodHandlers, Who, anybody
+from apiserver.services.handlers import MethodHandlers
+from apiserver.services.methods import Method
 from apiserver.services.requests import RequestIds
 from apiserver.storage.interface import Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK
+from pinnace.runtime.refusals import Refusals
 from pinnace.runtime.tls import TlsFiles, line_credentials
 
 MAX_REQUEST = 4 << 20
 """Bytes of one request: a batch may be larger than an object may be."""
+TOKEN_COUNT, TOKEN_CONNECTIONS, TOKEN_SHARE = 2, 1000, 0.1
+"""Of the port for tokens: lines, connections, and its share of descriptors. Everybody can connect to it. It has lines of its
+own, so that its callers take neither connections nor turns of those that have certificates."""
 MAX_STREAMS = 250
 """Calls that one connection may have open; its client keeps back the others (as kube-apiserver's
 --http2-max-streams-per-connection). gRPC hands over calls in the order in which they came: behind so many of one
@@ -48,21 +52,21 @@ OPTIONS: Sequence[tuple[str, int]] = (
 
 
 class ApiServer:
-    """`start`, then `run` until cancelled, then `stop`. `who` says who calls; by default anybody may do everything."""
+    """`start`, then `run` until cancelled, then `stop`. `authenticator`: None on a server without TLS, where everybody may do
+    everything."""
 
-    def __init__(self, storage: Storage, who: Who = anybody, settings: Settings = DEFAULTS) -> None:
+    def __init__(self, storage: Storage, authenticator: Authenticator | None = None, settings: Settings = DEFAULTS) -> None:
         self._assembly = Assembly(storage, settings)
-        self._health = health.HealthServicer()
-        methods = self._assembly.methods
-        handlers = MethodHandlers(methods, who, RequestIds(uuid.uuid4().hex[:12]), settings.tracer)
-        services = [*sorted({method.name.partition("/")[0] for method in methods.values()}), HEALTH, reflection.SERVICE_NAME]
+        self._authenticator = authenticator
+        self._tracer = settings.tracer
+        self._ids = RequestIds(uuid.uuid4().hex[:12])
+        self._refusals = Refusals()
+        self._lines = [Lines(OPTIONS, self._handlers)]
 
-        def equip(server: grpc.aio.Server) -> None:
-            server.add_generic_rpc_handlers((handlers,))
-            health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-            reflection.enable_server_reflection(services, server)
-
-        self._lines = Lines(OPTIONS, equip)
+    @property
+    def methods(self) -> Mapping[str, Method]:
+        """All that the server serves, by path."""
+        return self._assembly.methods
 
     @property
     def cacher(self) -> Cacher:
@@ -71,40 +75,41 @@ class ApiServer:
     def listen_for_tokens(self, address: str, tls: TlsFiles) -> str:
         """Before the start: another port, where nobody is asked for a certificate, and who wants to do anything shows a token.
         (A port of gRPC's in Python either demands a certificate or does not ask.) As `start`."""
-        return self._lines.listen(address, line_credentials(tls, ask=False))
+        handlers = partial(self._handlers, by_token=True)
+        lines = Lines(OPTIONS, handlers, count=TOKEN_COUNT, connections=TOKEN_CONNECTIONS, share=TOKEN_SHARE)
+        self._lines.append(lines)
+        return lines.listen(address, line_credentials(tls, ask=False))
 
     async def start(self, address: str, tls: TlsFiles | None = None) -> str:
         """Listens; the address with the real port. With `tls` only to those who show a certificate of its authority. Raises
         OSError when it cannot."""
-        listening = self._lines.listen(address, line_credentials(tls) if tls is not None else None)
-        await self._lines.start()
+        listening = self._lines[0].listen(address, line_credentials(tls) if tls is not None else None)
+        for lines in self._lines:
+            await lines.start()
         return listening
 
     async def run(self) -> None:
         """Serves until cancelled. A part that dies takes the server with it."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._assembly.run(), name="assembly")
-            tasks.create_task(self._announce(), name="health")
+        await self._assembly.run()
 
     async def stop(self) -> None:
         """Sends everybody on to another server, lets running calls end, and closes."""
-        await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         await self._assembly.drain()
         deadline = SYSTEM_CLOCK.monotonic() + LONGEST_FAREWELL
         came = -1
         while came != self._assembly.opening.turned_away and SYSTEM_CLOCK.monotonic() < deadline:
             came = self._assembly.opening.turned_away
             await SYSTEM_CLOCK.sleep(FAREWELL)
-        await self._lines.stop(STOP_GRACE)
+        await asyncio.gather(*(lines.stop(STOP_GRACE) for lines in self._lines))
 
     async def close(self) -> None:
         """Closes at once, also after a failed start. A gRPC server that is only dropped raises in its finalizer."""
-        await self._lines.stop(0.0)
+        await asyncio.gather(*(lines.stop(0.0) for lines in self._lines))
 
     def readiness(self) -> str | None:
         """Why the server is not ready; None: it is."""
         return self._assembly.opening.readiness()
 
-    async def _announce(self) -> None:
-        await self._assembly.opening.bootstrapped.wait()
-        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+    def _handlers(self, *, by_token: bool = False) -> MethodHandlers:
+        methods, authenticator = self._assembly.methods, self._authenticator
+        return MethodHandlers(methods, authenticator, self._ids, self._refusals, self._tracer, by_token=by_token)

@@ -5,14 +5,15 @@ the API asks the API server, which knows what he may do. Without TLS, in a clust
 connect may run commands; so that is only for loopback.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from ipaddress import ip_address
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 from cryptography import x509
+from google.protobuf.message import Message
 
 from kubelet.nodes import Endpoint
 from kubelet.streams import Streams, Unstreamable
@@ -22,6 +23,7 @@ from pinnace.api.status import Code
 from pinnace.pki import Subject
 from pinnace.pki.kubelets import CLIENT
 from pinnace.runtime import peers
+from pinnace.runtime.refusals import Refusals
 from pinnace.runtime.tls import TlsFiles, server_credentials
 
 SERVICE = "pinnace.v1.Kubelet"
@@ -34,9 +36,11 @@ OPTIONS = (
     ("grpc.http2.ping_timeout_ms", 2000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
+    ("grpc.max_concurrent_streams", 1000),  # of one connection: an API server has as many logs and commands as its users want
 )
 MAX_CONNECTIONS = 256
 """Each of a few API servers has one."""
+M = TypeVar("M", bound=Message)
 _GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}
 
 
@@ -52,6 +56,7 @@ class KubeletServer:
     def __init__(self, streams: Streams, tls: TlsFiles | None) -> None:
         self._streams = streams
         self._tls = tls
+        self._refusals = Refusals()
         self._server = grpc.aio.server(options=(*OPTIONS, *peers.options(MAX_CONNECTIONS)))
 
     def bind(self, host: str, port: int) -> Endpoint:
@@ -71,50 +76,58 @@ class KubeletServer:
     async def start(self, statistics: Callable[[], Statistics]) -> None:
         """Answers from now on. `statistics`: those that there are when somebody asks."""
 
-        async def stats(request: StatsRequest, context: "grpc.aio.ServicerContext") -> StatsResponse:
-            await self._admit(context)
-            return await statistics().answer(request)
+        async def stats(requests: AsyncIterator[StatsRequest]) -> AsyncGenerator[StatsResponse, None]:
+            yield await statistics().answer(await _only(requests, StatsRequest))
 
-        handlers = {
-            "Stats": grpc.unary_unary_rpc_method_handler(stats, StatsRequest.FromString, StatsResponse.SerializeToString),
-            "Logs": grpc.unary_stream_rpc_method_handler(
-                self._logs, LogsRequest.FromString, LogsResponse.SerializeToString
-            ),
-            "Exec": grpc.stream_stream_rpc_method_handler(
-                self._exec, ExecRequest.FromString, ExecResponse.SerializeToString
-            ),
-        }  # fmt: skip
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        self._server.add_generic_rpc_handlers(
+            (
+                _Door(
+                    {
+                        f"/{SERVICE}/Stats": self._handler(stats, StatsRequest),
+                        f"/{SERVICE}/Logs": self._handler(self._logs, LogsRequest),
+                        f"/{SERVICE}/Exec": self._handler(self._exec, ExecRequest),
+                    },
+                    self._admit,
+                ),
+            )
+        )
         await self._server.start()
 
     async def stop(self) -> None:
         await self._server.stop(STOP_GRACE)
 
-    async def _logs(self, request: LogsRequest, context: "grpc.aio.ServicerContext") -> AsyncGenerator[LogsResponse, None]:
-        await self._admit(context)
-        try:
-            async with aclosing(self._streams.logs(request)) as chunks:
-                async for data in chunks:
-                    yield LogsResponse(data=data)
-        except Unstreamable as error:
-            await _abort(context, error)
+    def _handler(
+        self, serve: Callable[[AsyncIterator[Any]], AsyncGenerator[Message, None]], message: type[Message]
+    ) -> "grpc.RpcMethodHandler":
+        """Requests are read one by one, whatever the form of the method: gRPC would wait for the only one before
+        the caller is known."""
 
-    async def _exec(
-        self, requests: AsyncIterator[ExecRequest], context: "grpc.aio.ServicerContext"
-    ) -> AsyncGenerator[ExecResponse, None]:
-        await self._admit(context)
-        try:
-            first = await anext(requests, None)
-            if first is None or not first.HasField("start"):
-                raise Unstreamable(Code.INVALID_ARGUMENT, "the first request of an exec says what to start")
-            async with aclosing(self._streams.exec(first.start, _input(requests))) as responses:
-                async for response in responses:
-                    yield response
-        except Unstreamable as error:
-            await _abort(context, error)
+        async def call(requests: AsyncIterator[bytes], context: "grpc.aio.ServicerContext") -> AsyncGenerator[bytes, None]:
+            await self._admit(context)
+            try:
+                async with aclosing(serve(_parsed(requests, message))) as responses:
+                    async for response in responses:
+                        yield response.SerializeToString()
+            except Unstreamable as error:
+                await _abort(context, error)
+
+        return grpc.stream_stream_rpc_method_handler(call)
+
+    async def _logs(self, requests: AsyncIterator[LogsRequest]) -> AsyncGenerator[LogsResponse, None]:
+        async with aclosing(self._streams.logs(await _only(requests, LogsRequest))) as chunks:
+            async for data in chunks:
+                yield LogsResponse(data=data)
+
+    async def _exec(self, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[ExecResponse, None]:
+        first = await anext(requests, None)
+        if first is None or not first.HasField("start"):
+            raise Unstreamable(Code.INVALID_ARGUMENT, "the first request of an exec says what to start")
+        async with aclosing(self._streams.exec(first.start, _input(requests))) as responses:
+            async for response in responses:
+                yield response
 
     async def _admit(self, context: "grpc.aio.ServicerContext") -> None:
-        """Only API servers. TLS has looked at the authority of what they show."""
+        """Only API servers. TLS has looked at the authority of what they show. Others wait for their refusal."""
         if self._tls is None:
             return
         (shown,) = context.auth_context().get("x509_pem_cert", [b""])
@@ -123,10 +136,38 @@ class KubeletServer:
         except ValueError:
             user = ""
         if user != CLIENT.user:
+            await self._refusals.wait(user, remaining=context.time_remaining())
             await _abort(
                 context,
                 Unstreamable(Code.PERMISSION_DENIED, f'kubelets serve "{CLIENT.user}" and not "{user}": ask an API server'),
             )
+
+
+class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
+    """All that the server serves, by path. Every other path is refused, to API servers as unknown."""
+
+    def __init__(
+        self, handlers: Mapping[str, "grpc.RpcMethodHandler"], admit: Callable[["grpc.aio.ServicerContext"], Awaitable[None]]
+    ) -> None:
+        async def unknown(requests: object, context: "grpc.aio.ServicerContext") -> None:
+            await admit(context)
+            await _abort(context, Unstreamable(Code.UNIMPLEMENTED, "the kubelet has no such method"))
+
+        self._handlers = handlers
+        self._unknown = grpc.stream_stream_rpc_method_handler(unknown)
+
+    def service(self, handler_call_details: "grpc.HandlerCallDetails") -> "grpc.RpcMethodHandler":
+        return self._handlers.get(handler_call_details.method, self._unknown)
+
+
+async def _parsed(requests: AsyncIterator[bytes], message: type[Message]) -> AsyncGenerator[Any, None]:
+    async for data in requests:
+        yield message.FromString(data)
+
+
+async def _only(requests: AsyncIterator[M], message: type[M]) -> M:
+    """The first request; an empty one when there is none."""
+    return await anext(requests, None) or message()
 
 
 async def _input(requests: AsyncIterator[ExecRequest]) -> AsyncIterator[bytes]:

@@ -12,7 +12,7 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-ro
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from apiserver.auth.permissions import ELECTIONS_GROUP, METRICS_GROUP, REVIEWS_GROUP
+from apiserver.auth.permissions import ELECTIONS_GROUP, HEALTH, METRICS_GROUP, REFLECTION, REVIEWS_GROUP, VERSION
 from apiserver.auth.rbac import EVERYTHING
 from apiserver.auth.user import AUTHENTICATED, MASTERS
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
@@ -75,14 +75,15 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield _gathering(_role(_VIEW, see), part_of="edit")
     yield _role("cluster-view", [*_rules(_READ, ALL), _rule(_READ, [PODS], "log"), _METERED, _elections("get", "list")])
     yield _role("system:basic-user", [_reviews("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")])
-    yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=["/version"])])
+    yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, VERSION])])
+    yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, REFLECTION, VERSION])])
     yield _role("system:kube-scheduler", _scheduler())
     yield _role("system:kube-controller-manager", _controllers())
 
 
 def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
     yield _binding("cluster-admin", "Group", MASTERS)
-    for role in ("system:basic-user", "system:public-info-viewer"):
+    for role in ("system:basic-user", "system:public-info-viewer", "system:discovery"):
         yield _binding(role, "Group", AUTHENTICATED)
     for component in ("system:kube-scheduler", "system:kube-controller-manager"):
         yield _binding(component, "User", component)

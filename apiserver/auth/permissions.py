@@ -17,6 +17,8 @@ from pinnace.api.selectors import SelectorError, parse_fields
 ELECTIONS_GROUP = "pinnace.io"
 REVIEWS_GROUP = "authorization.k8s.io"
 METRICS_GROUP = "metrics.k8s.io"
+HEALTH, REFLECTION, VERSION = "/healthz", "/reflection", "/version"
+"""Paths, as in a rule's nonResourceURLs, of what is about no resource."""
 HEARTBEAT = Action("update", "leases", "coordination.k8s.io")
 """For each node of a fleet: a beat takes the place of the update of its Lease."""
 EXEC = Action("create", "pods/exec")
@@ -223,7 +225,9 @@ _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Tables/List": Permission(_printed, _printed_of),
     "pinnace.v1.NodeMetrics/List": Permission(_always(Action("list", NODES.plural, METRICS_GROUP)), _selected(NODES)),
     "pinnace.v1.PodMetrics/List": Permission(_always(Action("list", PODS.plural, METRICS_GROUP)), _selected(PODS)),
-    "pinnace.v1.Version/Get": Permission(_always(Action("get", "/version")), _anything),
+    "pinnace.v1.Version/Get": Permission(_always(Action("get", VERSION)), _anything),
+    "grpc.health.v1.Health/Check": Permission(_always(Action("get", HEALTH)), _anything),
+    "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Permission(_always(Action("get", REFLECTION)), _anything),
     "pinnace.v1.Authorization/SelfSubjectReview": Permission(
         _always(Action("create", "selfsubjectreviews", REVIEWS_GROUP)), _anything
     ),

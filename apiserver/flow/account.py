@@ -98,15 +98,16 @@ class Watch(Protocol):
 class Account:
     """Of one flow. `untaken`: bytes that are with gRPC. `waiting`: bytes that wait for its watches. `watches`: those that are
     open, or have something waiting. `questions`: that each event is asked for them. `connections`: that its calls have to
-    kubelets."""
+    kubelets. `streams`: of requests, that are open."""
 
-    __slots__ = ("_queue", "_room", "_selections", "connections", "questions", "untaken", "waiting", "watches")
+    __slots__ = ("_queue", "_room", "_selections", "connections", "questions", "streams", "untaken", "waiting", "watches")
 
     def __init__(self, room: Room) -> None:
         self.untaken = 0
         self.waiting = 0
         self.questions = 0
         self.connections = 0
+        self.streams = 0
         self.watches: dict[Watch, None] = {}
         self._room = room
         self._selections: dict[Selection, int] = {}  # of how many watches
@@ -115,7 +116,7 @@ class Account:
     @property
     def busy(self) -> bool:
         """Would it be another one if it were forgotten?"""
-        return bool(self.untaken or self.waiting or self.watches or self.connections)
+        return bool(self.untaken or self.waiting or self.watches or self.connections or self.streams)
 
     @property
     def full(self) -> bool:

@@ -33,6 +33,7 @@ it begins, with twice the room, that who has a reader who is stuck can still wri
                  '--none------> refused                                untaken
     watches ---too many are open--> refused, at once                   watches
     logs, exec --too many are open--> refused, at once                 connections
+    streams of requests --likewise--> refused, at once                 streams
 
 To refuse is work too: those who are refused are told to come back one after the other.
 
@@ -84,6 +85,10 @@ MAX_CONNECTIONS = 100
 """To kubelets that a flow may have open, but for the masters': each log and each command has one while it lasts, which is 90 KB
 and a descriptor. Of descriptors a process often has 1,024, for everybody. `pinnace logs -f` follows five containers, unless
 more are asked for."""
+MAX_STREAMS = 100
+"""Streams of requests that a flow may have open, but for the masters': each takes 25 KB before it has said anything."""
+TOO_MANY_REQUESTS = "TooManyRequests"
+"""The reason of all refusals for lack of room."""
 RETRY_AFTER = 1.0
 """Seconds after which a call that is refused may come back, as in Kubernetes."""
 RETURNS = 100
@@ -206,6 +211,21 @@ class FlowControl:
         finally:
             flow.account.connections -= 1
 
+    @contextmanager
+    def stream(self, level: str | None, user: str, most: int = MAX_STREAMS) -> Iterator[None]:
+        """While a stream of requests is open. `level`: as for `enter`. Raises Rejected when the flow has `most` of them."""
+        if level is None:
+            yield
+            return
+        flow = self.levels[level].flow(user)
+        if (count := flow.account.streams) >= most:
+            raise self._rejected(flow, "streams", self._too_many(flow, f"{count:,} streams are open: end some of them"))
+        flow.account.streams += 1
+        try:
+            yield
+        finally:
+            flow.account.streams -= 1
+
     async def run(self) -> None:
         while True:
             await self._crowded.wait()
@@ -318,7 +338,7 @@ class FlowControl:
         now = self._clock.monotonic()
         flow.returns = max(now + RETRY_AFTER, flow.returns + 1 / RETURNS)
         message = f'too many requests, please try again later: {why} (priority level "{flow.level.name}", flow "{flow.user}")'
-        return Refusal(Code.UNAVAILABLE, "TooManyRequests", message, retry_after=min(flow.returns - now, LATEST_RETURN))
+        return Refusal(Code.UNAVAILABLE, TOO_MANY_REQUESTS, message, retry_after=min(flow.returns - now, LATEST_RETURN))
 
 
 def _late() -> Refusal:

@@ -9,8 +9,7 @@ those of Kubernetes' levels, as far as it has such calls:
     node-high         what keeps nodes alive: fleets' heartbeats, leases, nodes, and the status of pods    40
     system            what else fleets do; schedulers and controllers                                      50
     workload          everybody else                                                                       100
-
-Health is no method of ours, and is never refused.
+    catch-all         anybody's, about no resource: health, reflection, version                            5
 
 Source: https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#suggested-configuration-objects
 """
@@ -18,5 +17,6 @@ Source: https://kubernetes.io/docs/concepts/cluster-administration/flow-control/
 from collections.abc import Mapping
 
 LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD = "leader-election", "node-high", "system", "workload"
-SHARES: Mapping[str, int] = {LEADER_ELECTION: 10, NODE_HIGH: 40, SYSTEM: 50, WORKLOAD: 100}
+CATCH_ALL = "catch-all"
+SHARES: Mapping[str, int] = {LEADER_ELECTION: 10, NODE_HIGH: 40, SYSTEM: 50, WORKLOAD: 100, CATCH_ALL: 5}
 """The more important first."""

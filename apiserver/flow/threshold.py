@@ -3,7 +3,8 @@ wait for a seat as any other request. The caller has it until something is answe
 (apiserver.flow.seat): to stay open takes none.
 
     opened --first request--> waiting --seat--> heard --answered, or stood up--> open
-                                 '--refused--> over
+                ^                '--refused--> over                                |
+                '--the next request, where each has a seat of its own--------------'
 
 Nobody has a seat while he says nothing.
 """
@@ -28,13 +29,19 @@ class Threshold(Exempt, Generic[Q]):
     """The requests, as the service is to hear them; and in what the call sits, which needs no seat as yet."""
 
     def __init__(
-        self, requests: AsyncIterator[Q | Unread], enter: Callable[[Q | Unread], Seat | Exempt], read: Callable[[bytes], Q]
+        self,
+        requests: AsyncIterator[Q | Unread],
+        enter: Callable[[Q | Unread], Seat | Exempt],
+        read: Callable[[bytes], Q],
+        *,
+        each: bool = False,
     ) -> None:
-        """`enter`: raises Rejected."""
+        """`enter`: raises Rejected. `each`: each request has a seat of its own, and not the first one alone."""
         self._requests: AsyncIterator[Q | Unread] | None = requests
         self._enter = enter
         self._read = read
         self._seat: Seat | Exempt | None = None
+        self._each = each
         self._over = False
         self.refused: Rejected | None = None
         """Why nothing was heard: of a service that takes it for the end of the stream."""
@@ -61,9 +68,11 @@ class Threshold(Exempt, Generic[Q]):
         return (self._seat or EXEMPT).connection(bounded=bounded)
 
     def leave(self) -> None:
-        self._over = True
+        self._over = not self._each
         if self._seat is not None:
             self._seat.leave()
+            if self._each:
+                self._seat = None
 
     def __exit__(self, *_: object) -> None:
         """The call has ended. Timers that it has cancelled keep what it sat in until their time, and with it what was said."""

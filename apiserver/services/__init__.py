@@ -3,7 +3,7 @@
 methods.py          the way of every call: parsed, given a seat, allowed, served, counted; gRPC and the simulation go it alike
 context.py          what a service may ask about a call, and for how long it may wait
 levels.py           how important a call is: its priority level
-handlers.py         methods as gRPC handlers: the certificate becomes a user, a refusal a status
+handlers.py         methods as gRPC handlers, and nothing else: the certificate becomes a user, a refusal a status
 errors.py           what each exception says to the one who called; nobody else translates it
 requests.py         ids of calls, by which the audit log and the log are found
 metrics.py          what is counted, under Kubernetes' names
@@ -15,6 +15,7 @@ selecting.py        what a list or watch is about, and how long a selector may b
 tables.py           lists as the rows that `get` prints
 evictions.py        many evictions at once: the pods of one budget are put to it together
 authorization.py    who one is, and what somebody may do
+discovery.py        health and reflection, as methods like all others
 version.py          which version of the software this server runs
 
 streaming.py        logs and exec, passed on as they come; containers.py: which container is meant

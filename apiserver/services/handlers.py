@@ -1,5 +1,13 @@
-"""Methods as gRPC handlers: the caller becomes a User, a refusal the call's status; its details go in the trailers, and so do
-the id of the call, and warnings."""
+"""The one door of a server: methods as gRPC handlers. The caller becomes a User, a refusal the call's status; its details go in
+the trailers, and so do the id of the call, and warnings.
+
+    call --> authenticated --> request is parsed --> gate, seat, permission (apiserver.services.methods) --> service
+                '--no----------unknown method--------'--TooManyRequests--> refused, at a pace (pinnace.runtime.refusals)
+
+`MethodHandlers` answers every path, so that no other service of the same gRPC server could be reached past it. A caller that is
+not authenticated is refused for every path, also for that of no method, before its request is parsed; on a port for tokens
+before the request is received.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -13,13 +21,16 @@ import grpc.aio
 
 from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential
 from apiserver.errors import Rejected
+from apiserver.flow.control import TOO_MANY_REQUESTS
 from apiserver.registry import fencing
 from apiserver.registry.warnings import gathering
+from apiserver.services import metrics
 from apiserver.services.methods import Method
 from apiserver.services.requests import RequestIds
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
 from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
 from pinnace.runtime import logs, tracing
+from pinnace.runtime.refusals import Refusals
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_MESSAGE = 1000
@@ -29,6 +40,8 @@ details of a refusal (apiserver.errors.MAX_VIOLATIONS), in which it is once more
 
 Who = Callable[["grpc.aio.ServicerContext"], Credential]
 """Says what the caller shows."""
+_NOBODY = ""
+"""All callers that are not authenticated, as far as the pace of refusals goes."""
 
 
 class Call:
@@ -50,102 +63,187 @@ class Call:
 
 
 class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """All methods of a server, by path."""
+    """All methods of a server, by path; every other path is refused."""
 
-    def __init__(self, methods: Mapping[str, Method], who: Who, ids: RequestIds, tracer: Tracer = NO_TRACER) -> None:
-        self._handlers = {path: _handler(method, who, ids, tracer) for path, method in methods.items()}
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        authenticator: Authenticator | None,
+        ids: RequestIds,
+        refusals: Refusals,
+        tracer: Tracer = NO_TRACER,
+        *,
+        by_token: bool = False,
+    ) -> None:
+        """`authenticator`: None on a server without TLS, where everybody may do everything. `by_token`: the port asks for no
+        certificate. `refusals`: of all ports of the server."""
+        self._authenticator = authenticator if by_token else None
+        self._door = _Door(_who(authenticator), ids, refusals)
+        self._handlers = {path: self._door.handler(method, tracer) for path, method in methods.items()}
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        return self._handlers.get(handler_call_details.method)
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        path = handler_call_details.method
+        handler = self._handlers.get(path)
+        if handler is None or (self._authenticator is not None and not _knows(self._authenticator, handler_call_details)):
+            return self._door.refusing(path)
+        return handler
 
 
-def by_certificate(authenticator: Authenticator) -> Who:
-    """Of servers that talk TLS: by the client's certificate, or, where none was asked for, by its token."""
+def _knows(authenticator: Authenticator, details: grpc.HandlerCallDetails) -> bool:
+    """Does the token belong to a user? Asked before the request is received, which a caller may never send."""
+    try:
+        _bearer(authenticator, details.invocation_metadata).user()
+    except Rejected:
+        return False
+    return True
+
+
+def _who(authenticator: Authenticator | None) -> Who:
+    """By the client's certificate, or, where none was asked for, by its token."""
+    if authenticator is None:
+        return lambda context: Anybody()
 
     def who(context: "grpc.aio.ServicerContext") -> Credential:
         if shown := context.auth_context().get("x509_pem_cert"):
             return Certificate(authenticator, shown[0])
-        return Bearer(authenticator, dict(context.invocation_metadata() or ()).get("authorization"))
+        return _bearer(authenticator, context.invocation_metadata())
 
     return who
 
 
-def anybody(context: "grpc.aio.ServicerContext") -> Credential:
-    """Of servers without TLS."""
-    return Anybody()
+def _bearer(authenticator: Authenticator, metadata: Any) -> Bearer:
+    return Bearer(authenticator, dict(metadata or ()).get("authorization"))
 
 
-def _handler(method: Method, who: Who, ids: RequestIds, tracer: Tracer) -> grpc.RpcMethodHandler:
-    """Streams are not traced: they say nothing about what went through them."""
-    if not method.server_streaming:
-        unary = _unary(method, who, ids)
-        if tracer.on:
-            return grpc.unary_unary_rpc_method_handler(_traced(unary, method, tracer))
-        return grpc.unary_unary_rpc_method_handler(unary, method.parse)
-    if not method.client_streaming:
-        return grpc.unary_stream_rpc_method_handler(_stream(method, who, ids), method.parse)
-    return grpc.stream_stream_rpc_method_handler(_stream(method, who, ids), method.parse)
+class _Door:
+    """Every call passes it. Requests are parsed here: gRPC would parse them before the caller is known."""
 
+    def __init__(self, who: Who, ids: RequestIds, refusals: Refusals) -> None:
+        self._who = who
+        self._ids = ids
+        self._refusals = refusals
 
-def _unary(method: Method, who: Who, ids: RequestIds) -> Any:
-    async def call(request: Any, context: Any) -> bytes:
-        metadata = context.invocation_metadata() or ()  # which gRPC puts together anew each time
-        _name(context, metadata, ids)
-        try:
-            made = Call(context, who(context))
-            fencing.enter(metadata)
-            with gathering() as warnings:
-                answer = await method.call(request, made)
-            if warnings:
-                told = [(WARNING_KEY, warning.encode()) for warning in warnings]
-                context.set_trailing_metadata(((REQUEST_ID_KEY, logs.request_id.get()), *told))
-            return answer
-        except Rejected as rejected:
-            _let_go(rejected)
-            await _abort(context, rejected.refusal)
-        except asyncio.CancelledError as cancelled:
-            _let_go(cancelled)
-            raise cancelled from None
-        finally:
-            del request
-
-    return call
-
-
-def _traced(unary: Any, method: Method, tracer: Tracer) -> Any:
-    async def call(data: bytes, context: Any) -> bytes:
-        metadata = dict(context.invocation_metadata() or ())
-        with tracer.call(method.name, metadata.get(tracing.KEY, "")):
-            with tracer.span("decode"):
-                request = method.parse(data)
-            answer: bytes = await unary(request, context)
-            return answer
-
-    return call
-
-
-def _stream(method: Method, who: Who, ids: RequestIds) -> Any:
-    async def call(request: Any, context: Any) -> AsyncIterator[bytes]:
-        _name(context, context.invocation_metadata() or (), ids)
+    def handler(self, method: Method, tracer: Tracer) -> grpc.RpcMethodHandler:
+        """Streams are not traced: they say nothing about what went through them."""
         if method.client_streaming:
-            request = _Requests(context)
-        try:
-            async with aclosing(method.stream(request, Call(context, who(context)))) as responses:
-                async for response in responses:
-                    yield response
-        except Rejected as rejected:
-            _let_go(rejected)
-            del request
-            await _abort(context, rejected.refusal)
+            return grpc.stream_stream_rpc_method_handler(self._stream(method))
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(self._stream(method))
+        if tracer.on:
+            return grpc.unary_unary_rpc_method_handler(self._traced(method, tracer))
+        return grpc.unary_unary_rpc_method_handler(self._unary(method, method.parse))
 
-    return call
+    def refusing(self, path: str) -> grpc.RpcMethodHandler:
+        """Refuses a call of this path, whatever its form, without receiving a request."""
+
+        async def refuse(requests: object, context: Any) -> None:
+            self._name(context, context.invocation_metadata() or ())
+            caller, refusal = _NOBODY, _unknown(path)
+            try:
+                caller = self._call(context).user.name
+            except Rejected as rejected:
+                _let_go(rejected)
+                refusal = rejected.refusal
+            else:
+                metrics.UNKNOWN.inc()
+            await self._refuse(context, refusal, caller)
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+    def _unary(self, method: Method, parse: Callable[[bytes], Any]) -> Any:
+        async def call(data: bytes, context: Any) -> bytes:
+            metadata = context.invocation_metadata() or ()  # which gRPC puts together anew each time
+            self._name(context, metadata)
+            caller = _NOBODY
+            try:
+                made = self._call(context)
+                caller = made.user.name
+                fencing.enter(metadata)
+                with gathering() as warnings:
+                    answer = await method.call(parse(data), made)
+                if warnings:
+                    told = [(WARNING_KEY, warning.encode()) for warning in warnings]
+                    context.set_trailing_metadata(((REQUEST_ID_KEY, logs.request_id.get()), *told))
+                return answer
+            except Rejected as rejected:
+                _let_go(rejected)
+                await self._refuse(context, rejected.refusal, caller, len(data))
+            except asyncio.CancelledError as cancelled:
+                _let_go(cancelled)
+                raise cancelled from None
+            finally:
+                del data
+
+        return call
+
+    def _traced(self, method: Method, tracer: Tracer) -> Any:
+        def parse(data: bytes) -> Any:
+            with tracer.span("decode"):
+                return method.parse(data)
+
+        unary = self._unary(method, parse)
+
+        async def call(data: bytes, context: Any) -> bytes:
+            metadata = dict(context.invocation_metadata() or ())
+            with tracer.call(method.name, metadata.get(tracing.KEY, "")):
+                answer: bytes = await unary(data, context)
+                return answer
+
+        return call
+
+    def _stream(self, method: Method) -> Any:
+        async def call(data: Any, context: Any) -> AsyncIterator[bytes]:
+            self._name(context, context.invocation_metadata() or ())
+            caller = _NOBODY
+            try:
+                made = self._call(context)
+                caller = made.user.name
+                request: Any = _Requests(context, method.parse) if method.client_streaming else method.parse(data)
+                async with aclosing(method.stream(request, made)) as responses:
+                    async for response in responses:
+                        yield response
+            except Rejected as rejected:
+                _let_go(rejected)
+                size = 0 if method.client_streaming else len(data)
+                data = request = None
+                await self._refuse(context, rejected.refusal, caller, size)
+
+        return call
+
+    def _call(self, context: Any) -> Call:
+        """Raises Rejected: nobody knows the caller."""
+        try:
+            return Call(context, self._who(context))
+        except Rejected:
+            metrics.UNAUTHENTICATED.inc()
+            raise
+
+    def _name(self, context: Any, metadata: Iterable[tuple[str, str | bytes]]) -> None:
+        """Gives the call its id. gRPC runs each call in a task of its own, so that nobody need take it back."""
+        request_id = self._ids.of(metadata)
+        logs.request_id.set(request_id)
+        context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
+
+    async def _refuse(self, context: Any, refusal: Refusal, caller: str, size: int = 0) -> NoReturn:
+        """Ends the call. `caller`: the name of a user. `size`: bytes of a request that gRPC keeps until then. A call that was
+        refused before it had a seat waits, as nothing else limits how many of these there are."""
+        if refusal.code in _SEATLESS or refusal.reason == TOO_MANY_REQUESTS:
+            waited = await self._refusals.wait(caller, size, context.time_remaining())
+            if refusal.retry_after is not None:
+                refusal = replace(refusal, retry_after=max(0.0, refusal.retry_after - waited))
+        await _abort(context, refusal)
+
+
+def _unknown(path: str) -> Refusal:
+    return Refusal(Code.UNIMPLEMENTED, "NotFound", cut(f"the server has no method {path}"))
 
 
 class _Requests:
     """Of a stream. gRPC's own iterator keeps the last one, in a cycle that the garbage collector finds much later."""
 
-    def __init__(self, context: "grpc.aio.ServicerContext") -> None:
+    def __init__(self, context: "grpc.aio.ServicerContext", parse: Callable[[bytes], Any]) -> None:
         self._context = context
+        self._parse = parse
 
     def __aiter__(self) -> Self:
         return self
@@ -154,7 +252,7 @@ class _Requests:
         request = await self._context.read()
         if request is grpc.aio.EOF:
             raise StopAsyncIteration
-        return request
+        return self._parse(request)
 
 
 def _let_go(error: BaseException) -> None:
@@ -162,13 +260,6 @@ def _let_go(error: BaseException) -> None:
     garbage collector finds much later: a few requests of megabytes, which are hundreds in memory. (Frames are left alone: where
     many wait for one thing they share its error, and with it the frames of whoever goes on.)"""
     error.__traceback__ = error.__cause__ = error.__context__ = None
-
-
-def _name(context: "grpc.aio.ServicerContext", metadata: Iterable[tuple[str, str | bytes]], ids: RequestIds) -> None:
-    """Gives the call its id. gRPC runs each call in a task of its own, so that nobody need take it back."""
-    request_id = ids.of(metadata)
-    logs.request_id.set(request_id)
-    context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
 
 async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoReturn:
@@ -205,3 +296,4 @@ def cut(message: str) -> str:
 
 
 _GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}
+_SEATLESS = frozenset({Code.UNAUTHENTICATED, Code.UNIMPLEMENTED})

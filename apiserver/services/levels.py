@@ -5,7 +5,7 @@ from collections.abc import Callable
 from apiserver.auth.attributes import Action
 from apiserver.auth.permissions import ELECTIONS_GROUP
 from apiserver.auth.user import MASTERS, NODES_GROUP, User
-from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD
+from apiserver.flow.levels import CATCH_ALL, LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD
 
 _ALIVE = frozenset({"leases", "nodes", "nodes/status", "pods/status"})
 _COMPONENTS = ("system:kube-", "system:controller:")
@@ -20,6 +20,8 @@ def level_of(action: Action, *, pulse: bool) -> Classifier:
 
     def level(user: User) -> str | None:
         groups = user.groups
+        if action.resource.startswith("/"):
+            return CATCH_ALL
         if pulse and MASTERS in groups:
             return None
         if action.group == ELECTIONS_GROUP:

@@ -15,20 +15,21 @@ import asyncio
 import inspect
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Any
 
 from google.protobuf import message_factory
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import permission_of
+from apiserver.auth.user import MASTERS
 from apiserver.errors import Rejected, bad_request
 from apiserver.flow.account import LARGE
-from apiserver.flow.control import FlowControl
+from apiserver.flow.control import MAX_STREAMS, FlowControl
 from apiserver.flow.seat import Exempt, Seat, sit
 from apiserver.flow.threshold import Threshold
 from apiserver.flow.unread import SMALL, Unread, items_in, width_of_bytes
@@ -42,6 +43,8 @@ from pinnace.api import nesting
 from pinnace.api.nesting import Envelope
 from pinnace.api.status import Code, Refusal
 
+MAX_REFLECTIONS = 10
+"""Streams of reflection that a user may have open, masters too. A tool has one."""
 MAX_BATCH = 1000
 """Items of one batch request."""
 ROOM = 16
@@ -79,7 +82,7 @@ class Method:
         self._envelope = Envelope(self._message, ROOM)
         self._batched = "items" in descriptor.input_type.fields_by_name
         self._is_heavy = self.client_streaming or self._batched or "object" in descriptor.input_type.fields_by_name
-        self._watches = descriptor.name == "Watch"
+        self._watches = descriptor.name == "Watch" and "options" in descriptor.input_type.fields_by_name
         self._gate = gate
         self._flow = flow
         self._authorizer = authorizer
@@ -88,6 +91,7 @@ class Method:
         action = self.permission.actions(self._message())[0]
         self._writes = not self.server_streaming and action.verb not in ("get", "list")
         self._level_of = level_of(action, pulse=self.client_streaming)
+        self._discovers = self.client_streaming and action.resource.startswith("/")
         self._width_of = width_of(descriptor, service)
         self._meter = metrics.Requests(action, batch=self._batched, connects=self.client_streaming)
         self._function: Any = getattr(service, name, None)
@@ -141,9 +145,14 @@ class Method:
         """Of a method that streams: encoded responses. `request` is an iterator when requests are streamed too. It has a seat
         while it is opened: until the first response, if that is to be the present state; where requests are streamed from the
         first of them on. Raises Rejected."""
+        code = Code.OK
         with self._meter.stream():
             try:
-                with self._enter_stream(request, context) as seat, self._hold(request, context) as tenure:
+                with (
+                    self._counted(context),
+                    self._enter_stream(request, context) as seat,
+                    self._hold(request, context) as tenure,
+                ):
                     if seat.waits:
                         await seat.taken()
                     sit(seat)
@@ -158,7 +167,19 @@ class Method:
                     if isinstance(seat, Threshold) and seat.refused is not None:
                         raise seat.refused
             except Exception as error:
-                raise Rejected(to_refusal(error, self.name)) from error
+                refusal = to_refusal(error, self.name)
+                code = refusal.code
+                raise Rejected(refusal) from error
+            finally:
+                self._meter.stream_ended(code)
+
+    def _counted(self, context: Context) -> AbstractContextManager[None]:
+        """While a stream is open. To open a stream of requests takes no seat: a flow has so many at most. Raises Rejected."""
+        if not self.client_streaming:
+            return nullcontext()
+        user = context.user
+        level = self._level_of(user) if self._discovers or MASTERS not in user.groups else None
+        return self._flow.stream(level, user.name, MAX_REFLECTIONS if self._discovers else MAX_STREAMS)
 
     def _enter(self, request: Message | Unread | None, context: Context) -> Seat | Exempt:
         self._pass_gate()
@@ -182,7 +203,7 @@ class Method:
         if request is None or isinstance(request, Message):
             return self._enter(request, context)
         self._pass_gate()
-        return Threshold(request, lambda first: self._enter(first, context), self._said)
+        return Threshold(request, lambda first: self._enter(first, context), self._said, each=self._discovers)
 
     def _said(self, data: bytes) -> Message:
         """A request of a stream."""
@@ -233,10 +254,15 @@ def _check_batch(request: Any) -> None:
 
 
 def methods_of(
-    descriptor: ServiceDescriptor, service: object, gate: Gate, flow: FlowControl, authorizer: Authorizer, tenures: Tenures
+    descriptors: Iterable[MethodDescriptor],
+    service: object,
+    gate: Gate,
+    flow: FlowControl,
+    authorizer: Authorizer,
+    tenures: Tenures,
 ) -> Mapping[str, Method]:
-    """By path. Raises TypeError when the service lacks a method of the descriptor, LookupError when one has no permission."""
-    methods = (Method(each, service, gate, flow, authorizer, tenures) for each in descriptor.methods)
+    """By path. Raises TypeError when the service lacks one of the methods, LookupError when one has no permission."""
+    methods = (Method(each, service, gate, flow, authorizer, tenures) for each in descriptors)
     return {method.path: method for method in methods}
 
 

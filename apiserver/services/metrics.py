@@ -58,10 +58,13 @@ WATCH_EVENTS = Totals(
 OBJECTS = Gauge("apiserver_resource_objects", "Objects that there are.", ["group", "resource"])
 ETCD = Histogram("etcd_request_duration_seconds", "Time of a request to etcd.", ["operation"], buckets=_BUCKETS)
 ETCD_ERRORS = Counter("etcd_request_errors_total", "Requests to etcd that failed.", ["operation"])
+AUTHENTICATION = Counter("authentication_attempts", "Calls whose caller could not be authenticated.", ["result"])
+UNAUTHENTICATED = AUTHENTICATION.labels("failure")
+UNKNOWN = Counter("apiserver_unknown_methods", "Calls of a method that the server does not have.")
 FENCED = Counter("apiserver_fenced_bindings", "Bindings refused because their leader does not lead any more.")
 FLOW_REJECTED = Counter(
     "apiserver_flowcontrol_rejected_requests_total",
-    "Requests refused before they began, or given up: queue-full, time-out, cancelled, untaken, watches, connections.",
+    "Requests refused before they began, or given up: queue-full, time-out, cancelled, untaken, watches, connections, streams.",
     ["priority_level", "reason"],
 )
 FLOW_DISPATCHED = Totals("apiserver_flowcontrol_dispatched_requests", "Requests that got a seat.", ["priority_level"])
@@ -123,17 +126,24 @@ class Requests:
 
     def ended(self, code: Code, seconds: float) -> None:
         self._kind.in_flight -= 1
-        counter = self._ended.get(code)
-        if counter is None:
-            counter = self._ended[code] = REQUESTS.labels(*self._what, self._batch, code.name)
+        self._count(code)
         if self._duration is None:
             self._duration = DURATION.labels(*self._what, self._batch)
-        counter.inc()
         self._duration.observe(seconds)
 
     def stream(self) -> AbstractContextManager[object]:
         """While one is open."""
         return STREAMS.labels(*self._what).track_inprogress()
+
+    def stream_ended(self, code: Code) -> None:
+        """A stream that its caller cancels ends with OK."""
+        self._count(code)
+
+    def _count(self, code: Code) -> None:
+        counter = self._ended.get(code)
+        if counter is None:
+            counter = self._ended[code] = REQUESTS.labels(*self._what, self._batch, code.name)
+        counter.inc()
 
 
 def observe_etcd(operation: str, seconds: float, failed: bool) -> None:

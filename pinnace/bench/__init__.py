@@ -3,6 +3,7 @@
 scratch.py, calibration.py                        a cluster for one purpose; with its etcd measured first
 throughput.py, backlog.py, failover.py, watch.py  the rows
 node_loss.py, flood.py, crowd.py, scale.py        more of them
+unprivileged.py                                   flood.py by a caller without rights
 load.py, workload.py                              what creates pods, and which
 workloads.py, volumes.py, churn.py                the workloads of backlog.py: what there is, and what comes and goes
 setting.py, outcome.py                            how it gets there; whether pods ended up where they may be

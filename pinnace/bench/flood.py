@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, pki_folder
 from pinnace.pki import Subject
 from pinnace.pki.folder import Folder, Wanted
+from pinnace.runtime.tls import TlsFiles
 
 PROCESSES = 2
 RISE = 2.0
@@ -40,6 +41,8 @@ INTERVAL = 0.03
 SOMEBODY = "somebody"
 PATIENCE = 20.0
 QUEUED = "apiserver_flowcontrol_request_wait_duration_seconds_count"
+Arguments = Callable[[int], Sequence[str]]
+"""Of a process of the flood, by its number: see pinnace.bench.flooder."""
 HeartbeatStream = Duplex[CampaignRequest, CampaignResponse]
 
 
@@ -58,9 +61,10 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
             quiet = await probe.measure(seconds)
             progress.waiting(f"{rate:,.0f} creates a second for {seconds:g} s")
             meter = Meter(bench.cluster.state)
-            async with _flooded(bench, rate, RISE + seconds + PATIENCE) as made:
+            limit = RISE + seconds + PATIENCE
+            async with flooded(bench.cluster.endpoints[0], bench.cluster.tls, _creates(rate), limit) as made:
                 await probe.measure(RISE)
-                flooded = await probe.measure(seconds)
+                crowded = await probe.measure(seconds)
             usage = meter.read()
             beating.cancel()
         waited = await metrics.read(bench.cluster.state.find(f"{APISERVER}-0").plan.http, QUEUED) or 0
@@ -77,7 +81,7 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
         "otherwise_failed": outcomes.total() - outcomes["wanted"] - created - outcomes["UNAVAILABLE"],
         "queued": waited,
     }
-    samples = {f"{what}, {when}": found[what] for when, found in (("quiet", quiet), ("flooded", flooded)) for what in found}
+    samples = {f"{what}, {when}": found[what] for when, found in (("quiet", quiet), ("flooded", crowded)) for what in found}
     return Run(bench.calibration, usage, samples, items=created, violations=violations, counts=counts)
 
 
@@ -150,16 +154,20 @@ async def _violations(client: Client, made: Made, probe: Probe) -> dict[str, int
     return {"lost": await lost(client, made.created), "leaders_lost": probe.lost}
 
 
+def _creates(rate: float) -> Arguments:
+    return lambda number: ["--rate", f"{rate / PROCESSES}", "--prefix", f"flood-{number}-"]
+
+
 @asynccontextmanager
-async def _flooded(bench: Bench, rate: float, limit: float) -> AsyncIterator[Made]:
-    """Meanwhile the flood goes on, for `limit` seconds at most; afterwards there is what came of it. Raises BenchError."""
-    made, tls = Made(), bench.cluster.tls
-    command = [
-        sys.executable, "-m", "pinnace.bench.flooder", "--server", bench.cluster.endpoints[0], "--ca", f"{tls.ca}",
-        "--cert", f"{tls.cert}", "--key", f"{tls.key}", "--rate", f"{rate / PROCESSES}", "--limit", f"{limit}",
-    ]  # fmt: skip
+async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float) -> AsyncIterator[Made]:
+    """The flood goes on inside, for at most `limit` seconds; afterwards the result tells how its calls ended. `arguments`: what
+    a process of the flood does. Raises BenchError."""
+    made = Made()
+    command = [sys.executable, "-m", "pinnace.bench.flooder", "--server", server, "--ca", f"{tls.ca}", "--limit", f"{limit}"]
+    if tls.cert is not None:
+        command += ["--cert", f"{tls.cert}", "--key", f"{tls.key}"]
     processes = [
-        await asyncio.create_subprocess_exec(*command, "--prefix", f"flood-{number}-", stdout=asyncio.subprocess.PIPE)
+        await asyncio.create_subprocess_exec(*command, *arguments(number), stdout=asyncio.subprocess.PIPE)
         for number in range(PROCESSES)
     ]
     try:

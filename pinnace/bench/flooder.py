@@ -1,14 +1,18 @@
-"""One process of a flood: creates pods at a rate, whether or not the server keeps up. `python -m pinnace.bench.flooder`.
+"""One process of a flood. `python -m pinnace.bench.flooder`.
 
-It is a client at its worst: it heeds no advice to wait, and goes on with the next pod when one is refused. It goes on until it
-is sent SIGTERM, and then says as one line of JSON how many calls were wanted, how many ended how, and which pods were created.
+The process is a client at its worst: it ignores advice to wait. It runs until SIGTERM, and then prints one line of JSON: how
+many calls were wanted, how many ended with which code, and which pods were created.
+
+--rate      creates pods at a rate, whether or not the server keeps up
+--method    keeps a number of calls of these methods open, and begins a new call as soon as one ends
 """
 
 import asyncio
 import json
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import click
@@ -25,6 +29,8 @@ TICK = 0.01
 OUTSTANDING = 1000
 """Calls without an answer, at most: a client has not all the memory there is."""
 TIMEOUT = 10.0
+PER_CONNECTION = 100
+"""Open calls of one connection: the usual limit of HTTP/2 servers."""
 METHOD = f"/{PODS.service}/Create"
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -64,28 +70,94 @@ class Flood:
             self.outcomes[error.code().name] += 1
 
 
+class Calls:
+    """Keeps `count` calls open, each an empty request whose sender never ends its side. Every second call is cancelled after
+    its first response; the others stay open for as long as the server lets them. `outcomes` as Flood's."""
+
+    def __init__(self, channels: Sequence[grpc.aio.Channel], methods: Sequence[str], count: int) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.created: list[str] = []
+        self._channels = channels
+        self._methods = methods
+        self._count = count
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._count):
+                group.create_task(self._repeat(self._channels[number % len(self._channels)], number))
+
+    async def _repeat(self, channel: grpc.aio.Channel, number: int) -> None:
+        calls = [channel.stream_stream(method) for method in self._methods]
+        holds, turn = number % 2, number // 2
+        while True:
+            turn += 1
+            self.outcomes["wanted"] += 1
+            call = calls[turn % len(calls)](_empty())
+            with suppress(grpc.aio.AioRpcError):
+                while await call.read() is not grpc.aio.EOF:
+                    if not holds:
+                        call.cancel()
+                        break
+            self.outcomes["ANSWERED" if call.cancelled() else (await call.code()).name] += 1
+
+
+async def _empty() -> AsyncIterator[bytes]:
+    """One empty request, of a stream that stays open."""
+    yield b""
+    await asyncio.Event().wait()
+
+
 @click.command()
 @click.option("--server", required=True)
 @click.option("--ca", type=_FILE, required=True)
-@click.option("--cert", type=_FILE, required=True)
-@click.option("--key", type=_FILE, required=True)
-@click.option("--prefix", required=True)
-@click.option("--rate", type=float, required=True)
+@click.option("--cert", type=_FILE)
+@click.option("--key", type=_FILE)
+@click.option("--prefix", default="")
+@click.option("--rate", type=float, default=0.0)
+@click.option("--method", "methods", multiple=True, help="The path of a method to call.")
+@click.option("--calls", type=int, default=0, help="How many calls of these methods to keep open.")
 @click.option("--limit", type=float, required=True, help="Seconds after which it ends in any case: its parent may have died.")
-def main(server: str, ca: Path, cert: Path, key: Path, prefix: str, rate: float, limit: float) -> None:
-    process.run(lambda stop: flood(stop, server, TlsFiles(ca, cert, key), prefix, rate, limit))
+def main(
+    server: str,
+    ca: Path,
+    cert: Path | None,
+    key: Path | None,
+    prefix: str,
+    rate: float,
+    methods: Sequence[str],
+    calls: int,
+    limit: float,
+) -> None:
+    credentials = TlsFiles(ca, cert, key).read().for_channel()
+    process.run(lambda stop: flood(stop, server, credentials, prefix, rate, methods, calls, limit))
 
 
-async def flood(stop: asyncio.Event, server: str, tls: TlsFiles, prefix: str, rate: float, limit: float) -> None:
-    async with grpc.aio.secure_channel(server, tls.read().for_channel()) as channel:
-        flood = Flood(channel, prefix)
-        running = asyncio.create_task(flood.run(rate))
+async def flood(
+    stop: asyncio.Event,
+    server: str,
+    credentials: grpc.ChannelCredentials,
+    prefix: str,
+    rate: float,
+    methods: Sequence[str],
+    calls: int,
+    limit: float,
+) -> None:
+    own = (("grpc.use_local_subchannel_pool", 1),)
+    async with AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(grpc.aio.secure_channel(server, credentials, options=own))
+            for _ in range(max(1, calls // PER_CONNECTION))
+        ]
+        flood: Flood | Calls = Calls(channels, methods, calls) if methods else Flood(channels[0], prefix)
+        running = asyncio.create_task(flood.run() if isinstance(flood, Calls) else flood.run(rate))
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await stop.wait()
+        outcomes = json.dumps({"outcomes": flood.outcomes, "created": flood.created})
         running.cancel()
         await asyncio.wait((running,))
-    click.echo(json.dumps({"outcomes": flood.outcomes, "created": flood.created}))
+        click.echo(outcomes)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ http.py            health, metrics and pages: a process whose event loop is stuc
 stalls.py          a thread that sees the event loop stand still, and says where
 tracing.py         traces that follow a pod across processes; otel.py: handing them to OpenTelemetry
 tls.py             both sides show a certificate; files may be replaced meanwhile
-peers.py           how many may connect, and say nothing for how long
+peers.py           how many may connect, and say nothing for how long; refusals.py: how fast refused calls are answered
 build.py           which version and commit this is
 
 clock.py           time as a parameter; chance.py: where randomness comes from, for who is given none

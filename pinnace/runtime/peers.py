@@ -13,12 +13,12 @@ SHARE = 0.75
 """Of the descriptors that the process may have: the others are for what it opens itself."""
 
 
-def options(most: int, servers: int = 1) -> tuple[tuple[str, int], ...]:
+def options(most: int, servers: int = 1, share: float = SHARE) -> tuple[tuple[str, int], ...]:
     """For each of so many servers of a process, which together let at most `most` peers connect. Others are hung up on, and
-    those that are there stay."""
+    those that are there stay. `share`: of the descriptors, which they may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY:
-        most = min(most, int(limit * SHARE))
+        most = min(most, int(limit * share))
     return (
         ("grpc.server_handshake_timeout_ms", int(HANDSHAKE * 1000)),
         ("grpc.max_allowed_incoming_connections", max(1, most // servers)),

@@ -15,10 +15,10 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import FlowControl
 from apiserver.services.elections import TIMING as ELECTION_TIMING
 from apiserver.services.elections import ElectionsService
-from apiserver.services.handlers import MethodHandlers, anybody
+from apiserver.services.handlers import MethodHandlers
 from apiserver.services.heartbeats import TIMING as HEARTBEAT_TIMING
 from apiserver.services.heartbeats import HeartbeatsService
-from apiserver.services.methods import methods_of
+from apiserver.services.methods import Method, methods_of
 from apiserver.services.requests import RequestIds
 from apiserver.services.tenure import MIN_TIMEOUT, Tenures
 from apiserver.sessions import Timing
@@ -26,6 +26,7 @@ from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, Unavailable, Write
 from pinnace.api import elections_pb2, nodes_pb2
 from pinnace.runtime.clock import SYSTEM_CLOCK
+from pinnace.runtime.refusals import Refusals
 
 PATIENCE = 10.0
 """Seconds after which what a test waits for will not come."""
@@ -111,11 +112,11 @@ class Server:
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
         allow = AlwaysAllow()
         tenures = Tenures(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
-        handlers = tuple(
-            MethodHandlers(methods_of(each, service, lambda: None, FlowControl(), allow, tenures), anybody, RequestIds("test"))
-            for each, service in services
-        )
-        self._grpc.add_generic_rpc_handlers(handlers)
+        methods: dict[str, Method] = {}
+        for each, service in services:
+            methods.update(methods_of(each.methods, service, lambda: None, FlowControl(), allow, tenures))
+        handlers = MethodHandlers(methods, None, RequestIds("test"), Refusals())
+        self._grpc.add_generic_rpc_handlers((handlers,))
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._running = [asyncio.ensure_future(part.run()) for part in (self.committer, self.cacher, self.elections)]
         await self.cacher.wait_for(1, PATIENCE)

@@ -19,7 +19,7 @@ MARGIN = 3.0
 """Seconds after the deadline at which we must know the outcome; machines are busy."""
 HEADERS = 4000
 """Bytes of metadata that every server takes."""
-_OPEN = ("/pinnace.v1.Authorization/Self", "/pinnace.v1.Version/")
+_OPEN = ("/pinnace.v1.Authorization/Self", "/pinnace.v1.Version/", "/grpc.")
 """What everybody may ask."""
 _ANY = {StatusCode.OK, StatusCode.INVALID_ARGUMENT, StatusCode.PERMISSION_DENIED}
 _BEHIND = {StatusCode.UNAVAILABLE}
@@ -42,6 +42,8 @@ EXPECTED: Mapping[str, set[StatusCode]] = {
     "Logs": _OF_A_KUBELET,
     "Exec": _OF_A_KUBELET,
     "Transfer": _CHANGING,
+    "Check": {StatusCode.NOT_FOUND},
+    "ServerReflectionInfo": {StatusCode.DEADLINE_EXCEEDED},  # a stream that says nothing
 }
 """By the method's name: how its calls may end, beside _ANY."""
 _GRPCS = {StatusCode.OK, StatusCode.UNIMPLEMENTED, StatusCode.DEADLINE_EXCEEDED, StatusCode.RESOURCE_EXHAUSTED}

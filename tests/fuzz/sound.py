@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf import message_factory
-from google.protobuf.descriptor import Descriptor, MethodDescriptor
+from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
 from apiserver.registry.strategies import STRATEGIES
+from apiserver.services.discovery import HEALTH, REFLECTION
 from pinnace.api import authorization_pb2, elections_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.core_v1_pb2 import Binding
@@ -37,8 +39,12 @@ def methods() -> Mapping[str, MethodDescriptor]:
         *metrics_pb2.DESCRIPTOR.services_by_name.values(),
         version_pb2.DESCRIPTOR.services_by_name["Version"],
     )
-    services = (*(each.messages.DESCRIPTOR.services_by_name[each.service.rpartition(".")[2]] for each in ALL), *special)
-    return {f"/{service.full_name}/{method.name}": method for service in services for method in service.methods}
+    services: tuple[ServiceDescriptor, ...] = (
+        *(each.messages.DESCRIPTOR.services_by_name[each.service.rpartition(".")[2]] for each in ALL),
+        *special,
+    )
+    found = [*(method for service in services for method in service.methods), *HEALTH, *REFLECTION]
+    return {f"/{method.containing_service.full_name}/{method.name}": method for method in found}
 
 
 @cache
@@ -92,6 +98,8 @@ def conversation(method: MethodDescriptor, rng: random.Random) -> list[Message]:
         ]
         opening = CampaignRequest(open=CampaignRequest.Open(election=name, holder=f"edge-{rng.randrange(3)}"))
         return [opening, *beats, CampaignRequest(resign=CampaignRequest.Resign())]
+    if method.name == "ServerReflectionInfo":
+        return [ServerReflectionRequest(list_services=""), ServerReflectionRequest(file_containing_symbol="pinnace.v1.Pods")]
     beats = [HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=number)) for number in range(1, rng.randrange(1, 4))]
     first = HeartbeatRequest(open=HeartbeatRequest.Open(holder="edge", nodes=["edge-0", "edge-1"]))
     more = HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["edge-2"]))

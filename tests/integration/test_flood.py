@@ -10,7 +10,6 @@ import pytest
 from apiserver.assembly import Settings
 from apiserver.auth.authentication import Authenticator
 from apiserver.server import MAX_STREAMS, ApiServer
-from apiserver.services.handlers import by_certificate
 from apiserver.storage.etcd import EtcdStorage
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.client.client import Client
@@ -35,7 +34,7 @@ class Server:
         people = [Wanted(name, Subject(name, ("system:masters",))) for name in ("mallory", "eve")]
         Folder(folder).provide(people, datetime.now(UTC))
         self._folder = folder
-        self._server = ApiServer(storage, by_certificate(Authenticator(SYSTEM_CLOCK.time)), Settings(seats=SEATS))
+        self._server = ApiServer(storage, Authenticator(SYSTEM_CLOCK.time), Settings(seats=SEATS))
         self._connections: list[Connection] = []
 
     async def start(self) -> None:

@@ -1,8 +1,10 @@
 """`pinnace bench`: what this machine makes of pinnace. One row a command; the rows themselves are in `pinnace.bench`."""
 
 import json
+import secrets
+import tempfile
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from pinnace.bench.node_loss import node_loss
 from pinnace.bench.report import Report, Run
 from pinnace.bench.scale import scale
 from pinnace.bench.throughput import create, throughput
+from pinnace.bench.unprivileged import ALL, NOBODY, STRANGER, flood_as
 from pinnace.bench.watch import watch
 from pinnace.bench.workloads import WORKLOADS
 from pinnace.cli.command import CONTEXT, verb
@@ -28,6 +31,7 @@ from pinnace.cli.local import progress, running
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
+from pinnace.cluster.ports import Ports
 from pinnace.cluster.spec import ClusterSpec
 
 POSITIVE = click.IntRange(min=1)
@@ -232,15 +236,43 @@ def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds:
     measure(settings, row, lambda bench, steps: crowd(bench, watchers, stuck, rate, seconds), **shared)
 
 
-@verb("flood", examples="pinnace bench flood --rate 5000 --seconds 20")
+@verb(
+    "flood",
+    examples="""
+        pinnace bench flood --rate 5000 --seconds 20
+        pinnace bench flood --as nobody --service grpc.health.v1.Health --calls 4000
+        pinnace bench flood --as stranger --seconds 5
+    """,
+)
 @click.option("--rate", type=POSITIVE, default=5000, show_default=True, help="Creates per second that one user wants.")
 @click.option("--seconds", type=POSITIVE, default=15, show_default=True, help="For how long.")
+@click.option(
+    "--as",
+    "who",
+    type=click.Choice([NOBODY, STRANGER]),
+    help="Flood without rights instead: nobody has no token, a stranger a certificate and no role.",
+)
+@click.option("--service", default=ALL, show_default=True, help="With --as: which service to call, or each one in turn.")
+@click.option("--calls", type=click.IntRange(min=2), default=4000, show_default=True, help="With --as: calls to keep open.")
 @common
-def flood_row(settings: Settings, rate: int, seconds: int, apiservers: int, **shared: Any) -> None:
-    """Another user's gets, and a leader's heartbeats, while one user floods an API server with creates."""
+def flood_row(
+    settings: Settings, rate: int, seconds: int, who: str | None, service: str, calls: int, apiservers: int, **shared: Any
+) -> None:
+    """Another user's gets, and a leader's heartbeats, while one user floods an API server: with creates, or without rights."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
-    row = Row("flood", spec, {"rate": rate, "seconds": seconds}, headline="get, flooded")
-    measure(settings, row, lambda bench, steps: flood(bench, rate, seconds, steps), **shared)
+    if who is None:
+        row = Row("flood", spec, {"rate": rate, "seconds": seconds}, headline="get, flooded")
+        measure(settings, row, lambda bench, steps: flood(bench, rate, seconds, steps), **shared)
+        return
+    spec = replace(spec, apiservers=1)  # all of them have the same flags, and the port for tokens is one of these
+    options = {"as": who, "service": service, "calls": calls, "seconds": seconds}
+    tokens_at = f"127.0.0.1:{Ports().next()}"
+    with tempfile.NamedTemporaryFile("w", suffix=".csv") as tokens:
+        tokens.write(f"{secrets.token_hex()},somebody,1\n")
+        tokens.flush()
+        flags = ("--token-auth-file", tokens.name, "--token-listen", tokens_at)
+        row = Row("flood", spec, options, headline="get, quiet", flags=flags)
+        measure(settings, row, lambda bench, steps: flood_as(bench, who, tokens_at, service, calls, seconds, steps), **shared)
 
 
 @verb("node-loss", examples="pinnace bench node-loss --nodes 200 --replicas 1000")

@@ -8,7 +8,7 @@ from pinnace.api.verbs_pb2 import PatchRequest
 from tests.unit.auth.matrix import OWN, PEOPLE, documented, matrix, may, serving, table
 
 Cells = dict[str, list[str]]
-OPEN = ("Authorization/Self", "Version/")
+OPEN = ("Authorization/Self", "Version/", "grpc.")
 """To everybody."""
 CHANGING = ("Create", "Update", "Patch", "Delete", "Bind", "Record", "Campaign", "Transfer", "Heartbeat")
 

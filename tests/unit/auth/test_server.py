@@ -11,7 +11,6 @@ import pytest
 from apiserver.auth.authentication import Authenticator
 from apiserver.auth.tokens import TokenFile
 from apiserver.server import ApiServer
-from apiserver.services.handlers import by_certificate
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Binding, PodList, Service
 from pinnace.api.meta_v1_pb2 import ListOptions
@@ -46,8 +45,7 @@ class Door:
         self.folder = folder
         (folder / "tokens.csv").write_text("s3cret,eve,1,\n")
         certificates.provide(folder, ["127.0.0.1:1"], {EDGE: ["edge-*"]})
-        who = by_certificate(Authenticator(now, TokenFile(folder / "tokens.csv")))
-        self._server = ApiServer(MemoryStorage(), who)
+        self._server = ApiServer(MemoryStorage(), Authenticator(now, TokenFile(folder / "tokens.csv")))
         self._connections: list[Connection] = []
         self.address = ""
         self.tokens_at = ""

@@ -13,6 +13,7 @@ from apiserver.flow.control import FlowControl
 from apiserver.flow.seat import EXEMPT, Exempt, Seat
 from apiserver.flow.threshold import Threshold
 from apiserver.flow.unread import READ, Unread
+from apiserver.services import methods
 from pinnace.api.nodes_pb2 import HeartbeatRequest
 from pinnace.api.pods_pb2 import ExecRequest
 from pinnace.api.status import Code
@@ -80,6 +81,51 @@ async def test_a_stream_has_the_seats_of_its_first_request(monkeypatch: pytest.M
             async with aclosing(method.stream(said(method.parse(data)), Caller(PEOPLE["nobody"]))) as responses:
                 await anext(responses)
     assert entered == [(4, request), (4, Unread(data))]
+
+
+async def test_a_user_has_so_many_streams_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open one takes no permission: thousands of a user without roles were as many tasks, for as long as it liked."""
+
+    async def open_one(person: str) -> asyncio.Task[object]:
+        stream = assembly.methods["/pinnace.v1.Pods/Exec"].stream(said_never(), Caller(PEOPLE[person]))
+        task = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        return task
+
+    monkeypatch.setattr(methods, "MAX_STREAMS", 3)
+    async with serving() as assembly:
+        of_nobody = [await open_one("nobody") for _ in range(4)]
+        of_others = [await open_one(person) for person in ("admin", "editor") for _ in range(3)]
+        of_masters = [await open_one("admin") for _ in range(3)]
+        assert [task.done() for task in of_nobody] == [False, False, False, True]
+        with pytest.raises(Rejected, match="3 streams are open: end some of them"):
+            await of_nobody[-1]
+        assert not any(task.done() for task in (*of_others, *of_masters))
+        of_nobody[0].cancel()
+        await asyncio.gather(of_nobody[0], return_exceptions=True)
+        another = await open_one("nobody")
+        assert not another.done()
+        tasks = [*of_nobody, *of_others, *of_masters, another]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def said_never() -> AsyncIterator[Any]:
+    await asyncio.Event().wait()
+    yield
+
+
+async def test_each_request_may_have_a_seat_of_its_own() -> None:
+    flow = FlowControl()
+    heard = Threshold(said(ExecRequest(), ExecRequest()), lambda first: flow.enter("catch-all", "eve"), read, each=True)
+    with heard as requests:
+        for _ in range(2):
+            await anext(requests)
+            assert flow.levels["catch-all"].held == 1
+            requests.leave()
+            assert flow.levels["catch-all"].held == 0
+    assert flow.levels["catch-all"].begun == 2
 
 
 @pytest.mark.parametrize("person", ["fleet", "nobody"])

@@ -6,19 +6,22 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from apiserver import kubelets
 from apiserver.errors import Rejected
 from apiserver.kubelets import GrpcKubelets
 from apiserver.services.kubelets import Endpoint
-from kubelet.server import KubeletServer
+from kubelet.server import SERVICE, KubeletServer
 from kubelet.streams import NoStreams, Streams, Unstreamable
+from pinnace.api import kubelet_pb2
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecExit, ExecRequest, ExecResponse, ExecStart, LogsRequest, LogsResponse
 from pinnace.api.status import Code, Refusal
 from pinnace.cluster import certificates
 from pinnace.pki.folder import ADMIN, KUBELET_CLIENT
+from pinnace.pki.kubelets import SERVER_NAME
 from pinnace.runtime.tls import TlsFiles
 from tests.conftest import free_port
 
@@ -111,6 +114,23 @@ async def test_only_api_servers_are_served(pki: Path) -> None:
         for other in (ADMIN, "fleet"):
             code, message = await refusal(GrpcKubelets(certificates.files(pki, other)), at, asked())
             assert (code, "ask an API server" in message) == (Code.PERMISSION_DENIED, True)
+
+
+async def test_everything_is_served_to_api_servers_only(pki: Path) -> None:
+    """Also what is not there, and what a caller never says; each is refused before its request is read."""
+    methods = [method.name for method in kubelet_pb2.DESCRIPTOR.services_by_name["Kubelet"].methods]
+    paths = [*(f"/{SERVICE}/{name}" for name in methods), "/a/b", "/grpc.health.v1.Health/Check"]
+    options = (("grpc.ssl_target_name_override", SERVER_NAME), ("grpc.use_local_subchannel_pool", 1))
+    async with Serving(Echo(), certificates.files(pki, "fleet")) as at:
+        for name, known, unknown in ((ADMIN, *["PERMISSION_DENIED"] * 2), (KUBELET_CLIENT, "", "UNIMPLEMENTED")):
+            credentials = certificates.files(pki, name).read().for_channel()
+            async with grpc.aio.secure_channel(f"127.0.0.1:{at.port}", credentials, options=options) as channel:
+                for path in paths:
+                    call = channel.stream_stream(path)(timeout=PATIENCE)
+                    expected = known if path.startswith(f"/{SERVICE}") else unknown
+                    if expected:
+                        assert (await call.code()).name == expected, path
+                    call.cancel()
 
 
 async def test_a_pair_that_is_half_replaced_keeps_nobody_from_a_kubelet(pki: Path, tmp_path: Path) -> None:

@@ -12,16 +12,18 @@ import grpc
 import grpc.aio
 import pytest
 
-from apiserver.auth.user import UNSECURED
 from apiserver.errors import Rejected
 from apiserver.services.handlers import MethodHandlers
 from apiserver.services.requests import RequestIds
 from pinnace.api.status import Code, Refusal
-from tests.credentials import Shown
+from pinnace.runtime.refusals import Refusals
 
 
 class Large:
-    """A part of a request."""
+    """A request, or a part of it."""
+
+    def __len__(self) -> int:
+        return 0
 
 
 class Context:
@@ -61,8 +63,8 @@ async def test_a_call_that_fails_keeps_nothing(end: BaseException) -> None:
         except KeyError as error:
             raise end from error
 
-    method: Any = SimpleNamespace(call=fail, parse=None, client_streaming=False, server_streaming=False)
-    handlers = MethodHandlers({"/a/B": method}, lambda context: Shown(UNSECURED), RequestIds("s"))
+    method: Any = SimpleNamespace(call=fail, parse=lambda data: data, client_streaming=False, server_streaming=False)
+    handlers = MethodHandlers({"/a/B": method}, None, RequestIds("s"), Refusals())
     handler = handlers.service(SimpleNamespace(method="/a/B"))
     context = Context()
     try:
@@ -124,7 +126,7 @@ async def test_nothing_is_left_of_a_call_that_was_refused(streaming: bool) -> No
 async def serving(method: Any) -> AsyncIterator[grpc.aio.Channel]:
     """The method as /a/B, until the server has stopped."""
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((MethodHandlers({"/a/B": method}, lambda context: Shown(UNSECURED), RequestIds("s")),))
+    server.add_generic_rpc_handlers((MethodHandlers({"/a/B": method}, None, RequestIds("s"), Refusals()),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from google.protobuf import message_factory
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from apiserver.auth.audit import NoAudit
 from apiserver.auth.permissions import permission_of
@@ -14,7 +16,7 @@ from apiserver.flow.width import WIDEST_PATCH, KnowsCounts, width_of
 from apiserver.services.levels import level_of
 from apiserver.services.resource import ResourceService
 from apiserver.services.tables import TablesService
-from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2
+from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2, version_pb2
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.resources import NODES, PODS
@@ -23,7 +25,7 @@ from pinnace.api.verbs_pb2 import DeleteCollectionRequest, ListRequest, PatchReq
 
 SERVICES = {
     service.name: service
-    for messages in (elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2)
+    for messages in (elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2, version_pb2, health_pb2, reflection_pb2)
     for service in messages.DESCRIPTOR.services_by_name.values()
 }
 ADMIN = User("kubernetes-admin", (MASTERS,))
@@ -50,6 +52,10 @@ EVE = User("eve")
         (ADMIN, "Pods", "Create", "workload"),
         (EVE, "Pods", "Watch", "workload"),
         (UNSECURED, "Pods", "Get", "workload"),
+        (ADMIN, "Version", "Get", "catch-all"),
+        (SCHEDULER, "Health", "Check", "catch-all"),
+        (ADMIN, "ServerReflection", "ServerReflectionInfo", "catch-all"),
+        (FLEET, "ServerReflection", "ServerReflectionInfo", "catch-all"),
     ],
 )
 def test_levels(user: User, service: str, method: str, level: str | None) -> None:

@@ -28,16 +28,15 @@ def numbered() -> Lines:
     """Each line says which it is."""
     numbers = count()
 
-    def equip(server: grpc.aio.Server) -> None:
+    def handlers() -> grpc.GenericRpcHandler:
         number = next(numbers)
 
         async def which(request: bytes, context: object) -> bytes:
             return bytes([number])
 
-        handler = grpc.unary_unary_rpc_method_handler(which)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", {"Which": handler}),))
+        return grpc.method_handlers_generic_handler("test", {"Which": grpc.unary_unary_rpc_method_handler(which)})
 
-    return Lines((), equip)
+    return Lines((), handlers)
 
 
 @asynccontextmanager

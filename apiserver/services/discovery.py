@@ -1,0 +1,109 @@
+"""gRPC's own services, as methods like all others: health, and reflection, by which tools such as grpcurl find the API.
+
+Health tells whether this server is ready (`Check`); `Watch` and `List` are not served. A stream of reflection has a seat for
+each request, and ends when no request comes for IDLE seconds. A user may have a few open (apiserver.services.methods).
+
+Source: https://github.com/grpc/grpc/blob/master/doc/health-checking.md,
+https://github.com/grpc/grpc/blob/master/doc/server-reflection.md
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
+
+from apiserver.errors import Rejected
+from apiserver.services.context import Context
+from pinnace.api.status import Code, Refusal
+
+HEALTH: Sequence[MethodDescriptor] = (health_pb2.DESCRIPTOR.services_by_name["Health"].methods_by_name["Check"],)
+REFLECTION: Sequence[MethodDescriptor] = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"].methods
+GRPCS_OWN: Sequence[ServiceDescriptor] = (HEALTH[0].containing_service, REFLECTION[0].containing_service)
+IDLE = 30.0
+"""Seconds."""
+_NOT_FOUND, _INVALID = Code.NOT_FOUND, Code.INVALID_ARGUMENT
+
+
+class HealthService:
+    """`readiness`: why the server is not ready; None: it is. Of the whole server, and of each of its `services` alike."""
+
+    def __init__(self, readiness: Callable[[], str | None], services: Collection[str]) -> None:
+        self._readiness = readiness
+        self._services = services
+
+    async def check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:
+        """Raises Rejected (NOT_FOUND) for a service that the server does not have."""
+        if request.service and request.service not in self._services:
+            raise Rejected(Refusal(Code.NOT_FOUND, "NotFound", "the server has no service of this name"))
+        ready = self._readiness() is None
+        return HealthCheckResponse(status=HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING)
+
+
+class ReflectionService:
+    """Of the `services` that the server has. Files of descriptors are encoded once."""
+
+    def __init__(self, services: Sequence[str]) -> None:
+        self._services = services
+        self._pool = descriptor_pool.Default()
+        self._files: dict[str, Sequence[bytes]] = {}  # with all that a file imports, by its name
+
+    async def server_reflection_info(
+        self, requests: AsyncIterator[ServerReflectionRequest], context: Context
+    ) -> AsyncGenerator[ServerReflectionResponse, None]:
+        """Raises Rejected (DEADLINE_EXCEEDED) when no request comes for IDLE seconds."""
+        while True:
+            try:
+                async with asyncio.timeout(IDLE):
+                    request = await anext(requests, None)
+            except TimeoutError:
+                message = f"no request has come for {IDLE:g} s: open another stream"
+                raise Rejected(Refusal(Code.DEADLINE_EXCEEDED, "Timeout", message)) from None
+            if request is None:
+                return
+            yield self._answer(request)
+
+    def _answer(self, request: ServerReflectionRequest) -> ServerReflectionResponse:
+        response = ServerReflectionResponse(valid_host=request.host)
+        response.original_request.CopyFrom(request)
+        try:
+            match request.WhichOneof("message_request"):
+                case "list_services":
+                    for name in self._services:
+                        response.list_services_response.service.add(name=name)
+                case "file_by_filename":
+                    found = self._pool.FindFileByName(request.file_by_filename)
+                    response.file_descriptor_response.file_descriptor_proto[:] = self._encoded(found)
+                case "file_containing_symbol":
+                    found = self._pool.FindFileContainingSymbol(request.file_containing_symbol)
+                    response.file_descriptor_response.file_descriptor_proto[:] = self._encoded(found)
+                case "file_containing_extension" | "all_extension_numbers_of_type":  # the API has no extensions
+                    _fail(response, _NOT_FOUND, "the API has no extensions")
+                case _:
+                    _fail(response, _INVALID, "the request says nothing that this server knows")
+        except KeyError:
+            _fail(response, _NOT_FOUND, "not found")
+        return response
+
+    def _encoded(self, file: FileDescriptor) -> Sequence[bytes]:
+        found = self._files.get(file.name)
+        if found is None:
+            files: dict[str, bytes] = {}
+            _collect(file, files)
+            found = self._files[file.name] = tuple(files.values())
+        return found
+
+
+def _collect(file: FileDescriptor, into: dict[str, bytes]) -> None:
+    if file.name not in into:
+        into[file.name] = file.serialized_pb
+        for imported in file.dependencies:
+            _collect(imported, into)
+
+
+def _fail(response: ServerReflectionResponse, code: Code, message: str) -> None:
+    response.error_response.error_code, response.error_response.error_message = int(code), message

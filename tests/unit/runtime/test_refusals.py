@@ -1,0 +1,60 @@
+"""How fast refusals are sent, on a clock that the test moves."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from pinnace.runtime import refusals
+from pinnace.runtime.refusals import BURST, LONGEST, MAX_WAITING_BYTES, RATE, Refusals
+from tests.clock import FakeClock
+
+
+async def delays(paced: Refusals, clock: FakeClock, callers: Sequence[str], size: int = 0) -> list[float]:
+    """How long each of these waits, when all are refused at once."""
+    waiting = [asyncio.ensure_future(paced.wait(caller, size)) for caller in callers]
+    await asyncio.sleep(0)
+    await clock.advance(2 * LONGEST)
+    return [await each for each in waiting]
+
+
+async def test_a_caller_has_a_burst_at_once_and_then_its_rate() -> None:
+    clock = FakeClock()
+    found = await delays(Refusals(clock), clock, ["a"] * (BURST + 201))
+    assert found[: BURST + 1] == [0.0] * (BURST + 1)
+    assert found[-1] == max(found) and abs(found[-1] - 200 / RATE) < 1e-6
+
+
+async def test_a_caller_waits_for_its_own_refusals_alone() -> None:
+    clock = FakeClock()
+    *_, latter = await delays(Refusals(clock), clock, [*["a"] * 500, "b"])
+    assert latter == 0.0
+
+
+async def test_nothing_waits_for_longer_than_the_bound_or_the_deadline() -> None:
+    clock, paced = FakeClock(), Refusals(FakeClock())
+    assert max(await delays(Refusals(clock), clock, ["a"] * 3000)) == LONGEST
+    for _ in range(BURST + 1000):
+        await paced.wait("a", remaining=0.1)
+    assert paced.waiting == 0
+
+
+async def test_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    large = await delays(Refusals(clock), clock, ["a"] * (BURST + 5), MAX_WAITING_BYTES // 2)
+    assert sum(each > 0 for each in large) == 2, "two of half the room have all of it"
+    monkeypatch.setattr(refusals, "MAX_WAITING", 3)
+    many = await delays(Refusals(clock), clock, ["a"] * (BURST + 20))
+    assert sum(each > 0 for each in many) == 3
+
+
+async def test_a_call_that_has_gone_waits_no_more() -> None:
+    paced = Refusals(FakeClock())
+    for _ in range(BURST + 1):
+        await paced.wait("a")
+    waiting = asyncio.ensure_future(paced.wait("a"))
+    await asyncio.sleep(0)
+    assert paced.waiting == 1
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert paced.waiting == 0

@@ -1,4 +1,5 @@
-"""What users can do to a cluster: pods whose plugin fails, and another control plane on the same etcd."""
+"""What users can do to a cluster: pods whose plugin fails, pods that cost as much as a pod can, and another control plane on
+the same etcd."""
 
 import asyncio
 import random
@@ -12,6 +13,7 @@ from tempfile import TemporaryDirectory
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.chaos.faults.base import Measuring
 from pinnace.chaos.faults.limits import LittleMemory
+from pinnace.chaos.hostile_pods import HOSTILE, HostileKind
 from pinnace.chaos.saboteur import DEED, DEEDS, PROFILE, REPORT
 from pinnace.chaos.workers import HARM, pod
 from pinnace.chaos.world import LEADER, NotPossible, World
@@ -28,6 +30,9 @@ ASKED_WITHIN = 5.0
 """Seconds until a scheduler has decided about a pod, or has tried to."""
 REMOVED_WITHIN = 30.0
 """Seconds in which pods are removed, whatever other faults do to the API servers meanwhile."""
+HOSTILE_AT_ONCE = 3
+ITEMS = (9_900, 4_900, 3_300, 2_400, 1_600, 1_000, 500, 100)
+"""Items of a hostile pod. The API server takes objects with 10,000 items, each with the parts of its own."""
 REFUSED_WITHIN = 30.0
 """Seconds for an API server of another cluster to start, to look into etcd, and to end."""
 POLL = 0.05
@@ -115,6 +120,28 @@ class LeakingPlugin(FailingPlugin):
             await super().end()
         finally:
             await self._memory.end()
+
+
+class HostilePods(_Pods):
+    """Pods that are valid and as costly as an object can be. Others are bound, and leadership stays where it is."""
+
+    async def begin(self) -> None:
+        kinds = self._random.sample(sorted(HOSTILE), HOSTILE_AT_ONCE)
+        self.details = "; ".join(kinds)
+        for kind in kinds:
+            await self._create_largest(HOSTILE[kind])
+
+    async def _create_largest(self, kind: HostileKind) -> None:
+        """Of the items of an object the API server counts all, at any depth: with how many it is accepted, is tried. Raises
+        NotPossible."""
+        for items in ITEMS:
+            made = await asyncio.to_thread(kind.pod, "", HARM, items)
+            try:
+                await self._create(made)
+                return
+            except NotPossible:
+                if items == ITEMS[-1]:
+                    raise
 
 
 class SecondControlPlane(Measuring):

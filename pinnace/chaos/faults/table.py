@@ -4,7 +4,7 @@ from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, kubelets, ro
 from pinnace.chaos.faults.certificates import ETCD_CLIENTS, SCHEDULERS, SERVERS, Expire, Rotate
 from pinnace.chaos.faults.clocks import ClockRate, ClockStep
 from pinnace.chaos.faults.crowds import Handover, Storm, StuckWatchers
-from pinnace.chaos.faults.harm import FailingPlugin, HangingPlugin, LeakingPlugin, SecondControlPlane
+from pinnace.chaos.faults.harm import FailingPlugin, HangingPlugin, HostilePods, LeakingPlugin, SecondControlPlane
 from pinnace.chaos.faults.limits import FewDescriptors, FullAudit, FullLog, LittleMemory
 from pinnace.chaos.faults.network import BlackHole, Partition, Reset, Slow
 from pinnace.chaos.faults.processes import Freeze, Kill, Quorum, Roll, Terminate, Twin
@@ -255,6 +255,15 @@ _HARM = (
 )
 _STRANGERS = (
     Kind(
+        "hostile-pods",
+        "valid pods that cost as much as a pod can",
+        Area.ALL,
+        roles("scheduler"),
+        HostilePods,
+        (7.0, 9.0),
+        2,
+    ),
+    Kind(
         "second-control-plane",
         "an API server of another cluster on the same etcd",
         Area.NONE,
@@ -284,9 +293,9 @@ KINDS = {
 DOUBLING = ("twin-kubelet",)
 """For history.Run: those that have the same nodes played by two processes."""
 _KUBELETS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS)
-HARMLESS = ("compact", "stuck-watchers", "second-control-plane", *_KUBELETS)
+HARMLESS = ("compact", "stuck-watchers", "second-control-plane", "hostile-pods", *_KUBELETS)
 """For history.Run: those that no election feels."""
-TOLERATED = ("compact", "stuck-watchers", "failing-plugin")
+TOLERATED = ("compact", "stuck-watchers", "hostile-pods", "failing-plugin")
 """For history.Run: those during which pods are bound and other users are answered as if there were no fault."""
 OBSERVING = (
     "full-disk",

@@ -190,6 +190,10 @@ class Storage(Protocol):
         """Renews; the seconds it is good for from now. Raises LeaseNotFound."""
         ...
 
+    async def lease_age(self, lease: int) -> float:
+        """Seconds since the lease was granted or last renewed, to the second. Raises LeaseNotFound."""
+        ...
+
     async def revoke_lease(self, lease: int) -> None:
         """Ends the lease and deletes its keys. A lease that is gone already is no error."""
         ...

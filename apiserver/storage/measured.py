@@ -45,6 +45,9 @@ class Measured:
     async def renew_lease(self, lease: int) -> float:
         return await self._timed("lease-renew", self._inner.renew_lease(lease))
 
+    async def lease_age(self, lease: int) -> float:
+        return await self._timed("lease-age", self._inner.lease_age(lease))
+
     async def revoke_lease(self, lease: int) -> None:
         await self._timed("lease-revoke", self._inner.revoke_lease(lease))
 

@@ -75,6 +75,9 @@ class Prefixed:
     async def renew_lease(self, lease: int) -> float:
         return await self._inner.renew_lease(lease)
 
+    async def lease_age(self, lease: int) -> float:
+        return await self._inner.lease_age(lease)
+
     async def revoke_lease(self, lease: int) -> None:
         await self._inner.revoke_lease(lease)
 

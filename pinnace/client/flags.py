@@ -86,13 +86,13 @@ def _machines(options: MachineOptions) -> Machines:
     """The file by its full path: processes run elsewhere."""
     text = ""
     if options.machines:
-        path = Path(options.machines).resolve()
+        path = Path(options.machines)
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
             raise click.BadParameter(f"{path}: {reason}", param_hint="--machines") from None
-        options = replace(options, machines=str(path))
+        options = replace(options, machines=str(path.resolve()))
     try:
         return Machines(options, options.shapes(text))
     except ShapeError as error:

@@ -87,6 +87,9 @@ class Severable:
     async def renew_lease(self, lease: int) -> float:
         return await self._reach().renew_lease(lease)
 
+    async def lease_age(self, lease: int) -> float:
+        return await self._reach().lease_age(lease)
+
     async def revoke_lease(self, lease: int) -> None:
         await self._reach().revoke_lease(lease)
 

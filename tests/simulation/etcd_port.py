@@ -190,6 +190,9 @@ class Port:
         ttl = await self._read(lambda: self._etcd.renew(lease))
         return float(ttl - (loop.time() - sent))
 
+    async def lease_age(self, lease: int) -> float:
+        return float(await self._read(lambda: self._etcd.lease_age(lease)))
+
     async def revoke_lease(self, lease: int) -> None:
         await self._write(lambda: self._etcd.store.revoke(lease))
 

@@ -83,6 +83,10 @@ class MemoryStorage:
         self._expire()
         return float(self._store.renew(lease, self._clock.monotonic()))
 
+    async def lease_age(self, lease: int) -> float:
+        self._expire()
+        return self._store.lease_age(lease, self._clock.monotonic())
+
     async def revoke_lease(self, lease: int) -> None:
         self._expire()
         self._store.revoke(lease)

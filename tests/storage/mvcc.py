@@ -133,6 +133,13 @@ class Mvcc:
         found.expires = now + found.ttl
         return found.ttl
 
+    def lease_age(self, lease: int, now: float) -> float:
+        """Seconds since the last renewal."""
+        found = self._leases.get(lease)
+        if found is None or found.expires <= now:
+            raise LeaseNotFound(f"lease {lease:x} has expired or was revoked")
+        return now - (found.expires - found.ttl)
+
     def revoke(self, lease: int) -> None:
         if self._leases.pop(lease, None) is not None:
             held = (history.states[-1] for history in self._keys.values())

@@ -137,6 +137,15 @@ class EtcdStorage:
             raise LeaseNotFound(f"lease {lease:x} has expired or was revoked")
         return float(ttl - (loop.time() - sent))
 
+    async def lease_age(self, lease: int) -> float:
+        request = LeaseTimeToLiveRequest(ID=lease)
+        response = await self._read(
+            lambda member, timeout: member.lease.LeaseTimeToLive(request, timeout=timeout, metadata=REQUIRE_LEADER)
+        )
+        if response.TTL < 0:
+            raise LeaseNotFound(f"lease {lease:x} has expired or was revoked")
+        return float(max(0, response.grantedTTL - response.TTL))
+
     async def revoke_lease(self, lease: int) -> None:
         request = LeaseRevokeRequest(ID=lease)
         with suppress(LeaseNotFound):

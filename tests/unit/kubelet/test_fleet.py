@@ -128,3 +128,60 @@ async def test_a_node_learns_that_it_is_tainted_no_more_while_another_is_being_r
         await waiting.wait()
         await world.set_taints("edge-1")
         assert await world.outcome("late", "edge-1") == "Running"
+
+
+def bare(name: str) -> Node:
+    """As `pinnace node add` makes one: the fleet's label, and no other."""
+    node = make_node(name).new()
+    node.metadata.labels.clear()
+    node.metadata.labels["pinnace.io/fleet"] = "edge"
+    return node
+
+
+async def test_kubernetes_47044_a_node_whose_taint_a_controller_removes_first_gets_its_labels(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes stayed without their labels for good: https://github.com/kubernetes/kubernetes/issues/47044 and
+    https://github.com/kubernetes-sigs/kwok/issues/1009
+
+    Here the fleet's write, which removes the taint not-ready and sets the labels, lost against that of the node lifecycle
+    controller, which removes the taint too. The fleet then found nothing left to do."""
+    update = world.client.nodes.update
+    raced = asyncio.Event()
+
+    async def outrun(node: Node) -> Node:
+        monkeypatch.setattr(world.client.nodes, "update", update)
+        await world.set_taints(node.metadata.name)
+        raced.set()
+        return await update(node)
+
+    async with played(world):
+        assert await world.runs("edge-0")
+        monkeypatch.setattr(world.client.nodes, "update", outrun)
+        await world.client.nodes.create(bare("added-0"))
+        async with asyncio.timeout(5.0):
+            await raced.wait()
+            while not (node := await world.client.nodes.get("added-0")).spec.podCIDR:
+                await asyncio.sleep(0.01)
+        assert node.metadata.labels["kubernetes.io/hostname"] == "added-0"
+        assert node.metadata.labels["topology.kubernetes.io/zone"] == "zone-a"
+
+
+async def test_kubernetes_115190_a_pod_runs_that_needs_what_was_added_to_the_capacity(world: World) -> None:
+    """https://github.com/kubernetes/kubernetes/issues/115190"""
+
+    async with played(world):
+        assert await world.runs("edge-0")
+        node = await world.client.nodes.get("edge-0")
+        node.status.capacity["example.com/dongle"].string = "4"
+        await world.client.nodes.update_status(node)
+        async with asyncio.timeout(5.0):
+            while "example.com/dongle" not in (node := await world.client.nodes.get("edge-0")).status.allocatable:
+                await asyncio.sleep(0.01)
+        await world.fleet._informer.wait_for(int(node.metadata.resourceVersion), 5.0)
+        dongles = {"example.com/dongle": 3}
+        await world.client.pods.create(make_pod("dongle").container(dongles, dongles).node("edge-0").new())
+        assert await world.outcome("other", "edge-0") == "Running"
+        async with asyncio.timeout(5.0):
+            while await world._phase("dongle") != "Running":
+                await asyncio.sleep(0.01)

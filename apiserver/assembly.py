@@ -16,6 +16,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from apiserver.admission import Chain, Mutating
 from apiserver.admission.default_storage_class import DefaultStorageClass
+from apiserver.admission.election_leases import ElectionLeases
 from apiserver.admission.limit_ranger import LimitRanger
 from apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from apiserver.admission.node_restriction import NodeRestriction
@@ -51,6 +52,7 @@ from apiserver.services.elections import ElectionsService
 from apiserver.services.events import EventService
 from apiserver.services.heartbeats import HeartbeatsService
 from apiserver.services.kubelets import Kubelets, NoKubelets
+from apiserver.services.leases import LeaseService
 from apiserver.services.methods import Gate, Method, methods_of
 from apiserver.services.namespaces import NamespaceService
 from apiserver.services.nodes import NodeService
@@ -74,6 +76,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     EVENTS,
+    LEASES,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -148,7 +151,7 @@ class Assembly:
         self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
         metrics.show(self._flow.levels, self.cacher)
         self._elections = ElectionsService(
-            storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock
+            storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock, rng=self._rng
         )
         self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self._policy, clock=clock, rng=self._rng)
         admission = self._admission()
@@ -228,6 +231,7 @@ class Assembly:
                 stores[PODS], stores[POD_DISRUPTION_BUDGETS], self.cacher, audit, self._clock, streaming, self._policy
             ),
             NODES: NodeService(stores[NODES], self.cacher, audit, self._heartbeats),
+            LEASES: LeaseService(stores[LEASES], self.cacher, audit, self._storage, self._clock),
             NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit),
             EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), EventRegistry(stores[EVENTS])),
         }
@@ -249,6 +253,7 @@ class Assembly:
         validating = (
             NodeRestriction(self._nodes.owns, self._nodes.place),
             RoleEscalation(self._rbac),
+            ElectionLeases(),
             priority,
             PersistentVolumeClaimResize(of(STORAGE_CLASSES)),
             limits,

@@ -16,6 +16,7 @@ of the object. Each says what it is asked about, so that what concerns nobody co
     taint_nodes_by_condition.py a new node takes no pods until somebody plays it
     node_restriction.py         what a fleet may change about its nodes and pods
     role_escalation.py          nobody gives away what he does not have
+    election_leases.py          the Lease objects that show elections are read-only
     trace_context.py            a pod says which trace it is a part of
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/

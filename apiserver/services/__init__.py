@@ -30,10 +30,11 @@ campaign.py         one candidate, from its first message to its last
 contest.py          whose turn it is among the candidates of one server; only the key decides who leads
 leadership.py       the election's key: why there is one leader, and it is not deposed by mistake
 transfer.py         making another lead: nobody is deposed before he has accepted
-terms.py            who led, from when to when, and why it ended: for people
+terms.py            who led, from when to when, why it ended, and who waits: for people
 restores.py         after a restore of etcd, ends the terms that the backup has, and only these
 
 heartbeats.py       the fleets of kubelets whose sessions this server holds
 fleet.py            one of them: Lease objects exist while a session that beats holds them
+leases.py           Lease objects as they are read: renewTime is that of the session
 nodelease.py        who plays a node, by its Lease: the fleet that was born later (pure)
 """

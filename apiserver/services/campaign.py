@@ -93,6 +93,7 @@ class Campaign:
                 )
             )
         )
+        self._leadership.stand(self._session.id)
         if self._leadership.held is not None:
             self._elected(self._leadership.held)
         return True
@@ -210,6 +211,7 @@ class Campaign:
                 return True
             case CampaignRequest() as request if request.HasField("resign"):
                 await self._leadership.depose(RESIGNED)
+                self._leadership.leave()
                 self._conversation.say(CampaignResponse(resigned=CampaignResponse.Resigned()))
                 return False
             case _:
@@ -232,6 +234,7 @@ class Campaign:
             log.warning('election "%s": %s: %s, while the store is away', self._contest.name, self._opening.holder, why)
         else:
             await self._leadership.depose(why)
+            self._leadership.leave()
 
     def _lose(self, reason: str) -> bool:
         """Ends the session; always False, the end."""

@@ -4,6 +4,7 @@ The story of one candidate is in campaign.py.
 """
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
@@ -19,14 +20,16 @@ from apiserver.services.contest import Contest, election_of
 from apiserver.services.context import Context, patience
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.leadership import Leadership
+from apiserver.services.records import read
 from apiserver.services.terms import KEPT, TermLog, accounted_for, terms_in
 from apiserver.services.transfer import Transfer, nobody_leads
 from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
-from apiserver.storage.interface import Change, Storage
+from apiserver.storage.interface import Change, KeyValue, Storage
 from pinnace.api.elections_pb2 import (
     CampaignRequest,
     CampaignResponse,
+    Candidate,
     Election,
     ElectionHistoryRequest,
     ElectionHistoryResponse,
@@ -38,7 +41,8 @@ from pinnace.api.elections_pb2 import (
     TransferElectionResponse,
 )
 from pinnace.api.names import dns_subdomain
-from pinnace.api.resources import ELECTIONS_PREFIX, NOMINATIONS_PREFIX, election_key, terms_prefix
+from pinnace.api.resources import ELECTIONS_PREFIX, NOMINATIONS_PREFIX, candidates_prefix, election_key, terms_prefix
+from pinnace.api.times import to_seconds
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 TIMING = Timing(interval=0.2, silence=1.0, ttl=2)
@@ -62,6 +66,7 @@ class ElectionsService:
         authorizer: Authorizer,
         *,
         clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
         timing: Timing = TIMING,
     ) -> None:
         """`committer` is for what decides who leads, `notes` for the record of who led: nobody waits for that."""
@@ -73,7 +78,7 @@ class ElectionsService:
         self._timing = timing
         self._contests: dict[str, Contest] = {}
         self._conversations = Conversations()
-        self._terms = TermLog(storage, notes, clock)
+        self._terms = TermLog(storage, notes, clock, timing.ttl, rng or random.Random())
         cacher.subscribe(ELECTIONS_PREFIX, self._changed)
         cacher.subscribe(NOMINATIONS_PREFIX, self._changed)
 
@@ -91,11 +96,21 @@ class ElectionsService:
         record = self._cacher.raw(election_key(request.name))
         if record is None:
             raise Rejected(nobody_leads(request.name))
-        return election_of(record)
+        return self._with_candidates(record)
 
     async def list(self, request: ListElectionsRequest, context: Context) -> ListElectionsResponse:
         await self._cacher.fresh(patience(context))
-        return ListElectionsResponse(items=[election_of(record) for record in self._cacher.raw_items(ELECTIONS_PREFIX)])
+        return ListElectionsResponse(items=map(self._with_candidates, self._cacher.raw_items(ELECTIONS_PREFIX)))
+
+    def _with_candidates(self, record: KeyValue) -> Election:
+        """The election, and those that wait."""
+        election = election_of(record)
+        standing = self._cacher.raw_items(candidates_prefix(election.name))
+        others = (read(Candidate, each.value) for each in standing if each.lease != record.lease)
+        for candidate in sorted(filter(None, others), key=lambda each: to_seconds(each.since)):
+            candidate.ClearField("session")
+            election.candidates.append(candidate)
+        return election
 
     async def history(self, request: ElectionHistoryRequest, context: Context) -> ElectionHistoryResponse:
         """Says no less than `get` has said before: waits, if not for ever, until that is written down."""

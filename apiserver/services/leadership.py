@@ -26,10 +26,10 @@ from contextlib import suppress
 from typing import TypeGuard
 
 from apiserver.services.contest import Contest, Held, election_of, term_of
-from apiserver.services.terms import RAN_OUT, STOOD_DOWN, TermLog, ended
+from apiserver.services.terms import RAN_OUT, STOOD_DOWN, Stands, TermLog, ended
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, Storage, StorageError, Write
-from pinnace.api.elections_pb2 import Election, Nomination, Term
+from pinnace.api.elections_pb2 import Candidate, Election, Nomination, Term
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.times import to_micro_time
 from pinnace.runtime.clock import Clock
@@ -57,6 +57,17 @@ class Leadership:
         self._ttl = ttl
         self._clock = clock
         self._term: Term
+        self._candidate = Candidate()
+
+    def stand(self, session: int) -> None:
+        """Notes that the candidate stands, with this session."""
+        self._candidate = Candidate(election=self._contest.name, holder=self._holder, since=self._now(), session=session)
+        self._terms.note(Stands(self._candidate))
+
+    def leave(self) -> None:
+        """Notes that the candidate stands no more."""
+        if self._candidate.session:
+            self._terms.note(Stands(self._candidate, gone=True))
 
     async def find(self, session: int) -> KeyValue | None:
         """The election's key as etcd has it, if it is this session's. Raises StorageError."""
@@ -73,7 +84,7 @@ class Leadership:
         record.since.CopyFrom(self._now())
         write = Write(self._contest.key, record.SerializeToString(), expected=0, lease=session)
         revision = await self._committer.commit(write)
-        term = Term(election=self._contest.name, holder=self._holder, token=revision, began=self._now())
+        term = Term(election=self._contest.name, holder=self._holder, token=revision, began=record.since)
         return self._hold(Held(revision, revision), term)
 
     async def take_over(self, record: KeyValue, session: int, left: Callable[[], bool]) -> Held:

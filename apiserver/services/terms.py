@@ -1,4 +1,5 @@
-"""The terms of elections: who led, from when to when, and why it ended. For people; nothing is decided by it.
+"""The terms of elections: who led, from when to when, and why it ended; who waits; and the Lease objects that show who leads.
+For people; nothing is decided by it.
 
     note(term) --> bounded queue --> run(): merged into what is stored, under compare-and-swap
                                       '---> a new term: the earlier ones are over, and the oldest are forgotten
@@ -11,23 +12,33 @@ Does not promise completeness: what is noted while the store is away for longer 
 Of a term whose server died, the next leader's server presumes the end: the lease ran out, when the next term began at the
 latest. How long nobody led before that is not known.
 
+The Lease object of an election is in kube-system, where users of Kubernetes look for it (services/leases.py). It stays when a
+term ends, without a holder, and counts the terms. A Lease of that name which somebody else made is left alone.
+
 Times are those of the servers' wall clocks; a gap between two terms is as exact as these agree. That of a leader which stood
 down unanswered is when it did, however much later it could say so: it says how long ago that was.
 """
 
 import asyncio
 import logging
+import random
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import pairwise
+from typing import NamedTuple
 
 from apiserver.services.records import read
 from apiserver.storage.committer import Committer, Conflict
-from apiserver.storage.interface import KeyValue, OutOfSpace, Storage, StorageError, TooLarge, Write
-from pinnace.api.elections_pb2 import Term
+from apiserver.storage.interface import KeyValue, LeaseNotFound, OutOfSpace, Storage, StorageError, TooLarge, Write
+from apiserver.uids import new_uid
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.elections_pb2 import Candidate, Term
 from pinnace.api.meta_v1_pb2 import MicroTime
-from pinnace.api.resources import term_key, terms_prefix
-from pinnace.api.times import to_seconds
+from pinnace.api.naturals import natural
+from pinnace.api.resources import LEASES, SYSTEM_NAMESPACE, candidate_key, term_key, terms_prefix
+from pinnace.api.times import to_seconds, to_time
+from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION
 from pinnace.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -95,17 +106,70 @@ def accounted_for(terms: Sequence[Term], token: int) -> bool:
     return going_on == ({token} if token else set())
 
 
+def shown(stored: Lease | None, term: Term, ttl: int, uid: str) -> Lease | None:
+    """The Lease object that shows the election after this news; None: it stays as it is. `stored`: as it is."""
+    token = _token(stored, term.election) if stored is not None else 0
+    lease = Lease()
+    if stored is None:
+        lease.metadata.name, lease.metadata.namespace = lease_name(term.election), SYSTEM_NAMESPACE
+        lease.metadata.uid = uid
+        lease.metadata.creationTimestamp.CopyFrom(to_time(to_seconds(term.began)))
+    else:
+        lease.CopyFrom(stored)
+    spec = lease.spec
+    if term.HasField("ended"):
+        if token != term.token or not spec.holderIdentity:
+            return None
+        spec.holderIdentity, spec.leaseDurationSeconds = "", 1
+        spec.renewTime.CopyFrom(term.ended)
+        return lease
+    if token is None or token >= term.token:
+        return None
+    lease.metadata.annotations[FENCE_ANNOTATION] = f"{term.election}/{term.token}"
+    spec.holderIdentity, spec.leaseDurationSeconds = term.holder, ttl
+    spec.leaseTransitions += stored is not None
+    for moment in (spec.acquireTime, spec.renewTime):
+        moment.CopyFrom(term.began)
+    return lease
+
+
+def lease_name(election: str) -> str:
+    """Of the Lease object that shows an election."""
+    return ELECTION_LEASES.get(election, election)
+
+
+def _token(lease: Lease, election: str) -> int | None:
+    """Of the latest term of the election that a Lease object shows; None: it shows something else."""
+    shows, _, token = lease.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
+    return natural(token) if shows == election else None
+
+
+class Stands(NamedTuple):
+    """A candidate has begun to stand, or (`gone`) has left."""
+
+    candidate: Candidate
+    gone: bool = False
+
+    @property
+    def election(self) -> str:
+        return self.candidate.election
+
+
 class TermLog:
-    def __init__(self, storage: Storage, committer: Committer, clock: Clock) -> None:
+    def __init__(self, storage: Storage, committer: Committer, clock: Clock, ttl: int, rng: random.Random) -> None:
+        """`ttl`: seconds that a leader's session lives without a beat."""
         self._storage = storage
         self._committer = committer
         self._clock = clock
-        self._notes: deque[tuple[Term, float]] = deque(maxlen=MAX_NOTES)  # each with the time after which it is given up
+        self._ttl = ttl
+        self._rng = rng
+        self._standing: dict[int, int] = {}  # by session: the mod_revision of its candidate, written from here
+        self._notes: deque[tuple[Term | Stands, float]] = deque(maxlen=MAX_NOTES)  # each with the time when it is given up
         self._noted = asyncio.Event()
 
-    def note(self, term: Term) -> None:
-        """A term that has begun, or (with `ended`) one that is over."""
-        self._notes.append((term, self._clock.monotonic() + PATIENCE))
+    def note(self, news: Term | Stands) -> None:
+        """A term that has begun, or (with `ended`) one that is over; a candidate that stands."""
+        self._notes.append((news, self._clock.monotonic() + PATIENCE))
         self._noted.set()
 
     async def run(self) -> None:
@@ -117,18 +181,58 @@ class TermLog:
             while self._notes:
                 await self._write_down(*self._notes.popleft())
 
-    async def _write_down(self, term: Term, deadline: float) -> None:
+    async def _write_down(self, news: Term | Stands, deadline: float) -> None:
         while True:
             try:
-                await self._put(term)
-                if not term.HasField("ended"):
-                    await self._tidy(term)
+                if isinstance(news, Stands):
+                    await self._stand(news.candidate, gone=news.gone)
+                else:
+                    await self._put(news)
+                    await self._show(news)
+                    if not news.HasField("ended"):
+                        await self._tidy(news)
+                return
+            except LeaseNotFound:  # the candidate's session has run out meanwhile
                 return
             except StorageError as error:
                 if isinstance(error, OutOfSpace | TooLarge) or self._clock.monotonic() >= deadline:
-                    log.warning('election "%s": cannot write down the term of token %d: %s', term.election, term.token, error)
+                    log.warning('election "%s": cannot write down what has happened: %s', news.election, error)
                     return
                 await self._clock.sleep(RETRY)
+
+    async def _stand(self, candidate: Candidate, *, gone: bool) -> None:
+        """Raises StorageError; trying again does no harm. A candidate that has gone on with another server is that one's."""
+        key, value = candidate_key(candidate.election, candidate.session), candidate.SerializeToString()
+        if gone:
+            if revision := self._standing.pop(candidate.session, 0):
+                with suppress(Conflict):
+                    await self._committer.commit(Write(key, None, revision))
+            return
+        found = await self._storage.get(key)
+        while True:
+            expected = found.mod_revision if found else 0
+            try:
+                self._standing[candidate.session] = await self._committer.commit(
+                    Write(key, value, expected, lease=candidate.session)
+                )
+                return
+            except Conflict as conflict:
+                found = conflict.current
+
+    async def _show(self, term: Term) -> None:
+        """Raises StorageError; trying again does no harm."""
+        key = LEASES.key(SYSTEM_NAMESPACE, lease_name(term.election))
+        found = await self._storage.get(key)
+        while True:
+            stored = read(Lease, found.value) if found is not None else None
+            lease = shown(stored, term, self._ttl, new_uid(self._rng)) if stored is not None or found is None else None
+            if lease is None:
+                return
+            try:
+                await self._committer.commit(Write(key, lease.SerializeToString(), found.mod_revision if found else 0))
+                return
+            except Conflict as conflict:
+                found = conflict.current
 
     async def _put(self, term: Term) -> None:
         """Raises StorageError; trying again does no harm."""

@@ -8,18 +8,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Election(_message.Message):
-    __slots__ = ("name", "holder", "token", "since", "session")
+    __slots__ = ("name", "holder", "token", "since", "session", "candidates")
     NAME_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     name: str
     holder: str
     token: int
     since: _meta_v1_pb2.MicroTime
     session: int
-    def __init__(self, name: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., since: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., session: _Optional[int] = ...) -> None: ...
+    candidates: _containers.RepeatedCompositeFieldContainer[Candidate]
+    def __init__(self, name: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., since: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., session: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ...) -> None: ...
+
+class Candidate(_message.Message):
+    __slots__ = ("election", "holder", "since", "session")
+    ELECTION_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    election: str
+    holder: str
+    since: _meta_v1_pb2.MicroTime
+    session: int
+    def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., since: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., session: _Optional[int] = ...) -> None: ...
 
 class Term(_message.Message):
     __slots__ = ("election", "holder", "token", "began", "ended", "reason", "presumed")

@@ -279,6 +279,18 @@ def nomination_key(election: str) -> str:
     return NOMINATIONS_PREFIX + election
 
 
+CANDIDATES_PREFIX = f"{ROOT}candidates/"
+
+
+def candidates_prefix(election: str) -> str:
+    """Keys of all candidates of an election begin with this."""
+    return f"{CANDIDATES_PREFIX}{election}/"
+
+
+def candidate_key(election: str, session: int) -> str:
+    return f"{candidates_prefix(election)}{session:x}"
+
+
 TERMS_PREFIX = f"{ROOT}terms/"
 
 
@@ -320,3 +332,4 @@ DEFAULT_NAMESPACE = "default"
 UNSAID = ("", "0")
 """The resourceVersions of an object that name no version, as in Kubernetes."""
 NODE_LEASE_NAMESPACE = "kube-node-lease"
+SYSTEM_NAMESPACE = "kube-system"

@@ -3,8 +3,10 @@
 SCHEDULER_ELECTION = "scheduler"
 """What schedulers stand in that are not told otherwise."""
 CONTROLLERS_ELECTION = "controllers"
+ELECTION_LEASES = {SCHEDULER_ELECTION: "kube-scheduler", CONTROLLERS_ELECTION: "kube-controller-manager"}
+"""The Lease objects that show elections are called so; that of any other election is called as the election is."""
 FENCE_ANNOTATION = "pinnace.io/fence"
-"""On a bound pod: "<election>/<token>" of the leader that bound it."""
+"""On a bound pod: "<election>/<token>" of the leader that bound it. On the Lease object of an election: the latest term."""
 BIRTH_ANNOTATION = "pinnace.io/birth"
 """On a node's Lease object: the birth of the fleet that holds it (see HeartbeatRequest.Open)."""
 STREAM_ANNOTATION = "pinnace.io/stream"

@@ -194,6 +194,9 @@ class Shifted:
     async def renew_lease(self, lease: int) -> float:
         return float(await self._ask(self._inner.renew_lease(self._real_lease(lease))))
 
+    async def lease_age(self, lease: int) -> float:
+        return float(await self._ask(self._inner.lease_age(self._real_lease(lease))))
+
     async def revoke_lease(self, lease: int) -> None:
         await self._ask(self._inner.revoke_lease(self._real_lease(lease)))
 

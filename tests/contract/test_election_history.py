@@ -1,7 +1,10 @@
-"""Who led, from when to when, and why each term ended."""
+"""Who led, from when to when, and why each term ended; and who waits."""
+
+import asyncio
 
 from pinnace.client.client import ElectionClient
 from tests.contract.electing import Serve, Vote, history_until
+from tests.contract.servers import PATIENCE
 from tests.contract.voters import ELECTION, Speaker
 from tests.unit.client.fakeserver import connect
 
@@ -64,3 +67,23 @@ async def test_the_history_knows_a_change_that_was_told_already(serve: Serve, vo
     finally:
         await connection.close()
     assert [(term.token, term.reason) for term in terms] == [(tokens[0], "transferred to b"), (tokens[1], "")]
+
+
+async def test_the_candidates_that_wait_are_told_by_every_server(serve: Serve, vote: Vote) -> None:
+    one, two = await serve(), await serve()
+    leader = vote("a", one)
+    await leader.elected()
+    for holder, server in (("b", two), ("c", one)):
+        await vote(holder, server).stands()
+    connection = connect(two.address)
+    try:
+        found = await ElectionClient(connection).get(ELECTION)
+        async with asyncio.timeout(PATIENCE):
+            while [each.holder for each in found.candidates] != ["b", "c"]:
+                await asyncio.sleep(0.05)
+                found = await ElectionClient(connection).get(ELECTION)
+        assert not any(each.session for each in found.candidates), "whoever knows a session can go on with it"
+        (term,) = await ElectionClient(connection).history(ELECTION)
+        assert term.began == found.since, "a term begins once"
+    finally:
+        await connection.close()

@@ -1,6 +1,7 @@
 """Leadership that is handed over on request."""
 
 import asyncio
+import random
 from collections.abc import Callable
 
 import pytest
@@ -116,7 +117,7 @@ async def test_what_was_accepted_in_another_transfer_does_not_count(serve: Serve
     late.blind()
     await asyncio.sleep(0.05)
     await storage.transact([Write(nomination_key(ELECTION), None, made.revision)])
-    terms = TermLog(storage, late.committer, SYSTEM_CLOCK)
+    terms = TermLog(storage, late.committer, SYSTEM_CLOCK, 2, random.Random(0))
     moving = Transfer(ELECTION, "nobody", storage, late.committer, late.cacher, terms, SYSTEM_CLOCK)
     with pytest.raises(Rejected, match='no candidate "nobody" stands'):
         await moving.run()

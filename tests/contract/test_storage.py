@@ -306,6 +306,12 @@ class TestLeases:
         await storage.revoke_lease(lease)
         await storage.revoke_lease(lease)
 
+    async def test_a_lease_is_as_old_as_its_last_renewal(self, storage: Storage) -> None:
+        lease = await storage.grant_lease(60)
+        assert 0 <= await storage.lease_age(lease) <= 5
+        with pytest.raises(LeaseNotFound):
+            await storage.lease_age(NOBODY)
+
     async def test_a_lease_that_is_gone_cannot_be_renewed(self, storage: Storage) -> None:
         with pytest.raises(LeaseNotFound):
             await storage.renew_lease(NOBODY)

@@ -95,6 +95,9 @@ class SimEtcd:
     def renew(self, lease: int) -> int:
         return self.store.renew(lease, self._clock.monotonic())
 
+    def lease_age(self, lease: int) -> float:
+        return self.store.lease_age(lease, self._clock.monotonic())
+
     def compact(self, revision: int) -> None:
         """Raises Compacted."""
         self.store.compact(revision)

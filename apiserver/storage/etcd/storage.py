@@ -16,6 +16,7 @@ from aetcd.rpc import (
     LeaseGrantRequest,
     LeaseKeepAliveRequest,
     LeaseRevokeRequest,
+    LeaseTimeToLiveRequest,
     RangeRequest,
 )
 

@@ -21,8 +21,9 @@ from pinnace.cli.terminal.console import note, out
 from pinnace.cli.terminal.table import Table
 from pinnace.client.errors import NotFound, Unavailable
 from pinnace.printers.ages import since
+from pinnace.printers.columns import NONE
 
-HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE")
+HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE", "WAITING")
 USUAL = SCHEDULER_ELECTION
 """The election that is meant when none is named."""
 REAL = (SCHEDULER_ELECTION, CONTROLLERS_ELECTION)
@@ -67,6 +68,8 @@ def show(settings: Settings, election: str, output: str | None, watch: bool) -> 
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document instead of a table.")
 def list_(settings: Settings, output: str | None) -> None:
     """Show all elections that somebody leads: the schedulers', the controllers', those of schedulers of your own.
+
+    WAITING lists the candidates that stand by, in the order in which they began to.
 
     When nobody leads any, the exit code is 3.
     """
@@ -206,13 +209,16 @@ async def _present(session: Session, election: str) -> Election:
 
 def row(election: Election, now: float) -> tuple[str, ...]:
     if not election.holder:
-        return election.name, "<nobody>", "", ""
-    return election.name, election.holder, str(election.token), since(election.since, now)
+        return election.name, "<nobody>", "", "", ""
+    waiting = ",".join(candidate.holder for candidate in election.candidates) or NONE
+    return election.name, election.holder, str(election.token), since(election.since, now), waiting
 
 
 def document(election: Election) -> dict[str, Any]:
     found: dict[str, Any] = {"election": election.name, "holder": election.holder, "token": election.token}
-    return found | ({"since": format_rfc3339(election.since)} if election.HasField("since") else {})
+    if election.HasField("since"):
+        found["since"] = format_rfc3339(election.since)
+    return found | {"waiting": [candidate.holder for candidate in election.candidates]}
 
 
 def _line(election: Election, form: str) -> str:

@@ -23,7 +23,16 @@ from pinnace.api import resources
 from pinnace.api.core_v1_pb2 import Namespace, Node
 from pinnace.api.nodenames import NodeNames
 from pinnace.api.rbac_v1_pb2 import RoleBinding
-from pinnace.api.resources import LEASES, NAMESPACES, NODE_LEASE_NAMESPACE, NODES, PODS, PRIORITY_CLASSES, Resource
+from pinnace.api.resources import (
+    LEASES,
+    NAMESPACES,
+    NODE_LEASE_NAMESPACE,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    SYSTEM_NAMESPACE,
+    Resource,
+)
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, PatchRequest
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, FLEET_LABEL, SCHEDULER_ELECTION
@@ -188,6 +197,8 @@ def _request(method: Method, person: User, whose: str) -> Any:
             request.options.fieldSelector = f"spec.nodeName={OWN_NODE}" if resource is PODS else f"metadata.name={thing}"
         elif name == "DeleteCollection" and resource is PRIORITY_CLASSES:
             request.options.fieldSelector = ",".join(f"metadata.name!={system}" for system in SYSTEM_CLASSES)
+        elif name == "DeleteCollection" and resource is LEASES:
+            request.options.fieldSelector = f"metadata.namespace!={SYSTEM_NAMESPACE}"  # those of elections are read-only
         if name == "DeleteCollection":
             request.deleteOptions.dryRun.append("All")
     elif name in ("Bind", "BindBatch"):

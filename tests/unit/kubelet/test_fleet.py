@@ -1,7 +1,7 @@
 """A fleet whose nodes are not all taken by the API server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -52,9 +52,19 @@ class World:
         """A pod that is bound to the node."""
         return await self.outcome(f"on-{node}", node) == "Running"
 
-    async def outcome(self, name: str, node: str) -> str:
-        """The phase that a pod comes to that is bound to the node."""
-        await self.client.pods.create(make_pod(name).req(cpu="1").node(node).new())
+    async def seen(self, name: str, wanted: Callable[[Node], bool]) -> Node:
+        """The node, once it is as wanted."""
+        async with asyncio.timeout(5.0):
+            async for batch in self.client.nodes.watch():
+                for _, node in batch.events:
+                    if node.metadata.name == name and wanted(node):
+                        return node
+        raise AssertionError("the watch ended")
+
+    async def outcome(self, name: str, node: str, needs: Mapping[str, int] | None = None) -> str:
+        """The phase that a pod comes to that is bound to the node. `needs`: beside a CPU."""
+        amounts = {"cpu": 1, **(needs or {})}
+        await self.client.pods.create(make_pod(name).container(amounts, amounts).node(node).new())
         async with asyncio.timeout(5.0):
             while (phase := await self._phase(name)) not in ("Running", "Failed"):  # noqa: ASYNC110 (what the API says)
                 await asyncio.sleep(0.01)
@@ -161,8 +171,7 @@ async def test_kubernetes_47044_a_node_whose_taint_a_controller_removes_first_ge
         await world.client.nodes.create(bare("added-0"))
         async with asyncio.timeout(5.0):
             await raced.wait()
-            while not (node := await world.client.nodes.get("added-0")).spec.podCIDR:
-                await asyncio.sleep(0.01)
+        node = await world.seen("added-0", lambda node: bool(node.spec.podCIDR))
         assert node.metadata.labels["kubernetes.io/hostname"] == "added-0"
         assert node.metadata.labels["topology.kubernetes.io/zone"] == "zone-a"
 
@@ -175,13 +184,7 @@ async def test_kubernetes_115190_a_pod_runs_that_needs_what_was_added_to_the_cap
         node = await world.client.nodes.get("edge-0")
         node.status.capacity["example.com/dongle"].string = "4"
         await world.client.nodes.update_status(node)
-        async with asyncio.timeout(5.0):
-            while "example.com/dongle" not in (node := await world.client.nodes.get("edge-0")).status.allocatable:
-                await asyncio.sleep(0.01)
+        node = await world.seen("edge-0", lambda node: "example.com/dongle" in node.status.allocatable)
         await world.fleet._informer.wait_for(int(node.metadata.resourceVersion), 5.0)
         dongles = {"example.com/dongle": 3}
-        await world.client.pods.create(make_pod("dongle").container(dongles, dongles).node("edge-0").new())
-        assert await world.outcome("other", "edge-0") == "Running"
-        async with asyncio.timeout(5.0):
-            while await world._phase("dongle") != "Running":
-                await asyncio.sleep(0.01)
+        assert await world.outcome("dongle", "edge-0", dongles) == "Running"

@@ -1,5 +1,6 @@
 """What is remembered of a term, whoever tells it first and however often."""
 
+import random
 from itertools import permutations
 
 from apiserver.services import terms
@@ -67,7 +68,7 @@ async def written_down(storage: MemoryStorage, *noted: Term) -> list[Term]:
     """What is stored once all was noted."""
     clock = JumpingClock()
     committer = Committer(storage, clock=clock)
-    log = TermLog(storage, committer, clock)
+    log = TermLog(storage, committer, clock, 2, random.Random(0))
 
     async def write() -> None:
         for each in noted:

@@ -126,6 +126,9 @@ class FaultyStorage:
     async def renew_lease(self, lease: int) -> float:
         return await self.inner.renew_lease(lease)
 
+    async def lease_age(self, lease: int) -> float:
+        return await self.inner.lease_age(lease)
+
     async def revoke_lease(self, lease: int) -> None:
         await self.inner.revoke_lease(lease)
 

@@ -1,0 +1,164 @@
+"""Leases: the standard verbs; and Lease objects that are more than what is stored: those of nodes and of elections.
+
+A node's Lease object is written when a fleet claims the node, and not with each heartbeat: it is attached to the etcd lease of
+the fleet's session, which is renewed instead. `get` and `list` stamp renewTime with the time of that renewal, which etcd knows
+to the second, whichever API server holds the session. They ask etcd for each session once a second at most, not for each node.
+
+The Lease objects of elections in kube-system show who leads: nobody competes for them. They are written after the fact, with
+each term (terms.py). `get` and `list` stamp holder, acquireTime and renewTime from the election's key and its session.
+
+What is stamped is not stored: resourceVersion stays the same, and a watch sends no event. A watch, and a list of the state at
+an exact revision, show what is stored: the renewTime of the last write. So do all when etcd does not answer.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from apiserver.auth.audit import Audit
+from apiserver.cacher.cacher import Cacher
+from apiserver.registry.store import Store
+from apiserver.services.contest import election_of
+from apiserver.services.context import Context
+from apiserver.services.resource import ResourceService
+from apiserver.storage.interface import KeyValue, Storage, StorageError
+from pinnace.api.coordination_v1_pb2 import Lease, LeaseList
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.meta_v1_pb2 import MicroTime
+from pinnace.api.naturals import natural
+from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, election_key
+from pinnace.api.times import to_micro_time, to_seconds
+from pinnace.api.verbs_pb2 import DeleteCollectionRequest, GetRequest, ListRequest
+from pinnace.api.wellknown import BIRTH_ANNOTATION, FENCE_ANNOTATION, STREAM_ANNOTATION
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.turns import Turn
+
+REUSE = 1.0
+"""Seconds for which an answer of etcd counts: it is exact to the second anyway."""
+MOST_SESSIONS = 10_000
+"""Sessions that are remembered."""
+_STAMPED = frozenset({NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, ""})
+
+
+class LeaseService(ResourceService[Lease]):
+    def __init__(self, store: Store[Lease], cacher: Cacher, audit: Audit, storage: Storage, clock: Clock) -> None:
+        super().__init__(store, cacher, audit)
+        self._stamps = Stamps(cacher, storage, clock)
+        self._clock = clock
+
+    async def get(self, request: GetRequest, context: Context) -> bytes:
+        found = await super().get(request, context)
+        if request.namespace not in _STAMPED:
+            return found
+        lease = Lease.FromString(found)
+        await self._stamps.prepare((lease,))
+        self._stamps.stamp(lease)
+        return lease.SerializeToString()
+
+    async def list(self, request: ListRequest | DeleteCollectionRequest, context: Context) -> bytes:
+        found = await super().list(request, context)
+        past = request.options.resourceVersionMatch == "Exact"
+        if request.namespace not in _STAMPED or past or isinstance(request, DeleteCollectionRequest):
+            return found
+        leases, turn = LeaseList.FromString(found), Turn(self._clock)
+        await self._stamps.prepare(leases.items)
+        for lease in leases.items:
+            self._stamps.stamp(lease)
+            await turn.end()
+        return leases.SerializeToString()
+
+
+class RawKeys(Protocol):
+    """What this needs of a cacher."""
+
+    def raw(self, key: str) -> KeyValue | None: ...
+
+
+class Stamps:
+    """When sessions were last renewed. `prepare` asks etcd, `stamp` writes it into an object; it does no I/O."""
+
+    def __init__(self, cacher: RawKeys, storage: Storage, clock: Clock) -> None:
+        self._cacher = cacher
+        self._storage = storage
+        self._clock = clock
+        self._sessions: dict[str, int] = {}
+        """By the stream that has written the Lease object of a node; 0: it has no session."""
+        self._renewed: dict[int, tuple[float, float]] = {}
+        """By session: its last renewal in Unix time, and when etcd was asked, in monotonic seconds."""
+
+    async def prepare(self, leases: Sequence[Lease]) -> None:
+        streams = {stream: lease.metadata.name for lease in leases if (stream := _stream(lease))}
+        unknown = {stream: node for stream, node in streams.items() if stream not in self._sessions}
+        wanted = {session for lease in leases if (session := self._session(lease))}
+        for stream, found in zip(unknown, await asyncio.gather(*map(self._find, unknown.values())), strict=True):
+            if found is not None:
+                self._sessions[stream] = found
+                wanted.add(found)
+        now = self._clock.monotonic()
+        stale = [each for each in wanted - {0} if now - self._renewed.get(each, (0.0, float("-inf")))[1] >= REUSE]
+        await asyncio.gather(*map(self._ask, stale))
+        for known in (self._sessions, self._renewed):
+            if len(known) > MOST_SESSIONS:
+                known.clear()
+
+    def stamp(self, lease: Lease) -> None:
+        if (election := _election(lease)) is not None:
+            self._show(lease, election)
+        if (renewed := self._renewed.get(self._session(lease))) is not None:
+            at = to_micro_time(renewed[0])
+            if to_seconds(at) > to_seconds(lease.spec.renewTime):
+                lease.spec.renewTime.CopyFrom(at)
+
+    def _session(self, lease: Lease) -> int:
+        """0: it is not known, or there is none."""
+        if (election := _election(lease)) is not None:
+            record = self._cacher.raw(election_key(election))
+            return record.lease if record is not None else 0
+        return self._sessions.get(_stream(lease), 0)
+
+    async def _find(self, node: str) -> int | None:
+        """The session that a node's Lease object is attached to; None: etcd does not say."""
+        try:
+            record = await self._storage.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
+        except StorageError:
+            return None
+        return record.lease if record is not None else None
+
+    async def _ask(self, session: int) -> None:
+        try:
+            age = await self._storage.lease_age(session)
+        except StorageError:
+            self._renewed.pop(session, None)
+        else:
+            self._renewed[session] = self._clock.time() - age, self._clock.monotonic()
+
+    def _show(self, lease: Lease, election: str) -> None:
+        """The leader of now: the stored one may be a moment old."""
+        record = self._cacher.raw(election_key(election))
+        if record is None:
+            lease.spec.holderIdentity = ""
+            return
+        found = election_of(record)
+        lease.metadata.annotations[FENCE_ANNOTATION] = f"{election}/{found.token}"
+        lease.spec.holderIdentity = found.holder
+        for moment in (lease.spec.acquireTime, lease.spec.renewTime):
+            moment.CopyFrom(_later(found, moment))
+
+
+def _later(election: Election, moment: MicroTime) -> MicroTime:
+    return max(election.since, moment, key=to_seconds)
+
+
+def _stream(lease: Lease) -> str:
+    """ "": it is not the Lease object of a node that a fleet holds."""
+    if lease.metadata.namespace != NODE_LEASE_NAMESPACE or BIRTH_ANNOTATION not in lease.metadata.annotations:
+        return ""
+    return lease.metadata.annotations.get(STREAM_ANNOTATION, "")
+
+
+def _election(lease: Lease) -> str | None:
+    """That a Lease object shows."""
+    if lease.metadata.namespace != SYSTEM_NAMESPACE:
+        return None
+    election, _, token = lease.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
+    return election if election and natural(token) is not None else None

@@ -239,7 +239,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         storage = Prefixed(storage, options.prefix)
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
     authenticator = Authenticator(SYSTEM_CLOCK.time, tokens) if options.tls is not None else None
-    audit = AuditLog(options.audit) if options.audit is not None else None
+    audit = AuditLog(options.audit, metrics.AuditMeter()) if options.audit is not None else None
     settings = replace(options.settings, audit=audit) if audit is not None else options.settings
     server = ApiServer(storage, authenticator, settings)
     affinity = Affinity(options.processor) if options.processor is not None else None

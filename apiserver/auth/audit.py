@@ -6,8 +6,8 @@ request, which items of a batch share). What is in the objects is not in it. Of 
 answer (it broke off, or its deadline passed) the line says that it may have happened: OutcomeUnknown. Reads are noted only when
 they are refused; dry runs and events never.
 
-A thread writes them, ten times a second and at the end: nobody waits for the disk. When it does not keep up, or the disk is
-full, lines are lost, and the log says how many.
+A thread writes them, ten times a second and at the end: no call waits for the disk. When it does not keep up, or the disk is
+full, lines are lost; the log and a metric count them. A line that was written in part is ended, so that the next one is whole.
 
 Source: https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/
 """
@@ -35,6 +35,9 @@ INTERVAL = 0.1
 """Seconds between two writes."""
 MAX_WAITING = 200_000
 """Lines."""
+CHUNK = 1 << 20
+"""Bytes of one write."""
+_END = ord("\n")
 MAX_NAME = 316
 """Characters of a name, a resource and the like: those of a label's key, longer than any name that there can be."""
 MAX_MESSAGE = 1024
@@ -69,17 +72,26 @@ class NoAudit:
         return
 
 
+class Meter(Protocol):
+    """Counts lines."""
+
+    def written(self, lines: int) -> None: ...
+    def lost(self, lines: int) -> None: ...
+
+
 class AuditLog:
     """`run` until cancelled."""
 
     wanted = True
 
-    def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, path: Path, meter: Meter, clock: Clock = SYSTEM_CLOCK) -> None:
         """Raises OSError when the file cannot be opened."""
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("ab", buffering=0)
+        self._meter = meter
         self._clock = clock
         self._waiting: deque[str] = deque(maxlen=MAX_WAITING)
         self._lost = 0
+        self._torn = False  # does the file end within a line?
         self._writing = threading.Lock()  # at the end a thread may still be at it
 
     def note(self, user: User, deeds: Iterable[Deed]) -> None:
@@ -106,15 +118,28 @@ class AuditLog:
     def _write(self) -> None:
         with self._writing:
             lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
-            try:
-                self._file.write("".join(f"{line}\n" for line in lines))
-                self._file.flush()
-            except OSError as error:
-                self._lost += len(lines)
-                log.error("the audit log cannot be written: %s", error)
+            if lines:
+                self._lost += len(lines) - self._append("".join(f"{line}\n" for line in lines).encode(errors="replace"))
             if self._lost:
                 log.error("%d lines of the audit log are lost", self._lost)
+                self._meter.lost(self._lost)
                 self._lost = 0
+
+    def _append(self, data: bytes) -> int:
+        """The number of lines that are in the file."""
+        done = 0
+        try:
+            if self._torn:
+                self._file.write(b"\n")
+                self._torn = False
+            while done < len(data):
+                done += self._file.write(data[done : done + CHUNK])
+        except OSError as error:
+            log.error("the audit log cannot be written: %s", error)
+            self._torn = self._torn or (done > 0 and data[done - 1] != _END)
+        written = data.count(b"\n", 0, done)
+        self._meter.written(written)
+        return written
 
 
 def _facts(deed: Deed) -> dict[str, object]:

@@ -13,6 +13,7 @@ What a stream needed to be opened it needs for as long as it is open (apiserver.
 
 import asyncio
 import inspect
+import mmap
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
@@ -52,6 +53,9 @@ ROOM = 16
 messages of theirs."""
 MAX_LEVELS = nesting.LIMIT - ROOM
 """Of messages in messages, the request itself included; known fields have less than 20."""
+HEADROOM = 3
+"""Times the size of a large answer that must be free before gRPC gets it. gRPC copies it, and ends the process when it cannot
+(std::bad_alloc), where Python raises MemoryError."""
 _UNREADABLE = (
     f"the request is no message of this method's type (compare with proto/), or nested deeper than {MAX_LEVELS} levels"
 )
@@ -129,13 +133,15 @@ class Method:
                 await self._authorize(request, context)
                 answer = _encode(await self._function(request, context))
                 if len(answer) >= LARGE:
+                    if not self._writes:
+                        _require_memory(HEADROOM * len(answer))
                     context.when_taken(seat.answer(len(answer), refusable=not self._writes))
                 return answer
         except asyncio.CancelledError:
             code = Code.DEADLINE_EXCEEDED
             raise
         except Exception as error:
-            refusal = to_refusal(error, self.name)
+            refusal = to_refusal(error, self.name, writes=self._writes)
             code = refusal.code
             raise Rejected(refusal) from error
         finally:
@@ -251,6 +257,11 @@ class Method:
 def _check_batch(request: Any) -> None:
     if len(request.items) > MAX_BATCH:
         raise Rejected(bad_request(f"{len(request.items)} items in one batch: send at most {MAX_BATCH}"))
+
+
+def _require_memory(size: int) -> None:
+    """Raises OSError when there is no room for so many bytes. None of them is touched: it costs two calls of the system."""
+    mmap.mmap(-1, size).close()
 
 
 def methods_of(

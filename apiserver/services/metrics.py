@@ -97,6 +97,12 @@ WEBHOOK_FAIL_OPEN = Counter(
 )
 
 
+AUDIT_EVENTS = Counter("apiserver_audit_event_total", "Lines that the audit log has.")
+AUDIT_ERRORS = Counter(
+    "apiserver_audit_error_total", "Lines that the audit log lacks: the disk is full, or does not keep up.", ["plugin"]
+)
+
+
 class _Kind:
     """Requests that read, or that write: a number that costs less than a gauge."""
 
@@ -160,6 +166,19 @@ class FlowMeter:
 
     def waited(self, level: str, seconds: float, execute: bool) -> None:
         FLOW_WAIT.labels(level, str(execute).lower()).observe(seconds)
+
+
+class AuditMeter:
+    """An apiserver.auth.audit.Meter. The counter of losses is on the page before anything is lost."""
+
+    def __init__(self) -> None:
+        self._errors = AUDIT_ERRORS.labels("log")
+
+    def written(self, lines: int) -> None:
+        AUDIT_EVENTS.inc(lines)
+
+    def lost(self, lines: int) -> None:
+        self._errors.inc(lines)
 
 
 class WebhookMeter:

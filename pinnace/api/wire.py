@@ -58,10 +58,13 @@ def watch_response(events: Iterable[bytes], revision: int, history: bytes = b"")
 
 
 def list_response(items: Iterable[bytes], revision: int, continue_token: str = "", remaining: int | None = None) -> bytes:
-    """A `<Kind>List` of stamped objects."""
+    """A `<Kind>List` of stamped objects. Items are copied once: a list may be most of the memory that there is."""
     meta = field(2, str(revision).encode())
     if continue_token:
         meta += field(3, continue_token.encode())
     if remaining is not None:
         meta += b"\x20" + varint(remaining)
-    return field(1, meta) + b"".join(field(2, item) for item in items)
+    parts = [field(1, meta)]
+    for item in items:
+        parts += (b"\x12" + varint(len(item)), item)  # field(2, item)
+    return b"".join(parts)

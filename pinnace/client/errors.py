@@ -11,7 +11,8 @@
     |   +-- HistoryChanged      etcd was restored from a backup: what is known from before is worth nothing; begin anew
     +-- Forbidden
     +-- Unauthenticated
-    +-- Exhausted               RESOURCE_EXHAUSTED: etcd is out of space, a message too large, or a disruption budget used up
+    +-- Exhausted               RESOURCE_EXHAUSTED: etcd is out of space, a message too large, a disruption budget used up, or
+    |                           the API server out of memory
     +-- Unavailable             no server, or a server that cannot serve now; nothing happened
     |   +-- Timeout             the deadline passed without an answer (of a read, or before anything was sent)
     |   +-- OutcomeUnknown      a write was sent and its answer lost: it may have happened; read before you repeat it

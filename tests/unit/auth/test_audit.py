@@ -1,6 +1,7 @@
 """Who wrote what, and what came of it: is it written down?"""
 
 import asyncio
+import errno
 import json
 from collections.abc import Iterable, Sequence
 from itertools import starmap
@@ -29,10 +30,21 @@ EVE = User("eve", (AUTHENTICATED,))
 CREATE = Action("create", "pods")
 
 
-async def write(path: Path, *calls: Iterable[Deed]) -> None:
+class Counts:
+    def __init__(self) -> None:
+        self.has, self.lacks = 0, 0
+
+    def written(self, lines: int) -> None:
+        self.has += lines
+
+    def lost(self, lines: int) -> None:
+        self.lacks += lines
+
+
+async def write(path: Path, *calls: Iterable[Deed]) -> Counts:
     """These calls of Eve's."""
-    clock = FakeClock()
-    audit = AuditLog(path, clock)
+    clock, counts = FakeClock(), Counts()
+    audit = AuditLog(path, counts, clock)
     running = asyncio.ensure_future(audit.run())
     for number, deeds in enumerate(calls, start=1):
         logs.request_id.set(f"one-{number}")
@@ -40,6 +52,7 @@ async def write(path: Path, *calls: Iterable[Deed]) -> None:
     await clock.advance(INTERVAL)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+    return counts
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -73,7 +86,7 @@ async def test_calls_are_told_apart_and_stay_in_order(tmp_path: Path) -> None:
 
 
 async def test_what_waits_at_the_end_is_written(tmp_path: Path) -> None:
-    audit = AuditLog(tmp_path / "log", FakeClock())
+    audit = AuditLog(tmp_path / "log", Counts(), FakeClock())
     running = asyncio.ensure_future(audit.run())
     await asyncio.sleep(0)
     audit.note(EVE, [Deed(CREATE, "default", "late")])
@@ -101,8 +114,53 @@ async def test_a_line_is_short_whatever_was_wanted(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    await write(Path("/dev/full"), [Deed(CREATE, "default", "a")])
+    counts = await write(Path("/dev/full"), [Deed(CREATE, "default", "a")])
+    assert (counts.has, counts.lacks) == (0, 1)
     assert "1 lines of the audit log are lost" in caplog.text
+
+
+class Disk:
+    """A file that takes so many bytes, and more once it is `freed`."""
+
+    def __init__(self, room: int) -> None:
+        self.content = b""
+        self.room = room
+
+    def write(self, data: bytes) -> int:
+        taken = data[: self.room]
+        if not taken:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        self.content, self.room = self.content + taken, self.room - len(taken)
+        return len(taken)
+
+    def close(self) -> None:
+        return
+
+
+async def test_lines_are_whole_and_counted_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file object kept the rest of a line and wrote it later, before lines that were counted as lost."""
+    clock, counts, disk = FakeClock(), Counts(), Disk(room=1000)
+    audit = AuditLog(tmp_path / "log", counts, clock)
+    vars(audit)["_file"].close()
+    monkeypatch.setattr(audit, "_file", disk)
+    running = asyncio.ensure_future(audit.run())
+    await asyncio.sleep(0)
+    for number in range(3):
+        audit.note(EVE, [Deed(CREATE, "default", f"{number}-{index}") for index in range(10)])
+        if number == 2:
+            disk.room = 1 << 20
+        await clock.advance(INTERVAL)
+        await eventually(lambda: counts.has + counts.lacks == 10 * (number + 1))  # noqa: B023 (awaited here)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    whole, torn = [], 0
+    for line in disk.content.decode().splitlines():
+        try:
+            whole.append(json.loads(line)["objectRef"]["name"])
+        except ValueError:
+            torn += 1
+    assert torn == 1 and counts.has == len(whole) and counts.has + counts.lacks == 30
+    assert whole[-10:] == [f"2-{index}" for index in range(10)]
 
 
 class Notes:

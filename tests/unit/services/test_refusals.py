@@ -1,18 +1,26 @@
-"""What a refusal may take of a call's trailers: many peers refuse more than 8 KiB, and tell their user that instead."""
+"""Refusals: their room in a call's trailers (many peers refuse more than 8 KiB, and tell their user that instead), and those of
+a server that lacks memory or files."""
 
+import errno
+import logging
+import mmap
 from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
 
 from apiserver import errors
-from apiserver.errors import MAX_VIOLATIONS
+from apiserver.errors import MAX_VIOLATIONS, Rejected
+from apiserver.services import methods
+from apiserver.services.errors import QUIET, _Shortages, to_refusal
 from apiserver.services.handlers import MAX_MESSAGE, cut
+from pinnace.api import wire
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.resources import PODS
-from pinnace.api.status import Violation, encode
-from pinnace.api.verbs_pb2 import BatchResponse
+from pinnace.api.status import Code, Violation, encode
+from pinnace.api.verbs_pb2 import BatchResponse, ListRequest
 from tests.builders import make_pod
+from tests.clock import FakeClock
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 ROOM = 8192
@@ -44,3 +52,73 @@ async def test_of_each_object_of_a_batch_as_much_is_told() -> None:
     (error, *_) = (item.error for item in BatchResponse.FromString(answer).items)
     assert error.message.endswith(" more") and "env[0].name: Required value" in error.message
     assert len(answer) < 3 * 3 * MAX_VIOLATIONS
+
+
+async def test_list_that_does_not_fit_into_memory_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was INTERNAL, and a traceback of 20 lines for each call."""
+
+    def too_large(*_: object) -> bytes:
+        raise MemoryError
+
+    async with serving() as assembly:
+        listing = assembly.methods["/pinnace.v1.Pods/List"]
+        with monkeypatch.context() as short, pytest.raises(Rejected) as refused:
+            short.setattr(wire, "list_response", too_large)
+            await listing.call(ListRequest(), Caller(PEOPLE["admin"]))
+        assert await listing.call(ListRequest(), Caller(PEOPLE["admin"]))
+    refusal = refused.value.refusal
+    assert (refusal.code, refusal.reason) == (Code.RESOURCE_EXHAUSTED, "InsufficientResources")
+    assert refusal.message == "the API server is out of memory; ask for less at once (limit), or try again later"
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize(
+    ("error", "lack"),
+    [
+        (MemoryError(), "memory"),
+        (OSError(errno.EMFILE, "too many open files"), "file descriptors"),
+        (OSError(errno.ENFILE, "too many open files in system"), "file descriptors"),
+        (OSError(errno.ENOSPC, "no space left on device"), "disk space"),
+        (ExceptionGroup("", [ExceptionGroup("", [MemoryError()])]), "memory"),
+    ],
+)
+def test_shortage(error: Exception, lack: str) -> None:
+    read, write = to_refusal(error, "Pods/List"), to_refusal(error, "Pods/Create", writes=True)
+    assert read.code is Code.RESOURCE_EXHAUSTED and read.retry_after and f"out of {lack};" in read.message
+    assert write.code is Code.UNAVAILABLE and write.reason == "OutcomeUnknown" and write.retry_after is None
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EACCES, "no"), TimeoutError(), ExceptionGroup("", [ValueError()])])
+def test_other_errors_are_bugs(error: Exception) -> None:
+    assert to_refusal(error, "Pods/List").code is Code.INTERNAL
+
+
+async def test_shortages_are_logged_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock()
+    shortages = _Shortages(clock)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(5):
+            shortages.met("memory", "Pods/List")
+        await clock.advance(QUIET)
+        shortages.met("memory", "Pods/List")
+    assert [record.getMessage() for record in caplog.records] == [
+        "out of memory: 1 calls refused, the last one to Pods/List",
+        "out of memory: 5 calls refused, the last one to Pods/List",
+    ]
+
+
+async def test_large_answer_needs_room_for_what_grpc_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of 140 MB under `ulimit -v 1300000` ended the API server: gRPC throws std::bad_alloc."""
+
+    def none_left(_: int, size: int) -> object:
+        raise OSError(errno.ENOMEM, "cannot allocate memory")
+
+    async with serving() as assembly:
+        listing = assembly.methods["/pinnace.v1.Pods/List"]
+        monkeypatch.setattr(mmap, "mmap", none_left)
+        assert await listing.call(ListRequest(), Caller(PEOPLE["admin"]))
+        monkeypatch.setattr(methods, "LARGE", 1)
+        with pytest.raises(Rejected, match="out of memory"):
+            await listing.call(ListRequest(), Caller(PEOPLE["admin"]))

@@ -14,6 +14,7 @@ from apiserver.assembly import Settings
 from apiserver.auth.audit import AuditLog
 from apiserver.cacher.resource import ResourceCache
 from apiserver.server import ApiServer
+from apiserver.services import metrics
 from apiserver.services.requests import RequestIds
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.wellknown import REQUEST_ID_KEY
@@ -29,7 +30,7 @@ from tests.storage.memory import MemoryStorage
 @asynccontextmanager
 async def serving(audit_log: Path) -> AsyncIterator[str]:
     """The address of a server. Afterwards the audit log is written."""
-    audit = AuditLog(audit_log)
+    audit = AuditLog(audit_log, metrics.AuditMeter())
     server = ApiServer(MemoryStorage(), settings=Settings(audit=audit))
     at = await server.start("127.0.0.1:0")
     running = [asyncio.ensure_future(part.run()) for part in (server, audit)]

@@ -58,7 +58,7 @@ from scheduler.framework.interface import (
     Sees,
 )
 from scheduler.framework.per_node import NodeView, PerNodeFilter, PerNodeScore
-from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Nominated, Status, Verdicts, Wait
+from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Nominated, Status, Verdicts, Wait, whole
 from scheduler.framework.waiting import WaitingPod
 
 __all__ = [
@@ -101,4 +101,5 @@ __all__ = [
     "Verdicts",
     "Wait",
     "WaitingPod",
+    "whole",
 ]

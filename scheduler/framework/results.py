@@ -6,12 +6,23 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pinnace.fit.table import BoolArray
+from scheduler.cache.table import FloatArray
 from scheduler.framework.victims import Victims
 
 MAX_SCORE = 100.0
+_ROUNDING = 1e-10
+"""More than floating-point errors of a score, less than what keeps a true score from a whole number."""
+
+
+def whole(scores: FloatArray) -> FloatArray:
+    """Scores without their fractions: kube-scheduler divides integers, and so nodes tie that nearly tie."""
+    found: FloatArray = np.floor(scores + _ROUNDING)
+    return found
+
 
 CycleState = dict[str, Any]
 """What the plugins of one cycle tell each other, or themselves at a later point. Keys begin with the plugin's name."""

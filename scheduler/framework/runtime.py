@@ -42,7 +42,7 @@ from scheduler.framework.interface import (
 )
 from scheduler.framework.points import Point
 from scheduler.framework.profile import Enabled, Profile, check
-from scheduler.framework.results import SKIP, CycleState, FilterResult, Nominated, PluginError, Proposed
+from scheduler.framework.results import SKIP, CycleState, FilterResult, Nominated, PluginError, Proposed, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Scorer:
         return scores if self.weight == 1 else self.weight * scores
 
     def scores(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        """Of every node, without the weight."""
+        """Of every node, without the weight. Those of built-in plugins are whole numbers, as kube-scheduler's are."""
         plugin, point = self.plugin, "Score"
         scores = call(plugin, point, plugin.score, state, pod, nodes, feasible)
         if self.normalize is not None:
@@ -75,11 +75,12 @@ class Scorer:
                 scores = call(plugin, point, check_scores, scores, feasible)
             point = "NormalizeScore"
             scores = call(plugin, point, self.normalize.normalize, state, scores, feasible)
-        if self.checked:
-            scores = call(plugin, point, check_scores, scores, feasible)
-            scores, clipped = call(plugin, point, check_range, scores, feasible)
-            if clipped:
-                self.faults.warn(f'plugin "{plugin.name}" in {point}', clipped)
+        if not self.checked:
+            return whole(scores)
+        scores = call(plugin, point, check_scores, scores, feasible)
+        scores, clipped = call(plugin, point, check_range, scores, feasible)
+        if clipped:
+            self.faults.warn(f'plugin "{plugin.name}" in {point}', clipped)
         return scores
 
 

@@ -1,12 +1,15 @@
-"""NodeResourcesBalancedAllocation: the closer the used shares of cpu and memory would be, the better; or of the `resources` in
-its args, each of which counts alike.
+"""NodeResourcesBalancedAllocation: nodes are preferred whose use of cpu and memory the pod would balance.
 
-The score is 100 less the standard deviation of the shares, in percent. Unlike NodeResourcesFit's it is about what pods really
-request: nothing is assumed for a container that requests none. A pod that requests nothing at all is left alone: what it will
-use is anyone's guess. A resource that a node does not have is not counted there.
+The balance of a node is the standard deviation of the used shares: of cpu and memory, or of the `resources` in the args,
+which count alike. The score compares the balance with and without the pod: 75 for no change, 100 from the worst to the best
+balance, 50 for the reverse. The shares are of real requests: nothing is assumed for a container that requests none. A pod that
+requests none of the resources is not scored. A resource that a node does not have is not counted there.
+
+Source: https://github.com/kubernetes/kubernetes/pull/135573 (1.36)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ import numpy as np
 from scheduler.cache.table import SCORED
 from scheduler.framework import MAX_SCORE, SKIP, BoolArray, CycleState, FloatArray, NodeTable, PodInfo, Sees, Status
 from scheduler.plugins.arguments import check_names
-from scheduler.plugins.scoring_strategy import lacking, resources, share, uses
+from scheduler.plugins.scoring_strategy import Use, lacking, resources, share, uses
 
 
 class NodeResourcesBalancedAllocation:
@@ -41,28 +44,37 @@ class NodeResourcesBalancedAllocation:
         return None if requested.intersection(self._names) else SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        if not self._usual:
-            return self._of_any(pod, nodes)
-        # The standard deviation of two numbers is half their difference; of shares used, the same as of shares left.
-        requested = dict(pod.requests.amounts)
-        cpu, memory = (
-            np.maximum((nodes.free(resource) - requested.get(resource, 0)) * nodes.inverse(scored), 0)
-            for scored, resource in enumerate(SCORED)
-        )
-        scores: FloatArray = np.abs(cpu - memory)
-        scores *= -MAX_SCORE / 2
-        scores += MAX_SCORE
-        if (without := lacking(nodes)) is not None:
-            scores[without] = MAX_SCORE
+        with_pod, without = self._deviations(pod, nodes)
+        scores: FloatArray = (without - with_pod) * (MAX_SCORE / 2)
+        scores += 0.75 * MAX_SCORE
         return scores
 
-    def _of_any(self, pod: PodInfo, nodes: NodeTable) -> FloatArray:
-        """Of those resources that a node has."""
-        found = list(uses(self._resources, pod, nodes, assuming=False))
-        shares = np.array([share(use) for use in found]).reshape(len(found), len(nodes))
-        has = np.array([use.capacity > 0 for use in found]).reshape(shares.shape)
-        count = np.maximum(has.sum(axis=0), 1)
-        mean = (shares * has).sum(axis=0) / count
-        deviation = np.sqrt(((shares - mean) ** 2 * has).sum(axis=0) / count)
-        scores: FloatArray = MAX_SCORE * (1 - deviation)
-        return scores
+    def _deviations(self, pod: PodInfo, nodes: NodeTable) -> tuple[FloatArray, FloatArray]:
+        """The standard deviation of the used shares, at most 0.5, with the pod and without it."""
+        if not self._usual:
+            found = list(uses(self._resources, pod, nodes, assuming=False))
+            before = [replace(each, used=each.used - each.requested) for each in found]
+            return _deviation(found, len(nodes)), _deviation(before, len(nodes))
+        # The deviation of two numbers is half their difference; of shares used, the same as of shares left.
+        requested = dict(pod.requests.amounts)
+        deviations = []
+        for counted in (requested, {}):
+            cpu, memory = (
+                np.maximum((nodes.free(resource) - counted.get(resource, 0)) * nodes.inverse(scored), 0)
+                for scored, resource in enumerate(SCORED)
+            )
+            deviations.append(np.abs(cpu - memory) / 2)
+        if (absent := lacking(nodes)) is not None:
+            for each in deviations:
+                each[absent] = 0
+        return deviations[0], deviations[1]
+
+
+def _deviation(found: Sequence[Use], nodes: int) -> FloatArray:
+    """Of the used shares of those resources that a node has."""
+    shares = np.array([share(use) for use in found]).reshape(len(found), nodes)
+    has = np.array([use.capacity > 0 for use in found]).reshape(shares.shape)
+    count = np.maximum(has.sum(axis=0), 1)
+    mean = (shares * has).sum(axis=0) / count
+    deviation: FloatArray = np.sqrt(((shares - mean) ** 2 * has).sum(axis=0) / count)
+    return deviation

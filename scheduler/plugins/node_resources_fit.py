@@ -29,6 +29,7 @@ from scheduler.framework import (
     PodInfo,
     Sees,
     Verdicts,
+    whole,
 )
 from scheduler.plugins import scoring_strategy
 from scheduler.plugins.arguments import check_names, label_key
@@ -112,10 +113,10 @@ def _least_allocated(pod: PodInfo, nodes: NodeTable) -> FloatArray:
     """The strategy of that name over SCORED, with equal weights. A container that requests none counts as a small one: many of
     them can be more than the node has; then nothing is left."""
     cpu, memory = (
-        np.maximum((nodes.slack(scored) - pod.requests.scored[scored]) * nodes.inverse(scored), 0)
+        whole(np.maximum((nodes.slack(scored) - pod.requests.scored[scored]) * nodes.inverse(scored) * MAX_SCORE, 0))
         for scored in range(len(SCORED))
     )
-    scores: FloatArray = (cpu + memory) * (MAX_SCORE / 2)
+    scores: FloatArray = (cpu + memory) / 2
     if (lacking := scoring_strategy.lacking(nodes)) is not None:
         scores[lacking] *= 2  # the other one alone counts there
     return scores

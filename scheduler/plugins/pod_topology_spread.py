@@ -139,7 +139,7 @@ class PodTopologySpread:
                 domains = np.count_nonzero(np.bincount(labels.codes, candidates))
                 around = per_domain(there * (scored & eligible(each)), labels)
             scores += (around * math.log(domains + 2) + (each.max_skew - 1)) * ~labels.equal(None)
-        return scores
+        return np.rint(scores)
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
         """The fewest pods are 100; nodes that lack a topology are 0."""

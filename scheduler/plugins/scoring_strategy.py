@@ -4,8 +4,9 @@
     MostAllocated              the share that would be used: packs
     RequestedToCapacityRatio   the used share, in percent, put on a line through the points of `shape`
 
-The score is the mean over `resources`, by weight. Not counted: on a node that has none of a resource, that resource; and
-extended resources that the pod does not request. RequestedToCapacityRatio counts a resource only where its score is not 0.
+The score is the mean over `resources`, by weight, of whole numbers as in kube-scheduler. Not counted: on a node that has none
+of a resource, that resource; and extended resources that the pod does not request. RequestedToCapacityRatio counts a resource
+only where its score is not 0.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/resource-bin-packing/, and resource_allocation.go and its
 neighbours in k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from scheduler.cache.table import SCORED
-from scheduler.framework import MAX_SCORE, BoolArray, FloatArray, NodeTable, PodInfo
+from scheduler.framework import MAX_SCORE, BoolArray, FloatArray, NodeTable, PodInfo, whole
 from scheduler.plugins.arguments import fields, items, whole_number
 
 LEAST, MOST, RATIO = "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"
@@ -64,6 +65,8 @@ class Use:
     weight: float
     used: FloatArray
     capacity: FloatArray
+    requested: int
+    """By the pod itself; counted in `used`."""
 
 
 def uses(wanted: Sequence[Mapping[str, Any]], pod: PodInfo, nodes: NodeTable, *, assuming: bool = True) -> Iterator[Use]:
@@ -75,9 +78,11 @@ def uses(wanted: Sequence[Mapping[str, Any]], pod: PodInfo, nodes: NodeTable, *,
         capacity = nodes.allocatable(resource).astype(np.float64)
         if assuming and resource in SCORED:
             scored = SCORED.index(resource)
-            yield Use(weight, capacity - nodes.slack(scored) + pod.requests.scored[scored], capacity)
+            own = pod.requests.scored[scored]
+            yield Use(weight, capacity - nodes.slack(scored) + own, capacity, own)
         elif resource in requested or resource in _NATIVE:
-            yield Use(weight, capacity - nodes.free(resource) + requested.get(resource, 0), capacity)
+            own = requested.get(resource, 0)
+            yield Use(weight, capacity - nodes.free(resource) + own, capacity, own)
 
 
 def lacking(nodes: NodeTable) -> BoolArray | None:
@@ -107,13 +112,14 @@ def scorer(strategy: Mapping[str, Any]) -> Callable[[PodInfo, NodeTable], FloatA
         for use in uses(wanted, pod, nodes):
             counts = use.capacity > 0
             if kind == RATIO:
-                liked = np.interp(share(use) * 100, utilizations, heights)
+                liked = np.interp(whole(share(use) * 100), utilizations, heights)
                 counts &= liked > 0
             else:
                 liked = (share(use) if kind == MOST else 1 - share(use)) * MAX_SCORE
-            total += np.where(counts, liked, 0) * use.weight
+            total += np.where(counts, whole(liked), 0) * use.weight
             weights += counts * use.weight
-        return total / np.maximum(weights, 1)
+        mean: FloatArray = total / np.maximum(weights, 1)
+        return np.rint(mean) if kind == RATIO else mean
 
     return score
 

@@ -16,6 +16,7 @@ from scheduler.framework import (
     PodInfo,
     Sees,
     Status,
+    whole,
 )
 from scheduler.plugins.tolerations import untolerated
 
@@ -62,4 +63,4 @@ class TaintToleration:
 
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
         """The fewer the better: none is 100, the most is 0."""
-        return MAX_SCORE - scores * (MAX_SCORE / max(float(scores[feasible].max()), 1.0))
+        return MAX_SCORE - whole(scores * (MAX_SCORE / max(float(scores[feasible].max()), 1.0)))

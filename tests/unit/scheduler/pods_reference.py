@@ -145,6 +145,7 @@ class Spread:
             for node in scored:
                 pods = self._on_node(each, node) if key == "kubernetes.io/hostname" else domains[node.metadata.labels[key]]
                 found[node.metadata.name] += pods * weight + each.maxSkew - 1
+        found = {name: round(score) for name, score in found.items()}
         most, least = max(found.values(), default=0), min(found.values(), default=0)
         return [
             (100 * (most + least - found[node.metadata.name]) / most if most else 100) if node.metadata.name in found else 0

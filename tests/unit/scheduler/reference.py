@@ -24,20 +24,26 @@ def reasons(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[str]:
 
 def least_allocated(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
     left = _left(pod, node, pods)
-    return 100 * sum(left) / len(left) if left else 0
+    return sum(left) / len(left) if left else 0
 
 
 def balanced(pod: Pod, node: Node, pods: Sequence[Pod]) -> float:
+    return 75 + 50 * (_deviation(node, pods) - _deviation(node, [pod, *pods]))
+
+
+def _deviation(node: Node, pods: Sequence[Pod]) -> float:
+    """Of the used shares of cpu and memory."""
     has = fit.allocatable(node)
-    used = [sum(dict(fit.pod_requests(each).amounts).get(name, 0) for each in (pod, *pods)) for name in ("cpu", "memory")]
+    used = [sum(dict(fit.pod_requests(each).amounts).get(name, 0) for each in pods) for name in ("cpu", "memory")]
     shares = [min(1.0, amount / has[name]) for amount, name in zip(used, ("cpu", "memory"), strict=True) if has.get(name)]
-    return 100 * (1 - pstdev(shares)) if shares else 100
+    return pstdev(shares) if shares else 0.0
 
 
-def _left(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[float]:
+def _left(pod: Pod, node: Node, pods: Sequence[Pod]) -> list[int]:
+    """In percent, without fractions."""
     has = fit.allocatable(node)
     used = [sum(amounts) for amounts in zip(*(fit.pod_requests(each).scored for each in (pod, *pods)), strict=True)]
-    return [max(0.0, 1 - used[i] / has[name]) for i, name in enumerate(("cpu", "memory")) if has.get(name)]
+    return [max(0, has[name] - used[i]) * 100 // has[name] for i, name in enumerate(("cpu", "memory")) if has.get(name)]
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -195,14 +195,23 @@ def test_the_emptier_node_is_liked() -> None:
     assert 0 <= full < empty <= 100
 
 
-def test_the_balanced_node_is_liked() -> None:
+def test_a_node_that_stays_balanced_is_preferred() -> None:
     nodes = (
         make_node("half").capacity(cpu=4, memory="4Gi", pods=9),
         make_node("lopsided").capacity(cpu=4, memory="32Gi", pods=9),
     )
     wanted = info(pod().req(cpu=2, memory="2Gi"))
     half, lopsided = NodeResourcesBalancedAllocation().score({}, wanted, cache_of(*nodes).nodes, np.ones(2, np.bool_))
-    assert half == 100 and lopsided < 100
+    assert half == 75 and lopsided < 75
+
+
+def test_a_pod_that_balances_a_node_is_preferred_there() -> None:
+    """kubernetes#129733: only the balance with the pod counted, and not what the pod changes."""
+    nodes = [make_node(name).capacity(cpu=4, memory="4Gi", pods=9) for name in ("lopsided", "balanced")]
+    there = make_pod("there").req(memory="3Gi").node("lopsided")
+    table = cache_of(*nodes, placed=[there]).nodes
+    lopsided, balanced = NodeResourcesBalancedAllocation().score({}, info(pod().req(cpu=1)), table, np.ones(2, np.bool_))
+    assert (lopsided, balanced) == (81.25, 68.75)
 
 
 @pytest.mark.parametrize("args", [{}, {"resources": [{"name": name} for name in ("cpu", "memory", "example.com/gpu")]}])
@@ -212,12 +221,12 @@ def test_balance_is_of_what_is_requested(args: Mapping[str, Any]) -> None:
     crowd = [make_pod(f"idle{number}").req().node("crowded") for number in range(30)]
     table = cache_of(*nodes, placed=[*crowd, make_pod("there").req(memory="2Gi").node("used")]).nodes
     scores = NodeResourcesBalancedAllocation(args).score({}, info(pod().req(cpu=2)), table, np.ones(3, np.bool_))
-    assert scores.tolist() == [75, 100, 75]
+    assert scores.tolist() == [62.5, 87.5, 62.5]
 
 
 def test_a_node_without_memory_is_balanced() -> None:
     table = cache_of(make_node("n").capacity(cpu=4, pods=9)).nodes
-    assert NodeResourcesBalancedAllocation().score({}, info(pod().req(cpu=1)), table, np.ones(1, np.bool_)) == 100
+    assert NodeResourcesBalancedAllocation().score({}, info(pod().req(cpu=1)), table, np.ones(1, np.bool_)) == 75
 
 
 def test_balance_does_not_matter_to_a_pod_that_requests_nothing() -> None:

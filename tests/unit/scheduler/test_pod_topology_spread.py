@@ -124,7 +124,7 @@ def test_filter(wanted: PodBuilder, nodes: list[NodeBuilder], placed: list[PodBu
         pytest.param(pod().spread("app=web", "zone", when=SOFT), [A1, B1], on("a1"), [0, 100], id="the emptier zone"),
         pytest.param(pod().spread("app=web", "zone", when=SOFT), [A1, B1], [], [100, 100], id="all empty"),
         pytest.param(
-            pod().spread("app=web", "zone", when=SOFT), [A1, B1, C1], on("a1", "a1", "b1"), [0, 50, 100], id="in proportion"
+            pod().spread("app=web", "zone", when=SOFT), [A1, B1, C1], on("a1", "a1", "b1"), [0, 100 / 3, 100], id="by ratio"
         ),
         pytest.param(pod().spread("app=web", "zone", when=SOFT), [A1, NOWHERE], on("a1"), [100, 0], id="outside the topology"),
         pytest.param(

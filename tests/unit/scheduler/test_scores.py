@@ -166,7 +166,7 @@ def test_calculate_anti_affinity_is_a_case_of_topology_spread() -> None:
     plugin = PodTopologySpread({"defaultingType": "List", "defaultConstraints": [over_racks]})
     nodes = [make_node("a").label("rack", "1"), make_node("b").label("rack", "1"), make_node("c").label("rack", "2"), PLAIN]
     found = scores(plugin, owned("new").build(), cache_of(*nodes, placed=on("a", "b", "c")).nodes)
-    assert found == pytest.approx([50, 50, 100, 0])
+    assert found == pytest.approx([100 / 3, 100 / 3, 100, 0])
 
 
 def avoiding(*controllers: tuple[str, str]) -> str:

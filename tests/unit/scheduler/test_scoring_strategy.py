@@ -1,5 +1,6 @@
 """Strategies of the resource scores: Kubernetes' documented semantics in tables, and all nodes at once as one by one."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,14 +62,14 @@ def test_of_more_than_a_node_has_nothing_is_left() -> None:
         (strategy("MostAllocated", (GPU, 1)), POD, 0),
         (strategy("MostAllocated", ("cpu", 1)), make_pod("big").req(cpu=9), 100),
         (strategy("LeastAllocated", ("cpu", 1)), make_pod("big").req(cpu=9), 0),
-        (strategy("LeastAllocated", ("cpu", 1)), make_pod("nothing").req(), 97.5),
+        (strategy("LeastAllocated", ("cpu", 1)), make_pod("nothing").req(), 97),
         (
             strategy("LeastAllocated", ("cpu", 1), ("none.io/such", 5)),
             make_pod("s").container({"cpu": 1, "none.io/such": 1}),
             75,
         ),
         (ratio(("memory", 1)), POD, 100),
-        (ratio(("cpu", 1), ("memory", 3)), POD, (50 + 300) / 4),
+        (ratio(("cpu", 1), ("memory", 3)), POD, 88),
         (ratio((GPU, 1)), make_pod("g").container({GPU: 3}), 60),
         (ratio((GPU, 1)), make_pod("g").container({GPU: 9}), 20),
     ],
@@ -164,7 +165,7 @@ def test_balance_of_any_resources() -> None:
     )
     pod = make_pod("g").container({"cpu": 1, "memory": "2000Mi", GPU: 3})
     scores = plugin.score({}, info(pod), nodes, np.ones(2, np.bool_))
-    assert scores.tolist() == pytest.approx([100 - 100 * float(np.std([0.25, 0.5, 0.75])), 100 - 12.5])
+    assert scores.tolist() == pytest.approx([75 - 50 * float(np.std([0.25, 0.5, 0.75])), 75 - 50 * 0.125])
 
 
 def test_balance_knows_no_weights() -> None:
@@ -195,16 +196,17 @@ def plain(args: Args, pod: Pod, node: Node, pods: list[Pod]) -> float:
         if not capacity:
             continue
         if wanted["type"] == "RequestedToCapacityRatio":
-            liked = line(min(used, capacity) * 100 / capacity)
+            liked = math.floor(line(min(used, capacity) * 100 // capacity) + 1e-9)
             if not liked:
                 continue
         elif wanted["type"] == "MostAllocated":
-            liked = min(used, capacity) * 100 / capacity
+            liked = min(used, capacity) * 100 // capacity
         else:
-            liked = max(capacity - used, 0) * 100 / capacity
+            liked = max(capacity - used, 0) * 100 // capacity
         total += liked * each["weight"]
         weights += each["weight"]
-    return total / weights if weights else 0.0
+    mean = total / weights if weights else 0.0
+    return round(mean) if wanted["type"] == "RequestedToCapacityRatio" else mean
 
 
 def line(percent: float) -> float:

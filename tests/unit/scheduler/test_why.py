@@ -43,8 +43,8 @@ def test_why_here() -> None:
 
         Scores, 0 to 100 each, times their weights:
           RANK   NODE        TOTAL   NodeResourcesFit   NodeResourcesBalancedAllocation
-          1      n1 (here)   174.7   87.2               87.5
-          1      n2          174.7   87.2               87.5
+          1      n1 (here)   155     87                 68
+          1      n2          155     87                 68
     """)
 
 
@@ -90,14 +90,14 @@ def test_why_not_that_node_although_it_fits() -> None:
         pod default/a is pending, and there is room for it: it will be placed as soon as it is its turn.
         3 of 3 nodes can take it. The best score is that of n1 and 1 more.
 
-        n0 can take it, but it is number 3: 124.4 points, where n1 has 174.7.
-        Most of it is NodeResourcesFit: 61.9 instead of 87.2.
+        n0 can take it, but it is number 3: 129 points, where n1 has 155.
+        Most of it is NodeResourcesFit: 61 instead of 87.
 
         Scores, 0 to 100 each, times their weights:
           RANK   NODE   TOTAL   NodeResourcesFit   NodeResourcesBalancedAllocation
-          1      n1     174.7   87.2               87.5
-          1      n2     174.7   87.2               87.5
-          3      n0     124.4   61.9               62.5
+          1      n1     155     87                 68
+          1      n2     155     87                 68
+          3      n0     129     61                 68
     """)
     assert "\nn1 can take it, and no node is better.\n" in why(make_pod("a").req(cpu=1), THREE, placed, node="n1")
 
@@ -122,7 +122,7 @@ def test_gated() -> None:
 
         Scores, 0 to 100 each, times their weights:
           RANK   NODE   TOTAL   NodeResourcesFit
-          1      n0     56.9    56.9
+          1      n0     56      56
     """)
 
 
@@ -224,7 +224,7 @@ def test_the_document() -> None:
     nodes = [*THREE[:2], make_node("n2").taint("gpu", "true")]
     placed = [*BUSY[:1], make_pod("b").req(cpu=2).node("n1")]
     found = to_json(explained(make_pod("a").req(cpu=1), nodes, placed, node="n2"))
-    scores = {"NodeResourcesFit": 61.89, "NodeResourcesBalancedAllocation": 62.5}
+    scores = {"NodeResourcesFit": 61.0, "NodeResourcesBalancedAllocation": 68.0}
     found["ranking"][0]["scores"] = {plugin: round(score, 2) for plugin, score in found["ranking"][0]["scores"].items()}
     found["ranking"][0]["total"] = round(found["ranking"][0]["total"], 1)
     assert json.dumps(found, indent=2) == json.dumps(
@@ -246,7 +246,7 @@ def test_the_document() -> None:
                 {"plugin": "NodeResourcesFit", "reason": "Insufficient cpu", "nodes": ["n0"], "alone": 1},
             ],
             "weights": {"NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1},
-            "ranking": [{"node": "n1", "rank": 1, "total": 124.4, "scores": scores}],
+            "ranking": [{"node": "n1", "rank": 1, "total": 129.0, "scores": scores}],
             "best": 1,
             "remedies": [],
             "preemption": "",

@@ -23,7 +23,7 @@ from pinnace.api.status import Code
 from pinnace.pki import Subject
 from pinnace.pki.kubelets import CLIENT
 from pinnace.runtime import peers
-from pinnace.runtime.refusals import Refusals
+from pinnace.runtime.refusals import Refusals, abort, let_go
 from pinnace.runtime.tls import TlsFiles, server_credentials
 
 SERVICE = "pinnace.v1.Kubelet"
@@ -179,8 +179,8 @@ async def _input(requests: AsyncIterator[ExecRequest]) -> AsyncIterator[bytes]:
 
 
 async def _abort(context: "grpc.aio.ServicerContext", error: Unstreamable) -> NoReturn:
-    await context.abort(_GRPC[error.code], str(error))
-    raise AssertionError("abort raises")
+    let_go(error)
+    await abort(context, _GRPC[error.code], str(error))
 
 
 def is_loopback(host: str) -> bool:

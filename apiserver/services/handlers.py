@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 from typing import Any, NoReturn, Self
 
 import grpc
@@ -30,7 +29,7 @@ from apiserver.services.requests import RequestIds
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
 from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
 from pinnace.runtime import logs, tracing
-from pinnace.runtime.refusals import Refusals
+from pinnace.runtime.refusals import Refusals, abort, let_go
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_MESSAGE = 1000
@@ -142,7 +141,7 @@ class _Door:
             try:
                 caller = self._call(context).user.name
             except Rejected as rejected:
-                _let_go(rejected)
+                let_go(rejected)
                 refusal = rejected.refusal
             else:
                 metrics.UNKNOWN.inc()
@@ -166,10 +165,10 @@ class _Door:
                     context.set_trailing_metadata(((REQUEST_ID_KEY, logs.request_id.get()), *told))
                 return answer
             except Rejected as rejected:
-                _let_go(rejected)
+                let_go(rejected)
                 await self._refuse(context, rejected.refusal, caller, len(data))
             except asyncio.CancelledError as cancelled:
-                _let_go(cancelled)
+                let_go(cancelled)
                 raise cancelled from None
             finally:
                 del data
@@ -203,7 +202,7 @@ class _Door:
                     async for response in responses:
                         yield response
             except Rejected as rejected:
-                _let_go(rejected)
+                let_go(rejected)
                 size = 0 if method.client_streaming else len(data)
                 data = request = None
                 await self._refuse(context, rejected.refusal, caller, size)
@@ -255,31 +254,11 @@ class _Requests:
         return self._parse(request)
 
 
-def _let_go(error: BaseException) -> None:
-    """gRPC keeps the exception with which a call ended, and with its traceback all that the call had, in a cycle that the
-    garbage collector finds much later: a few requests of megabytes, which are hundreds in memory. (Frames are left alone: where
-    many wait for one thing they share its error, and with it the frames of whoever goes on.)"""
-    error.__traceback__ = error.__cause__ = error.__context__ = None
-
-
 async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoReturn:
     """Ends the call with the refusal."""
     told = replace(refusal, message=cut(refusal.message))
     trailers = ((DETAILS_KEY, encode(told).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
-    try:
-        await context.abort(_GRPC[told.code], told.message, trailers)
-    except grpc.aio.AbortError as aborted:  # the call keeps it, and by all that it went through it leads back to the call
-        call = asyncio.current_task()
-        assert call is not None
-        call.add_done_callback(partial(_over, aborted))
-        raise
-    raise AssertionError("abort raises")
-
-
-def _over(aborted: grpc.aio.AbortError, call: object) -> None:
-    """When the call is over. Each refused call was garbage for the collector, with the memory that gRPC has for it; and those
-    that were under way when it looked stayed for good, as it hardly ever looks at what is old."""
-    _let_go(aborted)
+    await abort(context, _GRPC[told.code], told.message, trailers)
 
 
 def cut(message: str) -> str:

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from apiserver.auth.authentication import Authenticator
 from apiserver.errors import Rejected
 from apiserver.services.handlers import MethodHandlers
 from apiserver.services.requests import RequestIds
@@ -122,11 +123,25 @@ async def test_nothing_is_left_of_a_call_that_was_refused(streaming: bool) -> No
     assert not [each for each in gc.get_objects() if isinstance(each, grpc.aio.AbortError)]
 
 
+@pytest.mark.parametrize("path", ["/a/C", "/a/B"])
+async def test_nothing_is_left_of_a_call_that_was_refused_before_its_request(path: str) -> None:
+    """One of an unknown method; one whose caller nobody knows, of a known method."""
+    method: Any = SimpleNamespace(parse=bytes, client_streaming=True, server_streaming=True)
+    gc.collect()
+    async with serving(method, Authenticator(lambda: 0.0)) as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match="who are you"):
+            await channel.unary_unary(path)(b"")
+    async with serving(method) as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match="the server has no method /a/C"):
+            await channel.unary_unary("/a/C")(b"")
+    assert not [each for each in gc.get_objects() if isinstance(each, grpc.aio.AbortError)]
+
+
 @asynccontextmanager
-async def serving(method: Any) -> AsyncIterator[grpc.aio.Channel]:
+async def serving(method: Any, authenticator: Authenticator | None = None) -> AsyncIterator[grpc.aio.Channel]:
     """The method as /a/B, until the server has stopped."""
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((MethodHandlers({"/a/B": method}, None, RequestIds("s"), Refusals()),))
+    server.add_generic_rpc_handlers((MethodHandlers({"/a/B": method}, authenticator, RequestIds("s"), Refusals()),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

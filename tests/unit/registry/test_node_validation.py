@@ -182,3 +182,42 @@ def test_a_node_that_reserves_nothing_says_nothing() -> None:
     obj = node(status={"capacity": {"cpu": "4"}})
     assert created(NODES, obj) == []
     assert not obj.metadata.annotations
+
+
+def tainted(number: int, *more: str) -> Node:
+    """With so many taints of its own, and those of controllers."""
+    keys = [*(f"k{index}" for index in range(number)), *more]
+    return node({"taints": [{"key": key, "effect": "NoSchedule"} for key in keys]})
+
+
+def test_number_of_taints_is_bounded() -> None:
+    """A node with 9,990 taints held up the scheduling of all pods; any kubelet can register one."""
+    assert not created(NODES, tainted(100))
+    assert created(NODES, tainted(101)) == ["spec.taints: Too many: 101: must have at most 100 items"]
+
+
+def test_node_that_is_full_of_taints_can_be_taken_out_of_service() -> None:
+    marked = tainted(100, "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    assert not STRATEGY.validate_update(marked, tainted(100))
+    assert not created(NODES, marked)
+
+
+def test_node_keeps_the_taints_that_it_has() -> None:
+    assert not STRATEGY.validate_update(tainted(150), tainted(150))
+    assert not STRATEGY.validate_update(tainted(140), tainted(150))
+    assert STRATEGY.validate_update(tainted(151), tainted(150))
+
+
+def equipped(number: int) -> Node:
+    amounts = {f"example.com/r{index}": "1" for index in range(number)}
+    return node(status={"capacity": amounts, "allocatable": amounts})
+
+
+def test_number_of_resources_is_bounded() -> None:
+    """A kubelet registered a node with 4,900 kinds of devices, and the scheduler was busy for 11 s."""
+    assert not created(NODES, equipped(100))
+    assert created(NODES, equipped(101)) == [
+        f"status.{field}: Too many: 101: must have at most 100 items" for field in ("capacity", "allocatable")
+    ]
+    assert not STRATEGY.validate_status_update(equipped(150), equipped(150))
+    assert len(STRATEGY.validate_status_update(equipped(151), equipped(150))) == 2

@@ -4,7 +4,7 @@
     values.py              single values that nobody expects, by the name and type of their field
     perturb.py             spoils a message field by field; mutate.py spoils its bytes; offspring.py: what comes of it
     inputs.py              inputs that are kept, and sent first in every run: what has reached something new, in corpus/,
-                           and what a server has minded, in found/
+                           and what a server has minded, in found/; with them, hostile pods
     explore.py             finds such inputs: coverage-guided, in-process, without a transport
     shots.py               what is sent as number N of a seed, as whom, how, and with which patience
     calls.py, live.py      sends it over gRPC with certificates to a real process before a real etcd

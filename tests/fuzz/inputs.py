@@ -13,8 +13,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pinnace.api.pods_pb2 import CreatePodRequest
+from pinnace.chaos.hostile_pods import HOSTILE
+
 CORPUS = Path(__file__).parent / "corpus"
 FOUND = Path(__file__).parent / "found"
+HOSTILE_ITEMS = 2_400
+"""Of a hostile pod: with their parts, as many as the API server takes of most kinds."""
 
 
 class Input(NamedTuple):
@@ -25,8 +30,16 @@ class Input(NamedTuple):
 
 
 def kept() -> Sequence[Input]:
-    """All of them."""
-    return [*read(FOUND), *read(CORPUS)]
+    """All of them, and each kind of hostile pod."""
+    return [*read(FOUND), *read(CORPUS), *(hostile(kind) for kind in HOSTILE)]
+
+
+def hostile(kind: str, items: int = HOSTILE_ITEMS) -> Input:
+    """The creation of a pod that costs as much as a pod can (pinnace.chaos.hostile_pods)."""
+    name = f"hostile-{list(HOSTILE).index(kind)}-{items}"
+    return Input(
+        "/pinnace.v1.Pods/Create", (CreatePodRequest(object=HOSTILE[kind].pod(name, items=items)).SerializeToString(),)
+    )
 
 
 def read(folder: Path) -> Sequence[Input]:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from apiserver.server import MAX_REQUEST
 from pinnace.api import wire
-from tests.fuzz.inputs import Input
+from pinnace.chaos.hostile_pods import HOSTILE
+from tests.fuzz.inputs import Input, hostile
 from tests.fuzz.offspring import Offspring
 
 MAX_PARENT = 64 << 10
@@ -113,6 +114,11 @@ def _large(offspring: Offspring, rng: random.Random, shot: Shot) -> Shot:
     return shot._replace(what=Input(path, (messages[0] + filling,)))
 
 
+def _hostile(offspring: Offspring, rng: random.Random, shot: Shot) -> Shot:
+    """A pod that costs as much as a pod can; some have more items than an object may."""
+    return shot._replace(what=hostile(rng.choice(sorted(HOSTILE)), rng.choice((900, 2_400, 4_900, 9_900, 20_000))))
+
+
 def _hurried(offspring: Offspring, rng: random.Random, shot: Shot) -> Shot:
     return shot._replace(what=offspring.spoiled(rng), deadline=rng.choice((0.0, 0.001, 0.005, 0.05)))
 
@@ -162,6 +168,7 @@ _MAKERS: Mapping[Callable[[Offspring, random.Random, Shot], Shot], int] = {
     _nowhere: 10,
     _knock: 10,
     _large: 10,
+    _hostile: 10,
     _crowd: 1,
 }
 """How often, among each other."""

@@ -9,10 +9,11 @@ from grpc import StatusCode
 from apiserver.errors import Rejected
 from pinnace.api.status import Code, Refusal, Violation, encode
 from pinnace.api.verbs_pb2 import BatchResponse
+from pinnace.chaos.hostile_pods import HOSTILE
 from tests.conftest import EtcdServer, wipe
 from tests.fuzz import sound
 from tests.fuzz.calls import Answer
-from tests.fuzz.inputs import CORPUS, FOUND, Input, kept, read, write
+from tests.fuzz.inputs import CORPUS, FOUND, Input, hostile, kept, read, write
 from tests.fuzz.judge import judge
 from tests.fuzz.live import live, problems_in
 from tests.fuzz.offspring import Offspring
@@ -20,7 +21,7 @@ from tests.fuzz.run import Run
 from tests.fuzz.shots import How, Shot, Shots, Who
 from tests.unit.auth.matrix import PEOPLE, Caller, serving
 
-FEW = 200
+FEW = 300
 METHODS = sound.methods()
 PODS = "/pinnace.v1.Pods/"
 BUSY = Answer(StatusCode.UNAVAILABLE, 0.1, "no", Refusal(Code.UNAVAILABLE, "TooManyRequests", "no", retry_after=1))
@@ -137,3 +138,9 @@ def test_the_corpus_is_what_was_kept(tmp_path: Path) -> None:
 def test_the_corpus_is_small_and_of_all_services() -> None:
     assert sum(file.stat().st_size for file in (*CORPUS.iterdir(), *FOUND.iterdir())) < 300_000
     assert {path.rpartition("/")[0] for path in METHODS} <= {each.path.rpartition("/")[0] for each in read(CORPUS)}
+
+
+def test_each_kind_of_hostile_pod_is_sent() -> None:
+    sent = {each.messages for each in kept() if each.path == f"{PODS}Create"}
+    assert {hostile(kind).messages for kind in HOSTILE} <= sent
+    assert len({hostile(kind).messages for kind in HOSTILE}) == len(HOSTILE)

@@ -19,6 +19,7 @@ from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.bench import metrics, workload
 from pinnace.bench.calibration import Bench
 from pinnace.bench.errors import BenchError
+from pinnace.bench.flooder import BEGUN
 from pinnace.bench.load import lost
 from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter
@@ -35,6 +36,7 @@ from pinnace.pki.folder import Folder, Wanted
 from pinnace.runtime.tls import TlsFiles
 
 PROCESSES = 2
+START_TIMEOUT = 30.0
 RISE = 2.0
 """Seconds until it is at its height."""
 INTERVAL = 0.03
@@ -159,11 +161,24 @@ def _creates(rate: float) -> Arguments:
 
 
 @asynccontextmanager
-async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float) -> AsyncIterator[Made]:
+async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float, *, nice: int = 0) -> AsyncIterator[Made]:
     """The flood goes on inside, for at most `limit` seconds; afterwards the result tells how its calls ended. `arguments`: what
-    a process of the flood does. Raises BenchError."""
+    a process of the flood does; `nice`: with which niceness. Raises BenchError."""
     made = Made()
-    command = [sys.executable, "-m", "pinnace.bench.flooder", "--server", server, "--ca", f"{tls.ca}", "--limit", f"{limit}"]
+    command = [
+        "nice",
+        "-n",
+        f"{nice}",
+        sys.executable,
+        "-m",
+        "pinnace.bench.flooder",
+        "--server",
+        server,
+        "--ca",
+        f"{tls.ca}",
+        "--limit",
+        f"{limit}",
+    ]
     if tls.cert is not None:
         command += ["--cert", f"{tls.cert}", "--key", f"{tls.key}"]
     processes = [
@@ -171,6 +186,11 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
         for number in range(PROCESSES)
     ]
     try:
+        for process in processes:
+            assert process.stdout
+            async with asyncio.timeout(START_TIMEOUT):
+                if (await process.stdout.readline()).decode().strip() != BEGUN:
+                    raise BenchError("a process of the flood has not begun")
         yield made
         for process in processes:
             process.terminate()

@@ -29,6 +29,8 @@ TICK = 0.01
 OUTSTANDING = 1000
 """Calls without an answer, at most: a client has not all the memory there is."""
 TIMEOUT = 10.0
+BEGUN = "begun"
+"""The first line that it prints: it floods from now on, and heeds SIGTERM."""
 PER_CONNECTION = 100
 """Open calls of one connection: the usual limit of HTTP/2 servers."""
 METHOD = f"/{PODS.service}/Create"
@@ -77,18 +79,16 @@ class Calls:
     def __init__(self, channels: Sequence[grpc.aio.Channel], methods: Sequence[str], count: int) -> None:
         self.outcomes: Counter[str] = Counter()
         self.created: list[str] = []
-        self._channels = channels
-        self._methods = methods
+        self._stubs = [[channel.stream_stream(method) for method in methods] for channel in channels]
         self._count = count
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._count):
-                group.create_task(self._repeat(self._channels[number % len(self._channels)], number))
+                group.create_task(self._repeat(self._stubs[number % len(self._stubs)], number))
 
-    async def _repeat(self, channel: grpc.aio.Channel, number: int) -> None:
-        calls = [channel.stream_stream(method) for method in self._methods]
+    async def _repeat(self, calls: Sequence[grpc.aio.StreamStreamMultiCallable], number: int) -> None:
         holds, turn = number % 2, number // 2
         while True:
             turn += 1
@@ -146,13 +146,13 @@ async def flood(
         ]
         flood: Flood | Calls = Calls(channels, methods, calls) if methods else Flood(channels[0], prefix)
         running = asyncio.create_task(flood.run() if isinstance(flood, Calls) else flood.run(rate))
+        click.echo(BEGUN)
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await stop.wait()
-        outcomes = json.dumps({"outcomes": flood.outcomes, "created": flood.created})
+        click.echo(json.dumps({"outcomes": flood.outcomes, "created": flood.created}))
         running.cancel()
         await asyncio.wait((running,))
-        click.echo(outcomes)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a history of chaos begins with: what its checkers must know of the load, the faults and the cluster."""
 
-from pinnace.chaos.faults.table import DOUBLING, HARMLESS, OBSERVING, TOLERATED
+from pinnace.chaos.faults.table import DOUBLING, HARMLESS, HOSTILE, OBSERVING, TOLERATED
 from pinnace.chaos.load import BYSTANDER, FENCED, PRIVATE
 from pinnace.check.history import Run
 from pinnace.cluster.spec import ELECTION
@@ -26,6 +26,7 @@ def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str
         tolerated=TOLERATED,
         bind_within=BIND_WITHIN,
         bystanders=(BYSTANDER,),
+        hostile=HOSTILE,
         answer_within=ANSWER_WITHIN,
         observing=OBSERVING,
         doubling=DOUBLING,

@@ -7,7 +7,7 @@ the plugin does each time that the pod is decided about:
     exit            raises SystemExit
     generator-exit  raises GeneratorExit
     hang            does not return for HANG seconds, longer than a leader may be silent
-    leak            keeps memory until no more is given
+    leak            keeps memory until no more is given, or for long enough
 
 By another annotation it names a file that the plugin creates first: the fault has begun.
 """
@@ -24,8 +24,8 @@ PROFILE = "saboteur"
 DEED, REPORT = "chaos.pinnace.io/deed", "chaos.pinnace.io/report"
 """Annotations of its pods."""
 HANG = 4.0
-PIECE = 8 << 20
-"""Bytes that are kept at a time."""
+PIECE, MOST = 8 << 20, 256 << 20
+"""Bytes that are kept at a time, and in all: a process whose memory is not limited must not take the machine's."""
 CONFIG = f"""\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -35,9 +35,10 @@ profiles:
   plugins:
     multiPoint:
       enabled:
-      - {{name: "pinnace.chaos.saboteur:Saboteur"}}
+      - {{name: "{Path(__file__)}:Saboteur"}}
 """
-"""Of every scheduler of a chaos run."""
+"""Of every scheduler of a chaos run. The plugin is named by its file, as one of a user's own: modules of `pinnace` are taken
+for parts of the scheduler, which are never interrupted."""
 
 
 class Saboteur:
@@ -70,8 +71,9 @@ def _hang() -> None:
 
 
 def _leak() -> None:
-    while True:
+    while len(Saboteur._kept) * PIECE < MOST:
         Saboteur._kept.append(bytearray(PIECE))
+    raise MemoryError
 
 
 DEEDS: dict[str, Callable[[], None]] = {

@@ -3,6 +3,7 @@
 A folder holds everything that is left of a run: the history (chaos.jsonl, etcd.jsonl, a run log for each kubelet) and the logs.
 """
 
+import secrets
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -23,8 +24,9 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.fittings import Fittings
 from pinnace.cluster.helper import Helper
 from pinnace.cluster.links import Links
+from pinnace.cluster.ports import Ports
 from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import ETCD, KUBELET, NODE_PREFIX, SCHEDULER, ClusterSpec, pki_folder
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, NODE_PREFIX, SCHEDULER, ClusterSpec, pki_folder
 from pinnace.pki import Subject
 from pinnace.pki.folder import Folder as Pki
 from pinnace.pki.folder import Wanted
@@ -80,7 +82,13 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
     saboteur = folder / "schedulers.yaml"
     saboteur.write_text(CONFIG)
 
+    tokens = folder / "tokens.csv"
+    tokens.write_text(f"{secrets.token_hex()},somebody,1\n")
+    ports = Ports()
+
     def arguments(process: str) -> Sequence[str]:
+        if process.startswith(APISERVER):
+            return ("--token-auth-file", str(tokens), "--token-listen", f"127.0.0.1:{ports.next()}")
         if process.startswith(SCHEDULER):
             return ("--config", str(saboteur))
         return ("--run-log", str(folder / RUN_LOG.format(process))) if process.startswith(KUBELET) else ()

@@ -56,11 +56,13 @@ class Run:
     freezing: tuple[str, ...] = ()
     """L2: names of faults under which their target, the holder of an election, stands still."""
     tolerated: tuple[str, ...] = ()
-    """L3, L4: names of faults during which pods are bound and bystanders are answered as if there were no fault."""
+    """L3, L4: names of faults that excuse no delay."""
     bind_within: float = 10.0
     """L3: most seconds in which pods wait and none is bound, without the time that other faults cover."""
     bystanders: tuple[str, ...] = ()
-    """L4: names of the clients whose calls must be answered in time while a tolerated fault is on."""
+    """L4: names of the clients whose calls must be answered in time while a hostile fault is on."""
+    hostile: tuple[str, ...] = ()
+    """L4: names of faults by which one user does harm to others."""
     answer_within: float = 1.0
     """L4: most seconds for nine of ten calls of the bystanders during one fault."""
     observing: tuple[str, ...] = ()

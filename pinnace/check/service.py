@@ -3,8 +3,8 @@
 L3: while pods wait for a node, some are bound within a bound. A span begins when a pod waits and ends with the next bind of any
     pod; it is violated when its uncovered time exceeds `bind_within`. Pods that are judged are those under the run's `fenced`
     prefixes that ask for room only, from the load to the quiet phase.
-L4: while a tolerated fault is on, the bystanders are answered: none of their calls fails, and nine of ten take at most
-    `answer_within` seconds.
+L4: while one user does harm (a fault that the run calls hostile), the bystanders are answered: none of their calls fails, and
+    nine of ten take at most `answer_within` seconds.
 F:  a figure that a fault has read from its target is within its bounds, and each fault that must read one did.
 
 For L3 and L4 a fault covers the time for which it is on and `aftermath` seconds after it, unless the run tolerates it.
@@ -68,7 +68,7 @@ def examine_answers(history: History, found: Findings) -> None:
     run = history.run or Run(0.0)
     calls = [call for call in history.calls if call.client in run.bystanders]
     for fault in history.faults.values():
-        if fault.fired and fault.name in run.tolerated:
+        if fault.fired and fault.name in run.hostile:
             _judge_answers(fault, _during(fault, calls, _covering(history, run)), run, found)
 
 

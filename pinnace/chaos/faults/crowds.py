@@ -1,20 +1,39 @@
-"""Clients that behave badly: they do not read what they asked for, or all come at once; and one who has the leader replaced."""
+"""Clients that behave badly: they do not read what they asked for, come all at once, or flood a server without any right; and
+one that has the leader replaced."""
 
 import asyncio
 import random
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
 from typing import Any
 
+from grpc.aio import AioRpcError
+
+from pinnace.bench.errors import BenchError
+from pinnace.bench.flood import PROCESSES, Made, flooded
+from pinnace.bench.unprivileged import NOBODY, STRANGER, registered
+from pinnace.chaos.faults.base import Measuring
 from pinnace.chaos.world import NotPossible, World
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
-from pinnace.cluster.spec import ELECTION
+from pinnace.cluster import certificates
+from pinnace.cluster.spec import ELECTION, Plan, pki_folder
+from pinnace.pki import Subject
+from pinnace.pki.folder import Folder, Wanted
+from pinnace.runtime.tls import TlsFiles
 
 STUCK = 5
 CROWD = 40
 ROUNDS = 3
+TOKEN_LISTEN = "--token-listen"
+FLOOD_CALLS = 2_000
+"""That are open at once."""
+FLOOD_LIMIT = 120.0
+"""Seconds after which a flood ends by itself, if whoever began it has died."""
+FLOOD_NICE = 5
+"""The flood stands for another machine: its own processes must not take the processors of the cluster."""
 
 
 class StuckWatchers:
@@ -96,3 +115,49 @@ class Storm:
             pass  # being refused is what may happen to a crowd
         finally:
             await connection.close()
+
+
+class Flood(Measuring):
+    """A caller without rights keeps calls open, of all methods of all services that the server names, and begins a new one as
+    soon as one ends: a stranger with a certificate and no role, or a caller without a token at the port for tokens. Others are
+    answered, pods are bound, and leadership stays where it is."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._world = world
+        self._target = target
+        self._who = rng.choice((NOBODY, STRANGER))
+        self._stack = AsyncExitStack()
+        self._made: Made | None = None
+        self.details = ""
+
+    async def begin(self) -> None:
+        cluster = self._world.cluster
+        plan = cluster.state.find(self._target).plan
+        try:
+            found = await registered(plan.address, cluster.tls)
+        except (BenchError, AioRpcError) as error:
+            raise NotPossible(str(error)) from error
+        methods = [method for of_service in found.values() for method in of_service]
+        named = [argument for method in methods for argument in ("--method", method)]
+        calls = ("--calls", f"{FLOOD_CALLS // PROCESSES}")
+        address, tls = self._shown(plan)
+        self._made = await self._stack.enter_async_context(
+            flooded(address, tls, lambda number: [*named, *calls], FLOOD_LIMIT, nice=FLOOD_NICE)
+        )
+        self.details = f"{self._target}, as {self._who}, {FLOOD_CALLS:,} calls of {len(methods)} methods"
+
+    async def end(self) -> None:
+        made, self._made = self._made, None
+        await self._stack.aclose()
+        if made is not None:
+            ended = made.outcomes.total() - made.outcomes["wanted"]
+            self.read(self._target, "calls of the flood that were refused or answered", ended, least=FLOOD_CALLS / 4)
+
+    def _shown(self, plan: Plan) -> tuple[str, TlsFiles]:
+        """The address that is flooded, and what is shown there."""
+        folder = pki_folder(self._world.cluster.spec.data_dir)
+        if self._who == NOBODY:
+            return plan.argv[plan.argv.index(TOKEN_LISTEN) + 1], TlsFiles(folder / "ca.crt")
+        Folder(folder).provide([Wanted(STRANGER, Subject(STRANGER))], datetime.now(UTC))
+        return plan.address, certificates.files(folder, STRANGER)

@@ -5,16 +5,19 @@ import asyncio
 import random
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.bench import metrics
+from pinnace.bench.errors import BenchError
 from pinnace.chaos.faults.base import Measuring
 from pinnace.chaos.faults.limits import LittleMemory
 from pinnace.chaos.hostile_pods import HOSTILE, HostileKind
-from pinnace.chaos.saboteur import DEED, DEEDS, PROFILE, REPORT
+from pinnace.chaos.saboteur import DEED, DEEDS, PROFILE, REPORT, Saboteur
 from pinnace.chaos.workers import HARM, pod
 from pinnace.chaos.world import LEADER, NotPossible, World
 from pinnace.client.errors import ApiError, NotFound
@@ -23,13 +26,15 @@ from pinnace.cluster.folder import Folder
 from pinnace.cluster.helper import dying_with_us
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.ready import problem
-from pinnace.cluster.spec import Plan
+from pinnace.cluster.spec import SCHEDULER, Plan
 from pinnace.pki import folder as certificates_folder
 
 ASKED_WITHIN = 5.0
 """Seconds until a scheduler has decided about a pod, or has tried to."""
 REMOVED_WITHIN = 30.0
 """Seconds in which pods are removed, whatever other faults do to the API servers meanwhile."""
+COUNTED_WITHIN = 8.0
+"""Seconds from when a plugin is asked until the scheduler counts what it did: two of them it may hang."""
 HOSTILE_AT_ONCE = 3
 ITEMS = (9_900, 4_900, 3_300, 2_400, 1_600, 1_000, 500, 100)
 """Items of a hostile pod. The API server takes objects with 10,000 items, each with the parts of its own."""
@@ -73,16 +78,49 @@ class _Pods:
             raise NotPossible(str(error)) from error
 
 
-class FailingPlugin(_Pods):
+class FailingPlugin(_Pods, Measuring):
     """A pod whose plugin does harm in the process that decides about it, each time that it does. It has begun when the plugin
-    has been asked."""
+    has been asked. The scheduler must count that, by the plugin's name; it may log it as an error."""
 
     deeds: Sequence[str] = ("cancel", "exit", "generator-exit")
+    counter = "scheduler_plugin_failures_total"
+    least = 1
+    """Of what is counted."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        _Pods.__init__(self, world, target, rng)
+        Measuring.__init__(self)
+        self._schedulers = world.cluster.state.of(SCHEDULER)
 
     async def begin(self) -> None:
         deed = self._random.choice(self.deeds)
         assert deed in DEEDS
         self.details = deed
+        for record in self._schedulers:
+            self._world.excuse(record.name, may_end=False)
+        before = await self._counted()
+        await self._ask(deed)
+        deadline, counted = time.monotonic() + COUNTED_WITHIN, 0
+        while counted < self.least and time.monotonic() < deadline:
+            await asyncio.sleep(POLL)
+            counted = await self._counted() - before
+        self.read("schedulers", self.counter, counted, least=self.least)
+
+    async def end(self) -> None:
+        await super().end()
+        for record in self._schedulers:
+            await self._world.recover(record.name)
+
+    async def _counted(self) -> int:
+        """What the schedulers count of the plugin, all together."""
+        counts = []
+        for record in self._schedulers:
+            with suppress(BenchError):  # it hangs, or ends
+                counts.append(await metrics.read(record.plan.http, self.counter, plugin=Saboteur.name) or 0)
+        return sum(counts)
+
+    async def _ask(self, deed: str) -> None:
+        """Returns when a scheduler has asked the plugin. Raises NotPossible."""
         made = pod(HARM, "", scheduler=PROFILE)
         with TemporaryDirectory(prefix="pinnace-harm-") as folder:
             report = Path(folder, "asked")
@@ -99,12 +137,14 @@ class HangingPlugin(FailingPlugin):
     """The plugin does not return for longer than a leader may be silent."""
 
     deeds = ("hang",)
+    counter = "scheduler_plugin_stalls_total"
 
 
 class LeakingPlugin(FailingPlugin):
     """The plugin takes all the memory that the leading scheduler may have, and keeps it."""
 
     deeds = ("leak",)
+    least = 0  # a process that has no memory left may end instead
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         super().__init__(world, target, rng)

@@ -3,7 +3,7 @@
 from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, kubelets, roles
 from pinnace.chaos.faults.certificates import ETCD_CLIENTS, SCHEDULERS, SERVERS, Expire, Rotate
 from pinnace.chaos.faults.clocks import ClockRate, ClockStep
-from pinnace.chaos.faults.crowds import Handover, Storm, StuckWatchers
+from pinnace.chaos.faults.crowds import Flood, Handover, Storm, StuckWatchers
 from pinnace.chaos.faults.harm import FailingPlugin, HangingPlugin, HostilePods, LeakingPlugin, SecondControlPlane
 from pinnace.chaos.faults.limits import FewDescriptors, FullAudit, FullLog, LittleMemory
 from pinnace.chaos.faults.network import BlackHole, Partition, Reset, Slow
@@ -274,6 +274,7 @@ _STRANGERS = (
     ),
 )
 _CROWDS = (
+    Kind("flood", "a caller without rights floods all that a server registers", Area.ALL, apiservers, Flood, (6.0, 9.0), 2),
     Kind("transfer-leader", "leadership transferred to another scheduler", Area.SCHEDULERS, leader, Handover, (0.0, 0.0)),
     Kind("stuck-watchers", "watchers that stop reading", Area.NONE, apiservers, StuckWatchers, (4.0, 10.0), 1),
     Kind(
@@ -293,10 +294,12 @@ KINDS = {
 DOUBLING = ("twin-kubelet",)
 """For history.Run: those that have the same nodes played by two processes."""
 _KUBELETS = tuple(kind.name for kind in KINDS.values() if kind.area is Area.KUBELETS)
-HARMLESS = ("compact", "stuck-watchers", "second-control-plane", "hostile-pods", *_KUBELETS)
+HARMLESS = ("compact", "stuck-watchers", "second-control-plane", "failing-plugin", "hostile-pods", "flood", *_KUBELETS)
 """For history.Run: those that no election feels."""
-TOLERATED = ("compact", "stuck-watchers", "hostile-pods", "failing-plugin")
-"""For history.Run: those during which pods are bound and other users are answered as if there were no fault."""
+HOSTILE = ("hostile-pods", "flood")
+"""For history.Run: those by which one user does harm to others."""
+TOLERATED = ("compact", "stuck-watchers", "failing-plugin", *HOSTILE)
+"""For history.Run: those that excuse no delay."""
 OBSERVING = (
     "full-disk",
     "replace-etcd-member",
@@ -304,5 +307,8 @@ OBSERVING = (
     "full-log-scheduler",
     "full-audit",
     "second-control-plane",
+    "failing-plugin",
+    "hanging-plugin",
+    "flood",
 )
 """For history.Run: those that read figures from their targets."""

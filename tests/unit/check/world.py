@@ -41,6 +41,7 @@ class World:
                 tolerated=(FLOOD,),
                 bind_within=BIND_WITHIN,
                 bystanders=(BYSTANDER,),
+                hostile=(FLOOD,),
                 answer_within=ANSWER_WITHIN,
                 observing=(FLOOD,),
             )

@@ -21,24 +21,38 @@ POD_IPS = "podIPs"
 class VirtualNode:
     def __init__(self, node: Node, *, local: bool = False) -> None:
         """`local`: its addresses are this machine's (see kubelet.addresses), whatever its podCIDR says."""
-        name = node.metadata.name
-        self._host = host_ip(name, local=local)
+        self._local = local
+        self._host = host_ip(node.metadata.name, local=local)
         self._room = Room(allocatable(node))
-        own = pod_cidr(name, self.allocatable.get(PODS, 0), local=local)
-        try:
-            self._addresses = AddressPool(own if local else node.spec.podCIDR or own)
-        except ValueError as error:
-            log.warning("node %s: podCIDR: %s; it is ignored", name, error)
-            self._addresses = AddressPool(own)
+        self._network = self._network_of(node)
+        self._addresses = self._pool(node)
         self._node = node
         self._taints = evicting(node)
         self._tenants: dict[str, tuple[Requests, str]] = {}
 
     def update(self, node: Node) -> None:
-        """The node has changed: perhaps in what it has. Pods that it runs stay."""
+        """The node has changed: perhaps in what it has. Pods that it runs stay, with their addresses."""
         self._node = node
         self._taints = evicting(node)
         self._room.allocatable = allocatable(node)
+        if (network := self._network_of(node)) != self._network:  # it was played before it was said how many pods it takes
+            self._network = network
+            self._addresses = self._pool(node)
+            for _, address in self._tenants.values():
+                self._addresses.reserve(address)
+
+    def _network_of(self, node: Node) -> str:
+        """Of its pods. That of a node that has said it once stays: the API server lets nobody change it."""
+        if node.spec.podCIDR and not self._local:
+            return node.spec.podCIDR
+        return pod_cidr(node.metadata.name, self._room.allocatable.get(PODS, 0), local=self._local)
+
+    def _pool(self, node: Node) -> AddressPool:
+        try:
+            return AddressPool(self._network)
+        except ValueError as error:
+            log.warning("node %s: podCIDR: %s; it is ignored", node.metadata.name, error)
+            return AddressPool(pod_cidr(node.metadata.name, self._room.allocatable.get(PODS, 0), local=self._local))
 
     @property
     def allocatable(self) -> Mapping[str, int]:

@@ -107,7 +107,7 @@ class EndpointSliceController:
 
     def _zone_of(self, node: str) -> str:
         found = self._nodes.get(node)
-        return found.metadata.labels.get(ZONE_LABEL, "") if found is not None else ""
+        return _zone(found) if found is not None else ""
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """The services that select it now or did."""
@@ -116,13 +116,18 @@ class EndpointSliceController:
                 yield store_key(service)
 
     def _of_node(self, delta: Delta[Node]) -> Iterable[str]:
-        """Nothing for its heartbeats, and little where a term begins: the services are looked at then anyhow."""
+        """Little where a term begins: the services are looked at then anyhow. A node that changes concerns services only if its
+        zone does, which endpoints repeat."""
         name = delta.obj.metadata.name
         if delta.kind == ADDED:
             yield from [key for key, missed in self._missed.items() if name in missed]
-        elif delta.kind == DELETED:
+        elif delta.kind == DELETED or (delta.old is not None and _zone(delta.old) != _zone(delta.obj)):
             for pod in self._bound.under(name).values():
                 yield from self._of_pod(Delta(DELETED, pod, None))
+
+
+def _zone(node: Node) -> str:
+    return node.metadata.labels.get(ZONE_LABEL, "")
 
 
 def _of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:

@@ -323,3 +323,12 @@ async def test_a_service_hears_of_its_nodes_that_come_and_go_and_of_no_heartbeat
     assert cluster.keys(NODES, Delta(ADDED, b, None)) == {"default/web"}
     assert await cluster.endpoints() == {"a", "b"}
     assert not cluster.keys(NODES, Delta(ADDED, b, None))
+
+
+def test_the_zone_of_a_node_that_is_told_later_reaches_the_endpoints() -> None:
+    """Nodes may get their labels after pods have been bound to them (kubernetes#47044)."""
+    cluster = Cluster(service(), [on("n", 1)], ["n"])
+    bare = make_node("n").build()
+    zoned = make_node("n").label("topology.kubernetes.io/zone", "a").build()
+    assert cluster.keys(NODES, Delta(MODIFIED, zoned, bare)) == {"default/web"}
+    assert cluster.keys(NODES, Delta(MODIFIED, zoned, zoned)) == set()

@@ -65,3 +65,19 @@ def test_a_pod_without_an_address_is_refused_until_one_is_free() -> None:
     node.vacate("5")
     node.vacate("0")
     assert isinstance(node.admit("6", template), Addresses)
+
+
+def test_pods_have_addresses_of_the_network_that_a_node_is_given_after_it_was_played() -> None:
+    """A node from a manifest says neither how many pods it takes nor where they are, until its fleet does."""
+    bare = make_node("n").build()
+    bare.status.ClearField("capacity")
+    bare.status.ClearField("allocatable")
+    node = VirtualNode(bare)
+    node.readmit("early", template_of(make_pod("a").build()), "10.9.0.2")
+    given = make_node("n").capacity(cpu=4, pods=500).build()
+    given.spec.podCIDR = "10.9.0.0/23"
+    node.update(given)
+    admitted = [node.admit(str(number), template_of(make_pod("a").build())) for number in range(499)]
+    found = {each.pod for each in admitted if isinstance(each, Addresses)}
+    assert len(found) == 499 and "10.9.0.2" not in found
+    assert all(address.startswith(("10.9.0.", "10.9.1.")) for address in found)

@@ -25,9 +25,11 @@ MAX_NODES = 500_000
 """Values of a text, with its aliases unfolded: a manifest of a thousand pods has some 50,000."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MERGE = "<<"
 _TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = {_TAG + name for name in ("str", "int", "float", "bool", "null", "map", "seq")} | {"!", None}
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_BINARY = re.compile(r"[-+]?0b[01]+")
 _OCTAL = re.compile(r"[-+]?0o?[0-7]+")
 _HEXADECIMAL = re.compile(r"[-+]?0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -37,7 +39,9 @@ _WORDS = {
     for spelling in spellings.split()
     for word in (spelling, spelling.capitalize(), spelling.upper())
 } | {"": None}
-_NUMBERS = (_INTEGER, _OCTAL, _HEXADECIMAL, _FLOAT)
+_NUMBERS = (_INTEGER, _BINARY, _OCTAL, _HEXADECIMAL, _FLOAT)
+_NUMERIC = frozenset("+-.0123456789")
+"""How a number begins."""
 _MAX_PLAIN = 64
 """A longer scalar is text."""
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -126,7 +130,7 @@ def mistake(error: yaml.YAMLError, text: str) -> tuple[int, str]:
 
 def is_text(text: str) -> bool:
     """Does an unquoted scalar mean this very text? (Of any length: Kubernetes' tools read long numbers as numbers.)"""
-    return text not in _WORDS and not any(form.fullmatch(text) for form in _NUMBERS)
+    return text not in _WORDS and not any(form.fullmatch(_without_underscores(text)) for form in _NUMBERS)
 
 
 def line_of(data: object, path: tuple[str | int, ...], line: int) -> int:
@@ -184,23 +188,35 @@ class _Parser:
     def _mapping(self, start: Any, depth: int) -> LocatedDict:
         value = LocatedDict(start.start_mark.line + 1)
         lines = value.lines
+        merged: list[LocatedDict] = []
         while type(event := self._next()) is not MappingEndEvent:
             line = event.start_mark.line + 1
             key = self._key(event, line)
             item = self._value(self._next(), depth)
-            if key in lines:
+            if key == _MERGE and event.implicit[0]:
+                merged.extend(self._sources(item, line))
+            elif key in lines:
                 self._mistakes.append((line, f'"{key}" is given twice; first on line {lines[key]}'))
             else:
                 value[key], lines[key] = item, line
+        for source in merged:
+            self._count(len(source), start)
+            for key in source:
+                if key not in lines:
+                    value[key], lines[key] = source[key], source.lines[key]
         return value
+
+    def _sources(self, item: Any, line: int) -> list[LocatedDict]:
+        """The mappings that a merge key names. Their keys come after those of the mapping itself, the first mapping first."""
+        sources = item if isinstance(item, LocatedList) else [item]
+        if not all(isinstance(each, LocatedDict) for each in sources):
+            raise DocumentError(line, "a merge key (<<) takes a mapping or a list of mappings")
+        return list(sources)
 
     def _key(self, event: Any, line: int) -> str:
         if type(event) is not ScalarEvent:
             raise DocumentError(line, "a key must be a string")
-        key = _text(event)
-        if key == "<<" and event.implicit[0]:
-            raise DocumentError(line, "merge keys (<<) are not supported: write the fields out")
-        return key
+        return _text(event)
 
     def _sequence(self, start: Any, depth: int) -> LocatedList:
         value = LocatedList(start.start_mark.line + 1)
@@ -330,11 +346,21 @@ def _unquoted(text: str) -> Any:
     return _plain(text) if len(text) <= _MAX_PLAIN else text
 
 
+def _without_underscores(text: str) -> str:
+    """go-yaml ignores underscores in numbers: 1_000."""
+    return text.replace("_", "") if text[:1] in _NUMERIC else text
+
+
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> Any:
     """What an unquoted scalar means."""
     if text in _WORDS:
         return _WORDS[text]
+    digits = _without_underscores(text)
+    if any(form.fullmatch(digits) for form in _NUMBERS):
+        text = digits
+    if _BINARY.fullmatch(text):
+        return int(text.replace("0b", "", 1), 2)
     if _INTEGER.fullmatch(text):
         return int(text)
     if _OCTAL.fullmatch(text):

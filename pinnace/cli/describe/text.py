@@ -94,5 +94,5 @@ def joined(values: Mapping[str, str]) -> str:
 
 
 def instant(value: Time | MicroTime) -> str:
-    """RFC 1123 with the zone as a number, as kubectl has it; empty when not set."""
-    return to_datetime(value).strftime("%a, %d %b %Y %H:%M:%S %z") if is_set(value) else ""
+    """RFC 1123 in the local time zone, with the zone as a number, as kubectl has it; empty when not set."""
+    return to_datetime(value).astimezone().strftime("%a, %d %b %Y %H:%M:%S %z") if is_set(value) else ""

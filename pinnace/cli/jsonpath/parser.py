@@ -53,7 +53,7 @@ class _Parser:
 
     def template(self) -> Template:
         """All of the text."""
-        outer: list[tuple[Path, list[str | Path | Range], int]] = []
+        outer: list[tuple[Path, list[str | Path | Range]]] = []
         parts: list[str | Path | Range] = []
         while self._at < len(self._text):
             begin = self._at
@@ -65,20 +65,21 @@ class _Parser:
             self._space()
             word = self._match(_WORD)
             if word == "range":
-                outer.append((self._path(), parts, begin))
+                outer.append((self._path(), parts))
                 parts = []
             elif word == "end":
                 if not outer:
                     raise self._wrong("{end} without a {range}", begin)
-                path, before, _ = outer.pop()
+                path, before = outer.pop()
                 parts = [*before, Range(path, Template(tuple(parts)))]
             elif word is not None:
                 parts.append(Path((Literal(self._boolean(word)),)))
             else:
                 parts.append(self._path())
             self._expect("}")
-        if outer:
-            raise self._wrong("{range} without an {end}", outer[-1][2])
+        while outer:  # the end of the text ends every range, as with kubectl
+            path, before = outer.pop()
+            parts = [*before, Range(path, Template(tuple(parts)))]
         return Template(tuple(parts))
 
     def only_path(self) -> Path:

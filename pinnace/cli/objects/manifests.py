@@ -82,7 +82,7 @@ def _text(source: str, read_some: ReadSome) -> str:
 
 def _sources(filenames: Sequence[str], recursive: bool) -> Iterator[tuple[str, ReadSome]]:
     """What the names stand for, and how so many bytes of each are read, or fewer."""
-    for name in filenames:
+    for name in _split(filenames):
         if name == STDIN:
             yield "stdin", sys.stdin.buffer.read
         else:
@@ -95,9 +95,15 @@ def _head(path: Path, size: int) -> bytes:
         return file.read(size)
 
 
+def _split(filenames: Sequence[str]) -> list[str]:
+    """`-f a,b` is two files, unless there is a file of that name."""
+    parts = [[name] if "," not in name or Path(name).exists() else name.split(",") for name in filenames]
+    return [part for each in parts for part in each if part]
+
+
 def _files(path: Path, recursive: bool) -> Sequence[Path]:
     if not path.is_dir():
-        return [path]
+        return [path] if path.exists() else sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor)))) or [path]
     all_ = (path.rglob if recursive else path.glob)("*")
     found = sorted(each for each in all_ if each.suffix in SUFFIXES and (each.is_file() or _leads_nowhere(each)))
     if not found:

@@ -56,11 +56,11 @@ class Columned:
 
 
 def columns(text: str) -> list[Column]:
-    """NAME:.path,NAME:.path. A comma in brackets is the path's. Raises Failure (usage)."""
+    """NAME:.path,NAME:.path. A comma in brackets belongs to the path; a name may be empty. Raises Failure (usage)."""
     found = []
     for part in _split(text):
         header, colon, path = part.partition(":")
-        if not header or not colon or not path:
+        if not colon or not path:
             hint = "such as -o custom-columns=NAME:.metadata.name,NODE:.spec.nodeName"
             raise usage(f'custom columns: "{part}": expected NAME:PATH', hint=hint)
         found.append(Column(header, jsonpath.parse_path(path)))

@@ -69,7 +69,8 @@ async def _gone(session: Session, target: Target, found: dict[str, Object]) -> N
 
 
 async def _met(session: Session, target: Target, namespace: str, left: dict[str, Object], conditions: Sequence[Wanted]) -> None:
-    """By name, not by the selector: an object that is no longer selected is waited for all the same."""
+    """By name, not by the selector: an object that is no longer selected is waited for all the same, and so is the next object
+    of its name when it is deleted, as with kubectl."""
     to_come = {key: deque(conditions) for key in left}
     names = [obj.metadata.name for obj in left.values()]
     follower: Follower[Any] = Follower(session.client.of(target.resource), Selection.named(namespace, names), note=note)
@@ -77,11 +78,10 @@ async def _met(session: Session, target: Target, namespace: str, left: dict[str,
     def done() -> bool:
         for key, before in list(left.items()):
             obj = follower.store.get(key)
-            if obj is None or obj.metadata.uid != before.metadata.uid:
-                session.failed(_missing(f"{reference(target.resource, before.metadata.name)} was deleted"))
-            elif not _has_all(target, obj, to_come[key]):
-                continue
-            del left[key]
+            if obj is not None and obj.metadata.uid != before.metadata.uid:  # a namesake replaced it
+                left[key], to_come[key] = obj, deque(conditions)
+            if obj is not None and _has_all(target, obj, to_come[key]):
+                del left[key]
         session.waiting_for = f"the condition on {_shown(target, [obj.metadata.name for obj in left.values()])}"
         return not left
 

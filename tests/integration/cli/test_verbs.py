@@ -128,6 +128,17 @@ async def test_what_is_not_there_is_told_and_the_rest_is_shown(pinnace: Commands
     ]
 
 
+async def test_describe_takes_a_prefix(pinnace: Commands, client: Client) -> None:
+    """kubectl#892."""
+    for name in ("web-1", "web-2", "db"):
+        await client.pods.create(make_pod(name).req(cpu="1").new())
+    described = (await pinnace("describe", "pod", "web-")).lines
+    assert [line.split()[1] for line in described if line.startswith("Name:")] == ["web-1", "web-2"]
+    missing = await pinnace("describe", "pod", "web-1", "app-")
+    assert missing.code == 3 and missing.errors[0] == 'Error from server (NotFound): pods "app-" not found'
+    assert missing.lines[0].split() == ["Name:", "web-1"]
+
+
 async def test_describe(pinnace: Commands, client: Client) -> None:
     pod = await client.pods.create(make_pod("a").req(cpu="1").new())
     await client.nodes.create(make_node("n").new())

@@ -66,11 +66,19 @@ async def test_ends_that_are_not_good(pinnace: Commands, client: Client) -> None
     assert late.code == 6 and "waiting for the condition on node/n" in late.errors[0]
     assert missing.code == 3 and missing.errors[0] == 'error: nodes "nope" not found'
     assert none.code == 3 and none.errors[0] == "error: no matching pods found"
-    async with pinnace.start("wait", "--for=create", "--for=condition=Never", "node/n") as waiting:
+
+
+async def test_wait_goes_on_with_a_namesake(pinnace: Commands, client: Client) -> None:
+    """As kubectl: an object that is deleted and created again is waited for, with all conditions anew."""
+    await client.nodes.create(make_node("n").new())
+    async with pinnace.start("wait", "--for=create", "--for=jsonpath={.spec.unschedulable}=true", "node/n") as waiting:
         assert await waiting.line() == "node/n condition met"  # so it looks
         await client.nodes.delete("n")
+        again = make_node("n").new()
+        again.spec.unschedulable = True
+        await client.nodes.create(again)
         done = await waiting.end()
-    assert done.code == 3 and "node" in done.errors[0]
+        assert (done.code, done.lines) == (0, ["node/n condition met"])
 
 
 async def test_a_look_without_waiting(pinnace: Commands, client: Client) -> None:

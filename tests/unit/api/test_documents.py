@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pinnace.api import documents
-from pinnace.api.documents import MAX_DEPTH, MAX_NODES, MAX_SIZE, DocumentError, line_of, parse
+from pinnace.api.documents import MAX_DEPTH, MAX_NODES, MAX_SIZE, DocumentError, is_text, line_of, parse
 
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)
@@ -115,7 +115,7 @@ def test_a_key_that_is_given_twice_is_a_mistake_and_the_first_counts() -> None:
         ("a: !!python/object/apply:os.system [ls]\n", 1, "the tag tag:yaml.org,2002:python/object/apply:os.system is not"),
         ("a: !secret x\n", 1, "the tag !secret is not supported"),
         ("b: 1\n? [a]\n: 1\n", 2, "a key must be a string"),
-        ("x: &a {b: 1}\ny:\n  <<: *a\n", 3, "merge keys (<<) are not supported"),
+        ("y:\n  <<: 7\n", 2, "a merge key (<<) takes a mapping or a list of mappings"),
         ("[" * (MAX_DEPTH + 1), 1, f"more than {MAX_DEPTH} levels deep"),
         ("a:\n" + "- " * (MAX_DEPTH + 1) + "x", 2, f"more than {MAX_DEPTH} levels deep"),
     ],
@@ -184,3 +184,29 @@ def test_what_is_refused_in_yaml_is_refused_in_json(second: str, line: int, mess
     with pytest.raises(DocumentError, match=message) as caught:
         list(documents)
     assert caught.value.line == line
+
+
+def test_merge_keys_add_what_a_mapping_does_not_say() -> None:
+    text = "a: &a {x: 1, y: 2}\nb: &b {y: 3, z: 4}\nc:\n  <<: [*a, *b]\n  x: 5\nd: {<<: *a}\ne: {'<<': 1}\n"
+    (document,) = parse(text)
+    assert document.data["c"] == {"x": 5, "y": 2, "z": 4}
+    assert document.data["d"] == {"x": 1, "y": 2}
+    assert document.data["e"] == {"<<": 1}
+    assert document.mistakes == ()
+    assert line_of(document.data, ("c", "z"), 0) == 2, "where it was written"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1_000", 1000), ("0b101", 5), ("-0b11", -3), ("0x1_f", 31), ("1_0.5", 10.5), ("0o17", 15), ("017", 15), ("08", 8.0)],
+)
+def test_numbers_are_read_as_go_yaml_reads_them(text: str, value: float) -> None:
+    (document,) = parse(f"a: {text}\nb: '{text}'\n")
+    assert document.data == {"a": value, "b": text}
+    assert not is_text(text)
+
+
+@pytest.mark.parametrize("text", ["_1", "1_a", "0b12", "a_b", "-_", "1.2.3"])
+def test_text_that_looks_like_a_number_stays_text(text: str) -> None:
+    (document,) = parse(f"a: {text}\n")
+    assert document.data == {"a": text} and is_text(text)

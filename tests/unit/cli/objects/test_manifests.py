@@ -43,3 +43,18 @@ def test_all_files_with_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(ManifestError) as caught:
         read([str(tmp_path)])
     assert [problem.partition(".yaml:1: ")[0] for problem in caught.value.problems] == [f"{tmp_path}/a", f"{tmp_path}/b"]
+
+
+def test_files_are_named_with_commas_and_with_quoted_globs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.yaml", "b.yaml", "c,d.yaml"):
+        (tmp_path / name).write_text(f"apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name[0]}}}\n")
+
+    def names(*filenames: str) -> list[str]:
+        return [each.obj.metadata.name for each in read(filenames)]
+
+    assert names("a.yaml,b.yaml") == ["a", "b"]
+    assert names("c,d.yaml") == ["c"]
+    assert names("[ab].yaml") == names(str(tmp_path / "[ab].yaml")) == ["a", "b"]
+    with pytest.raises(Failure, match=r"no\*.yaml"):
+        names("no*.yaml")

@@ -65,3 +65,8 @@ def test_mistakes(output: str) -> None:
     with pytest.raises(Failure) as caught:
         chosen(output)
     assert caught.value.report.code is ExitCode.USAGE and caught.value.report.hint
+
+
+def test_a_column_may_have_an_empty_name() -> None:
+    """kubernetes#24133: the usual way to print names only."""
+    assert form("custom-columns=:metadata.name").many(ITEMS).split() == ["a", "b"]

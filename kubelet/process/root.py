@@ -14,6 +14,8 @@ from pinnace.runtime.trees import remove_tree
 log = logging.getLogger(__name__)
 
 NODE = "node"
+ENTRIES = PODS, REMOVED, LOCK = "pods", "removed", "lock"
+"""All that is in the folder."""
 POLL = 0.02
 """Seconds between looks at something that is dying."""
 
@@ -26,10 +28,10 @@ class Root:
         self.path = path.absolute()
         self.burying: set[Path] = set()
         """Pods that were put away, and that somebody of this process sees to."""
-        self._pods, self._removed = self.path / "pods", self.path / "removed"
+        self._pods, self._removed = self.path / PODS, self.path / REMOVED
         for folder in (self._pods, self._removed):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

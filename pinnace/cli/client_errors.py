@@ -28,6 +28,8 @@ _HINTS = {
     "KubeletUnavailable": "`pinnace get nodes` shows which nodes are Ready; those of a kubelet that is down are not",
     "UIDMismatch": "it was deleted and made anew: read it again",
     "OutOfSpace": OUT_OF_SPACE,
+    errors.STORAGE_UNAVAILABLE: "the API servers do not reach etcd: `pinnace doctor` says what is wrong, "
+    "`pinnace start` starts what does not run of a local cluster",
 }
 """By reason; the rest goes by the class of the error."""
 

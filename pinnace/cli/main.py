@@ -16,10 +16,13 @@ from pinnace.runtime import interrupts
 
 SECTIONS = {
     "A local cluster": {
-        "up": "Start a local cluster of real processes.",
+        "up": "Start a local cluster, or go on with the one that is there.",
         "status": "Show the processes of a local cluster.",
-        "restart": "Start processes of a local cluster again, and renew its certificates.",
-        "down": "Stop a local cluster.",
+        "stop": "Stop a local cluster, and keep all its data.",
+        "start": "Start the processes of a local cluster that do not run.",
+        "kill": "Kill processes of a local cluster, or send them another signal.",
+        "restart": "Restart processes of a local cluster, and renew its certificates.",
+        "down": "Stop a local cluster, and remove it with all its objects.",
         "doctor": "Find what is wrong with a cluster or this client.",
         "demo": "Stories that a real cluster tells.",
         "bench": "Measure pinnace on this machine.",

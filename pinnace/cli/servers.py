@@ -45,6 +45,8 @@ async def reach(config: ClientConfig) -> None:
         secure = config.tls.context() if config.tls is not None else None
     except Unusable as error:
         assert config.tls is not None
+        if (ended := _ended(config)) is not None:
+            raise ended from None
         why = unusable(config.tls, error)
         raise Failure(f"the certificates cannot be used: {why}", hint=CERTIFICATES, code=ExitCode.USAGE) from None
     attempts = [asyncio.ensure_future(probe(endpoint, secure)) for endpoint in endpoints]
@@ -56,6 +58,8 @@ async def reach(config: ClientConfig) -> None:
         for task in attempts:
             task.cancel()
     met = [trouble for task in attempts if (trouble := task.result()) is not None]
+    if (ended := _ended(config)) is not None and not any(trouble.distrust for trouble in met):
+        raise ended
     tried = ", ".join(f"{endpoint} ({trouble.what})" for endpoint, trouble in zip(endpoints, met, strict=True))
     hint = _trust(tried) if all(trouble.distrust for trouble in met) else _way_out(config, tried)
     raise Failure(f"no API server answers at {tried}", hint=hint, code=ExitCode.UNAVAILABLE)
@@ -79,6 +83,30 @@ def _trust(tried: str) -> str:
     return next((hint for said, hint in BETTER if said in tried), CERTIFICATES)
 
 
+def _ended(config: ClientConfig) -> Failure | None:
+    """That the local cluster of this configuration is gone, or that no process of it runs. None: neither, or not known."""
+    from pinnace.cluster.errors import FolderError  # only now: what works must be quick
+    from pinnace.cluster.folder import Folder
+    from pinnace.cluster.processes import running
+    from pinnace.cluster.spec import data_dir_flag
+
+    if (data_dir := config.data_dir) is None:
+        return None
+    try:
+        state = Folder(data_dir).read()
+    except FolderError:
+        return None
+    where = data_dir_flag(data_dir)
+    if state is None:
+        hint = f"start one with `pinnace up{where}`, or choose another context: `pinnace config get-contexts` lists them"
+        return Failure(f"no cluster is running at {data_dir}: there is none", hint=hint, code=ExitCode.UNAVAILABLE)
+    if any(map(running, state.processes)) or set(config.endpoints).isdisjoint(state.endpoints):
+        return None
+    how = "it was stopped" if state.stopped else f"all of its {len(state.processes)} processes have ended"
+    hint = f"start it with `pinnace start{where}`: its objects are still there"
+    return Failure(f"no cluster is running at {data_dir}: {how}", hint=hint, code=ExitCode.UNAVAILABLE)
+
+
 def _way_out(config: ClientConfig, tried: str) -> str:
     """When no API server answers."""
     from pinnace.cluster.errors import FolderError  # only now: what works must be quick
@@ -94,5 +122,5 @@ def _way_out(config: ClientConfig, tried: str) -> str:
         return HINT
     where = data_dir_flag(data_dir)
     if SILENT in tried and (stuck := [process.pid for record in state.of(APISERVER) if (process := running(record))]):
-        return f"they run, and do not answer: `kill -9 {' '.join(map(str, stuck))}`, and then `pinnace restart{where}`"
-    return f"start its processes again with `pinnace restart{where}`; `pinnace status{where}` shows which run"
+        return f"they run, and do not answer: `kill -9 {' '.join(map(str, stuck))}`, and then `pinnace start{where}`"
+    return f"start its processes again with `pinnace start{where}`; `pinnace status{where}` shows which run"

@@ -24,6 +24,9 @@ from pinnace.runtime import process, tracing
 log = logging.getLogger(__name__)
 
 DEFAULT_DEADLINE = 30.0
+STORAGE_PATIENCE = 3.0
+"""Seconds for which servers that do not reach etcd are asked again, unless `--timeout` said otherwise: more than etcd takes to
+elect another leader (pinnace.cluster.etcd)."""
 TIME_EACH = 0.05
 """Seconds that each of many objects adds."""
 
@@ -135,7 +138,13 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
     log.debug("API servers: %s; namespace: %s", ", ".join(config.endpoints), settings.namespace or config.namespace)
     await reach(config)
     metadata = tracing.metadata(os.environ)
-    connection = Connection(config.endpoints, tls=config.tls, metadata=metadata, on_warning=warning_once())
+    connection = Connection(
+        config.endpoints,
+        tls=config.tls,
+        metadata=metadata,
+        on_warning=warning_once(),
+        storage_patience=STORAGE_PATIENCE if settings.timeout is None else None,
+    )
     began = asyncio.get_running_loop().time()
     limit = asyncio.timeout_at(began + (settings.timeout or DEFAULT_DEADLINE))
     session = Session(settings, config, Client(connection), limit)

@@ -37,6 +37,7 @@ from pinnace.client.errors import (
     asked_to_wait,
     fenced,
     from_rpc,
+    lacks_storage,
     outcome_unknown,
     timed_out,
     unanswered,
@@ -66,11 +67,13 @@ class Connection:
         rng: random.Random | None = None,
         metadata: Sequence[tuple[str, str]] | None = None,
         on_warning: Callable[[str], None] | None = None,
+        storage_patience: float | None = None,
     ) -> None:
         """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers. `tls`: by which
         both sides know each other; without, neither knows who the other is. `metadata`: what goes with each unary call.
-        `on_warning` is told what of a request that was taken does not do what it seems to. Raises OSError when the files of
-        `tls` cannot be used."""
+        `on_warning` is told what of a request that was taken does not do what it seems to. `storage_patience`: seconds after
+        which a call is not sent again for want of etcd; None: its own timeout. Raises OSError when the files of `tls` cannot be
+        used."""
         if not endpoints:
             raise ValueError("no API server to connect to: name at least one host:port")
         self._rng = rng or chance.generator()
@@ -78,6 +81,7 @@ class Connection:
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
         self._metadata = metadata
         self._on_warning = on_warning
+        self._storage_patience = storage_patience
         self._diagnosis = Diagnosis(self._endpoints, tls.context if tls is not None else None)
         self._peers: list[Peer] = []  # none before the first call
         self._current = 0
@@ -130,9 +134,10 @@ class Connection:
     async def _again(self, first: ApiError, send: Callable[[], Awaitable[R]], deadline: float, retry: bool) -> R:
         """After the first attempt, which has ended so. Raises the last error that says more than that the time is over."""
         now = asyncio.get_running_loop().time
+        patience = deadline if self._storage_patience is None else min(deadline, now() + self._storage_patience)
         backoff = Backoff(initial=0.02, maximum=0.5, rng=self._rng)
         told = first
-        while now() + (pause := max(asked_to_wait(told), backoff.next())) < deadline:
+        while now() + (pause := max(asked_to_wait(told), backoff.next())) < (patience if lacks_storage(told) else deadline):
             await asyncio.sleep(pause)
             try:
                 return await _introduced(send)

@@ -40,6 +40,9 @@ fails otherwise.
 Source: https://github.com/grpc/grpc/issues/20217 (the log of such a call: "LB pick returned TRANSIENT_FAILURE")
 """
 
+STORAGE_UNAVAILABLE = "StorageUnavailable"
+"""The reason of a server that does not reach etcd."""
+
 
 class ApiError(Exception):
     """Base of everything that the client library raises for a call."""
@@ -206,6 +209,11 @@ def _untold(error: grpc.aio.AioRpcError) -> ApiError:
 def asked_to_wait(error: BaseException | None) -> float:
     """Seconds after which the server wants to be asked again, at the earliest."""
     return (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
+
+
+def lacks_storage(error: BaseException) -> bool:
+    """Whether the server says that it does not reach etcd."""
+    return isinstance(error, Unavailable) and error.reason == STORAGE_UNAVAILABLE
 
 
 def unavailable(message: str) -> Unavailable:

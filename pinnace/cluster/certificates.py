@@ -68,10 +68,15 @@ def provide(
 def renew(folder: Path, fleets: Mapping[str, Sequence[str]]) -> list[str]:
     """Makes those certificates of a local cluster anew that are missing, end soon or have ended; their names. An authority is
     never made anew: members of etcd that run would not know it. Raises as `provide`."""
-    authorities = (folder / f"{ca.name}.{ending}" for ca in (CLUSTER_CA, ETCD_CA) for ending in ("crt", "key"))
-    if not all(path.is_file() for path in authorities):
+    if not complete(folder):
         return []
     return _certify(folder, _clients(fleets), fleets, LOOPBACK, LOOPBACK)
+
+
+def complete(folder: Path) -> bool:
+    """Whether both authorities are there."""
+    authorities = (folder / f"{ca.name}.{ending}" for ca in (CLUSTER_CA, ETCD_CA) for ending in ("crt", "key"))
+    return all(path.is_file() for path in authorities)
 
 
 def _clients(fleets: Mapping[str, Sequence[str]]) -> dict[str, Subject]:
@@ -95,6 +100,16 @@ def _certify(
         Wanted(ETCD_CLIENT, _ETCD_CLIENT),
     ]
     return Folder(folder).provide(wanted, now) + Folder(folder, ETCD_CA).provide(of_etcd, now)
+
+
+def point(folder: Path, moved: Mapping[str, str]) -> None:
+    """Has the client configurations of a local cluster name the new addresses of API servers. Raises OSError, ConfigError."""
+    for path in folder.rglob("*.conf"):
+        config = load(file=path)
+        if not set(moved).isdisjoint(config.endpoints):
+            endpoints = [moved.get(each, each) for each in config.endpoints]
+            name = str(path.relative_to(folder).with_suffix(""))
+            _configure(folder, name, endpoints, config.data_dir is not None)
 
 
 def provide_user(folder: Path, user: str, groups: Sequence[str], endpoints: Sequence[str] = ()) -> list[str]:

@@ -1,6 +1,10 @@
-"""A local cluster of real processes: start it, look at it, kill parts of it, start them again, take it down.
+"""A local cluster of real processes: start it, look at it, kill parts of it, start them again, stop it, take it down.
 
     up -> state written -> etcd -> API servers -> schedulers, kubelets, controllers -> nodes Ready, a leader -> (runs) -> down
+                                                                       resume <- stop, or all processes killed <---'
+
+A start never removes state: `up` makes a cluster where there is none, and `resume` goes on with the one that is there. Only
+`down` removes it, and `up` what it has made itself when it fails.
 
 A process is in the state from when it is planned, and one that has ended is struck out before another starts in its place. So
 whatever dies at whatever moment, this program included, `down` finds what still runs, written down or not. A start that fails
@@ -13,8 +17,8 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -23,12 +27,12 @@ from typing import Any
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.cluster import certificates, processes, startup, strays, view
+from pinnace.cluster import certificates, inputs, processes, startup, strays, view
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, joined
 from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
 from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.ports import Ports
+from pinnace.cluster.ports import Ports, is_free
 from pinnace.cluster.progress import SILENT, Progress
 from pinnace.cluster.spec import (
     APISERVER,
@@ -39,9 +43,12 @@ from pinnace.cluster.spec import (
     ClusterSpec,
     Plan,
     by_us,
+    etcd_folder,
     fleets,
+    listening,
     pki_folder,
     plan,
+    stores,
 )
 from pinnace.cluster.state import ClusterState, ProcessRecord, planned
 from pinnace.cluster.view import ProcessStatus
@@ -50,10 +57,26 @@ from pinnace.runtime import procfs
 from pinnace.runtime.tls import TlsFiles
 
 START_TIMEOUT = 60.0
+STOP_GRACE = 10.0
+"""Seconds that a process may take to end whose data is kept."""
+SETTLE_TIMEOUT = 15.0
+"""Seconds for which a start waits for processes that are about to end: a little more than they may take
+(pinnace.runtime.process)."""
+NODES_TIMEOUT = 20.0
+"""Seconds for which a resumed cluster's nodes are waited for."""
 NODES_POLL = 0.2
 STAGES = ((ETCD,), (APISERVER,), (SCHEDULER, CONTROLLERS, KUBELET))
 """What starts together, once what it needs is ready."""
 Hook = Callable[[ClusterState], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What became of a cluster that was taken down. `killed`: the processes that did not end when asked. `kept`: what is still
+    in its folder, because nothing proves that it is the cluster's."""
+
+    killed: list[str]
+    kept: list[Path]
 
 
 class Cluster:
@@ -75,6 +98,11 @@ class Cluster:
         if state is None:
             raise NoCluster(
                 f"there is no cluster in {data_dir}", hint="start one with `pinnace up`, or name another folder with --data-dir"
+            )
+        if state.spec.data_dir.resolve() != data_dir.resolve():
+            raise FolderError(
+                f"the state in {data_dir} is that of a cluster in {state.spec.data_dir}: the folder was moved or copied",
+                hint=f"move it back to {state.spec.data_dir}; a copy is removed with `rm -r`",
             )
         cluster = cls(replace(state.spec, data_dir=data_dir))
         cluster._state = state
@@ -113,42 +141,100 @@ class Cluster:
         return ClientConfig(tuple(self.endpoints), data_dir=self.spec.data_dir, tls=self.tls)
 
     async def up(self, progress: Progress = SILENT, *, timeout: float = START_TIMEOUT, with_etcd: Hook | None = None) -> None:
-        """Returns when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is called when etcd is
-        ready and nothing else runs yet. Raises ClusterError; then nothing is left behind."""
+        """Makes a cluster; returns when all processes are ready, all nodes are Ready and a scheduler leads. `with_etcd` is
+        called when etcd is ready and nothing else runs yet. Raises ClusterError; then nothing is left behind but the logs of
+        processes that did not start."""
         binary = _etcd(progress)
         made = self.folder.create()
         try:
             with self.folder.locked():
-                await self._claim(binary, made, progress)
+                self._claim(binary, made, progress)
                 try:
                     with self.folder.usable():
                         certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets(self.spec), local=True)
                     async with self._waiting.deadline(timeout):
                         await self._start_all(progress, with_etcd)
                 except BaseException as error:
-                    await self._to_the_end(self._stop_and_remove())
+                    failed = isinstance(error, StartFailed)
+                    await self._to_the_end(self._stop_and_remove(keep_logs=failed))
                     if isinstance(error, StartFailed):
-                        error.hint = error.hint or "nothing was left running: see what its log says, and try again"
+                        error.hint = error.hint or "see what its log says, and try again; nothing was left running"
                     raise
         except BaseException:
             self.folder.prune(self._state.made if self._state else made)
             raise
 
-    async def down(self, grace: float = processes.GRACE) -> list[str]:
-        """Ends all processes and removes all that the cluster has left. The names of processes that had to be killed. Raises
-        NoCluster when there is another one in its folder. Where it is cancelled, what is left is still a cluster: to be taken
-        down, or started again."""
+    async def resume(self, progress: Progress = SILENT, *, timeout: float = START_TIMEOUT) -> list[str]:
+        """Starts what does not run of the cluster that is here, with all that it has; returns when that is ready, a scheduler
+        leads, and the nodes that it has are Ready, or were waited for. The names of the processes. Raises ClusterError; what
+        has been started stays."""
+        began = time.monotonic()
+        with self.folder.locked():
+            self._refresh()
+            pki = pki_folder(self.spec.data_dir)
+            if not certificates.complete(pki) and not any(map(_has_data, self._staged((ETCD,)))):  # `up` was killed
+                with self.folder.usable():
+                    certificates.provide(pki, self.endpoints, fleets(self.spec), local=True)
+        await self.settle(progress)
+        names = self.ended()
+        if names:
+            await self.restart(names, progress, timeout=timeout)
+        async with self.client() as client, self._waiting.deadline(max(1.0, timeout - (time.monotonic() - began))):
+            if self.state.of(SCHEDULER):
+                await self._waiting.until(lambda: startup.leader(client), nothing, progress)
+                if election := await view.try_leader(client):
+                    progress.done(f"{election.holder} leads (token {election.token})")
+            with suppress(TimeoutError):  # nodes of a kubelet that is none of the cluster's may stay away
+                async with asyncio.timeout(NODES_TIMEOUT):
+                    await self._waiting.until(lambda: startup.all_nodes(client), nothing, progress, poll=NODES_POLL)
+        return names
+
+    async def settle(self, progress: Progress = SILENT, names: Sequence[str] | None = None) -> None:
+        """Waits for those of these processes, or of all, that are about to end, so that they count as ended. Gives up after
+        some seconds."""
+        known = [record.name for record in self.state.processes] if names is None else names
+
+        def running() -> list[ProcessRecord]:
+            return [record for record in map(self.state.find, known) if processes.running(record)]
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_TIMEOUT):
+                await self._waiting.until(lambda: startup.settled(running()), nothing, progress)
+
+    async def stop(self, grace: float = STOP_GRACE, names: Sequence[str] | None = None) -> list[str]:
+        """Ends these processes, or all of them and the containers of a process runtime, and keeps all data. The names of
+        processes that had to be killed. Raises KeyError, ClusterError."""
+        with self.folder.locked():
+            self._refresh()
+            records = self.state.processes if names is None else [self.state.find(name) for name in names]
+            killed = await processes.stop(records, grace, keep_data=True)
+            for name in [record.name for record in records]:
+                if child := self._children.get(name):
+                    child.wait()
+            if names is None:
+                await processes.end_pods(self.folder.pods(), keep=True)
+                self._state = replace(self.state, stopped=True)
+                self.folder.write(self._state)
+        return killed
+
+    async def down(self, grace: float = processes.GRACE) -> Removed:
+        """Ends all processes and removes all that the cluster has left. Raises NoCluster when there is another one in its
+        folder. Where it is cancelled, what is left is still a cluster: to be taken down, or started again."""
         with self.folder.locked():
             found = self.folder.read() or self.state
             self._expect(found)
             self._state = found
-            killed = await self._stop_and_remove(grace)
+            removed = await self._stop_and_remove(grace)
         self.folder.prune(self.state.made)
-        return killed
+        return removed
 
     async def end(self) -> None:
         """`down` for whoever cleans up: a cancellation does not stop it, it only ends without grace."""
         await self._to_the_end(self.down())
+
+    async def halt(self) -> None:
+        """`stop` likewise."""
+        await self._to_the_end(self.stop())
 
     async def _to_the_end(self, taking_down: Coroutine[Any, Any, object]) -> None:
         """Nobody else may know of this cluster, so it must not be left half taken down; but whoever interrupts a clean-up does
@@ -223,6 +309,7 @@ class Cluster:
         at the end, with all failures."""
         for name in names:
             self.state.find(name)
+        self._readdress(names, progress)
         failures: list[StartFailed] = []
         try:
             async with self._waiting.deadline(timeout):
@@ -268,11 +355,7 @@ class Cluster:
         """Starts processes that have ended, at the addresses they had, and does not wait for them. Raises KeyError,
         ClusterError."""
         with self.folder.locked():
-            found = self.folder.read()
-            if found is None:
-                raise NoCluster(f"the cluster in {self.folder.path} has been taken down", hint="start one with `pinnace up`")
-            self._expect(found)
-            self._state = found
+            self._refresh()
             for name in names:
                 if processes.running(self.state.find(name)):
                     raise ClusterError(f"{name} runs already")
@@ -286,22 +369,63 @@ class Cluster:
             self._state = found.with_record(replace(found.find(plan.name), plan=plan))
             self.folder.write(self._state)
 
-    async def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: Progress) -> None:
-        """Makes the folder this cluster's. A state whose processes are all dead is stale, and is replaced; containers that are
-        processes outlive their kubelet, and are ended."""
-        stale = self.folder.read()
-        if stale is not None:
-            pids = [str(process.pid) for process in map(processes.running, stale.processes) if process]
-            if pids:
-                raise _already_running(self.folder.path, pids, dead=len(stale.processes) - len(pids))
-            await processes.end_pods(self.folder.pods())
-            self.folder.remove()
-            progress.done(f"removed what a cluster whose processes had all ended left in {self.folder.path}")
+    def _refresh(self) -> None:
+        """Takes up what others have written since. With the lock. Raises NoCluster, FolderError."""
+        found = self.folder.read()
+        if found is None:
+            raise NoCluster(f"the cluster in {self.folder.path} has been taken down", hint="start one with `pinnace up`")
+        self._expect(found)
+        self._state = found
+
+    def _readdress(self, names: Sequence[str], progress: Progress) -> None:
+        """Gives processes that are to start another port where another program has theirs meanwhile, as after a reboot. Raises
+        StartFailed where a process that runs knows the old one, or other members of etcd do."""
+        with self.folder.locked():
+            self._refresh()
+            moved: dict[str, str] = {}
+            for record in [self.state.find(name) for name in names]:
+                for address in listening(record.plan) if not processes.running(record) else ():
+                    if is_free(address):
+                        continue
+                    if (hint := self._bound_to(address, record)) is not None:
+                        message = f"{address}, an address of {record.name}, is taken by another program"
+                        raise StartFailed(message, hint=hint)
+                    moved[address] = f"127.0.0.1:{self._ports.next()}"
+            if not moved:
+                return
+            before = self.state.endpoints
+            for record in self.state.processes:
+                self._state = self.state.with_record(replace(record, plan=record.plan.moved(moved)))
+            self.folder.write(self.state)
+            with self.folder.usable():
+                certificates.point(pki_folder(self.spec.data_dir), {old: moved.get(old, old) for old in before})
+        for old, new in moved.items():
+            progress.warn(f"{old} is taken by another program: {new} is used instead")
+
+    def _bound_to(self, address: str, owner: ProcessRecord) -> str | None:
+        """What to do about an address that cannot be changed now; None: it can be."""
+        if owner.component == ETCD and len(self.state.of(ETCD)) > 1 and address not in (owner.plan.address, owner.plan.http):
+            return "members of etcd know each other by it: end that program (`ss -ltnp` shows it), and start again"
+        others = [record for record in self.state.processes if record.name != owner.name and processes.running(record)]
+        if any(record.plan.knows(address) for record in others):
+            return "processes that run know it: `pinnace stop`, and then `pinnace start`, which chooses another one"
+        return None
+
+    def _claim(self, binary: EtcdBinary, made: Sequence[Path], progress: Progress) -> None:
+        """Makes the folder this cluster's. Raises AlreadyRunning when it is another's."""
+        if (found := self.folder.read()) is not None:
+            raise _there(self.folder.path, found)
         strays.refuse(self.folder.path)
-        made = made or (stale.made if stale else ())
-        plans = plan(self.spec, binary, self._ports.next, self._fittings, os.sched_getaffinity(0))
-        self._state = planned(self.spec, plans, made, time.time())
-        self.folder.claim(self._state)
+        made = self.folder.forget_failed_start() or made
+        cwd = Path.cwd()
+        given = inputs.with_environment(self.spec, os.environ)
+        gathered = inputs.gather(given, os.environ, cwd)
+        plans = plan(self.spec, binary, self._ports.next, self._fittings, os.sched_getaffinity(0), gathered)
+        for warning in inputs.overruled(plans, os.environ):
+            progress.warn(warning)
+        self.spec = inputs.absolute(given, cwd)
+        self._state = replace(planned(self.spec, plans, made, time.time()), digests=inputs.digests(given, cwd))
+        self.folder.claim(self._state, gathered.files)
 
     async def _start_all(self, progress: Progress, with_etcd: Hook | None) -> None:
         etcd, *others = STAGES
@@ -329,6 +453,7 @@ class Cluster:
             progress.done(f"{', '.join(names)} ready")
 
     def _spawn(self, name: str) -> None:
+        self._check_data(self.state.find(name))
         if name in self._children:
             self._children[name].wait()  # it has ended: this only reaps it
         before = self.state.find(name)
@@ -340,8 +465,17 @@ class Cluster:
         process = procfs.identify(child.pid)
         if process is None:
             raise self._ended(name)
-        self._state = self.state.with_process(name, process)
+        self._state = replace(self.state.with_process(name, process), stopped=False)
         self.folder.write(self._state)
+
+    def _check_data(self, record: ProcessRecord) -> None:
+        """Raises StartFailed where a single etcd would begin anew although it has had data: the cluster's objects would be gone
+        without a word."""
+        if record.component == ETCD and record.process and len(self.state.of(ETCD)) == 1 and _lacks_data(record):
+            raise StartFailed(
+                f"etcd's data is gone: {etcd_folder(self.folder.path)} has none",
+                hint="put it back; or begin anew with `pinnace up --fresh`",
+            )
 
     def _all_run(self, names: Sequence[str]) -> None:
         """Raises StartFailed."""
@@ -352,23 +486,35 @@ class Cluster:
     def _ended(self, name: str) -> StartFailed:
         return startup.ended(name, self.exit_code(name), self.folder)
 
-    async def _stop_and_remove(self, grace: float = processes.GRACE) -> list[str]:
+    async def _stop_and_remove(self, grace: float = processes.GRACE, *, keep_logs: bool = False) -> Removed:
         killed = await processes.stop(self.state.processes, grace)
         for child in self._children.values():
             child.wait()
         await processes.end_pods(self.folder.pods())
-        self.folder.remove()
-        return killed
+        return Removed(killed, self.folder.remove(self.state, keep_logs=keep_logs))
 
 
-def _already_running(folder: Path, pids: Sequence[str], *, dead: int) -> AlreadyRunning:
-    several = len(pids) > 1
+def nothing() -> None:
+    pass
+
+
+def _there(folder: Path, state: ClusterState) -> AlreadyRunning:
     named = f"--data-dir {quote(str(folder))}"
-    again = f"start what has ended again with `pinnace restart {named}`, " if dead else ""
-    return AlreadyRunning(
-        f"a cluster of {len(pids)} process{'es' * several} (pid {pids[0]}{', ...' * several}) runs in {folder} already",
-        hint=f"{again}stop it with `pinnace down {named}`, or choose another folder with --data-dir",
+    pids = [process.pid for process in map(processes.running, state.processes) if process]
+    runs = f"runs in {folder} already (pid {pids[0]}{', ...' * (len(pids) > 1)})" if pids else f"is in {folder} already"
+    hint = (
+        f"`pinnace start {named}` starts what does not run of it, `pinnace down {named}` removes it; or choose another folder"
     )
+    return AlreadyRunning(f"a cluster {runs}", hint=hint)
+
+
+def _has_data(record: ProcessRecord) -> bool:
+    """Whether this member of etcd has written anything."""
+    return any(Path(store, "member").exists() for store in stores(record.plan))
+
+
+def _lacks_data(record: ProcessRecord) -> bool:
+    return bool(stores(record.plan)) and not _has_data(record)
 
 
 def _etcd(progress: Progress) -> EtcdBinary:

@@ -2,6 +2,7 @@
 
 ClusterError
 +-- SpecError            such a cluster cannot be.
++-- OtherOptions         the cluster in the folder was started with other options.
 +-- AlreadyRunning       the folder has a running cluster.
 +-- Busy                 another `pinnace up` or `down` is at work in the folder.
 +-- NoCluster            the folder has no running cluster.
@@ -12,6 +13,7 @@ ClusterError
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 
 class ClusterError(Exception):
@@ -22,6 +24,10 @@ class ClusterError(Exception):
 
 
 class SpecError(ClusterError):
+    pass
+
+
+class OtherOptions(ClusterError):
     pass
 
 
@@ -42,11 +48,19 @@ class FolderError(ClusterError):
 
 
 class StartFailed(ClusterError):
-    """`logs`: the last lines of each log that may say why, by process."""
+    """`logs`: the last lines of each log that may say why, by process; `paths`: where these logs are."""
 
-    def __init__(self, message: str, *, logs: Mapping[str, Sequence[str]] | None = None, hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        logs: Mapping[str, Sequence[str]] | None = None,
+        paths: Mapping[str, Path] | None = None,
+        hint: str = "",
+    ) -> None:
         super().__init__(message, hint=hint)
         self.logs = dict(logs or {})
+        self.paths = dict(paths or {})
 
 
 class StartTimeout(StartFailed):
@@ -57,5 +71,6 @@ def joined(failures: Sequence[StartFailed], hint: str) -> StartFailed:
     """One error that says what they say. `hint`: of those that have none. It is a timeout if all of them are."""
     kind = StartTimeout if all(isinstance(each, StartTimeout) for each in failures) else StartFailed
     logs = {name: tail for each in failures for name, tail in each.logs.items()}
+    paths = {name: path for each in failures for name, path in each.paths.items()}
     hints = dict.fromkeys(each.hint or hint for each in failures)
-    return kind("; ".join(each.message for each in failures), logs=logs, hint="; ".join(hints))
+    return kind("; ".join(each.message for each in failures), logs=logs, paths=paths, hint="; ".join(hints))

@@ -6,28 +6,44 @@
     <data_dir>/logs/          one log a process
     <data_dir>/etcd/          the data of the etcd members
     <data_dir>/pki/           the certificates, and who uses which (pinnace.cluster.certificates)
+    <data_dir>/pods/          what kubelets keep of their pods
+    <data_dir>/config/        copies of the files that the components are configured with (pinnace.cluster.inputs)
 
-Only these are ever written or removed, and the folders only together with the state that says they are ours.
+Only these are ever written or removed. Each folder has a mark (`.pinnace`) with the identity of its cluster. A folder without
+that mark, and a file that no part of the cluster has made, are not removed. The logs of a start that has failed are kept, with
+a mark, until the next start or `pinnace down`.
 """
 
 import errno
 import fcntl
+import json
 import os
 import re
 import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pinnace.cluster import state as states
 from pinnace.cluster.errors import Busy, FolderError
-from pinnace.cluster.spec import etcd_folder, pki_folder, pods_folder
+from pinnace.cluster.spec import KUBELET, config_folder, etcd_folder, pki_folder, pods_folder
 from pinnace.cluster.state import ClusterState, StateError
 from pinnace.runtime.trees import remove_tree
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 MB = 1_000_000
+MARK = ".pinnace"
+FAILED, MADE = "failed", "made"
+"""What the mark in the logs of a start that failed says."""
+OURS: Mapping[str, Sequence[str]] = {
+    "etcd": ("etcd-*",),
+    "pki": ("*.crt*", "*.key*", "*.conf*", "etcd", "users"),
+    "pods": ("kubelet-*",),
+    "logs": ("*.log", "core", "core.*"),
+    "config": ("scheduler.yaml", "admission.yaml", "stages.yaml", "machines.yaml", "tokens.csv", "plugins", "modules"),
+}
+"""What the parts of a cluster make in each of its folders."""
 SEGMENT = 64 * MB
 """A file of etcd's log, which has its size from the beginning. Source: `SegmentSizeBytes` in its server/storage/wal/wal.go."""
 
@@ -39,7 +55,7 @@ class Folder:
         self._draft = self._state.with_suffix(".tmp")
         self._lock = path / "lock"
         self.logs = path / "logs"
-        self._folders = (etcd_folder(path), pki_folder(path), pods_folder(path), self.logs)
+        self._folders = (etcd_folder(path), pki_folder(path), pods_folder(path), config_folder(path), self.logs)
 
     @contextmanager
     def usable(self) -> Iterator[None]:
@@ -51,9 +67,11 @@ class Folder:
 
     def create(self) -> list[Path]:
         """Makes sure that it is there and can be written to; the folders that had to be made, outermost first."""
-        missing = [folder for folder in (*reversed(self.path.parents), self.path) if not folder.exists()]
         with self.usable():
+            missing = [folder for folder in (*reversed(self.path.parents), self.path) if not folder.exists()]
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not os.access(self.path, os.W_OK | os.X_OK, effective_ids=True):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return missing
 
     @contextmanager
@@ -146,9 +164,11 @@ class Folder:
             self._draft.write_text(states.encode(state))
             self._draft.replace(self._state)
 
-    def claim(self, state: ClusterState) -> None:
-        """Writes the first state of a cluster, and makes what it needs. Raises FolderError, and leaves nothing; also when data
-        is there already that no state accounts for: it is not ours to remove."""
+    def claim(self, state: ClusterState, files: Mapping[str, bytes] | None = None) -> None:
+        """Writes the first state of a cluster, and makes what it needs. `files`: of the folder `config`, by their paths there.
+        Raises FolderError, and leaves nothing; also when data is there already that no state accounts for: it is not ours to
+        remove."""
+        self.forget_failed_start()
         for folder in self._folders:
             if folder.exists():
                 raise FolderError(
@@ -160,24 +180,55 @@ class Folder:
             with self.usable():
                 for folder in self._folders:
                     folder.mkdir(mode=0o700)
+                    (folder / MARK).write_text(f"{state.identity}\n")
+                for name, data in (files or {}).items():
+                    path = config_folder(self.path) / name
+                    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    path.write_bytes(data)
+                    path.chmod(0o600)
         except BaseException:
-            self.remove()
-            raise
-
-    def remove(self) -> None:
-        """Removes all that a cluster has left here. The folder itself stays: it holds the lock. Raises FolderError; then the
-        state stays, too, so that what is left is still known to be ours."""
-        for folder in self._folders:
-            try:
+            for folder in self._folders:  # none was there before
                 if folder.exists():
                     remove_tree(folder)
+            self._draft.unlink(missing_ok=True)
+            self._state.unlink(missing_ok=True)
+            raise
+
+    def remove(self, state: ClusterState, *, keep_logs: bool = False) -> list[Path]:
+        """Removes all that this cluster has left here; what was kept, because nothing proves that it is the cluster's. The
+        folder itself stays: it holds the lock. With `keep_logs` the logs stay, marked as those of a start that failed. Raises
+        FolderError; then the state stays, too, so that what is left is still known to be ours."""
+        kept = []
+        for folder in self._folders:
+            if keep_logs and folder == self.logs:
+                continue
+            try:
+                kept += _remove(folder, state.identity)
             except OSError as error:
                 raise FolderError(
                     f"{folder} cannot be removed: {error.strerror or error}: {error.filename}",
                     hint="remove it by hand, and try again",
                 ) from error
+        if keep_logs:
+            with suppress(OSError):  # of a full disk: then they are a stranger's to the next start, which says so
+                (self.logs / MARK).write_text(json.dumps({FAILED: state.identity, MADE: [str(each) for each in state.made]}))
         self._draft.unlink(missing_ok=True)  # the disk was full, or its writer was killed
         self._state.unlink(missing_ok=True)
+        return kept
+
+    def forget_failed_start(self) -> list[Path] | None:
+        """Removes the logs of a start that failed: the folders that had been made for it. None: there are none."""
+        try:
+            said = json.loads((self.logs / MARK).read_text())
+            identity, made = str(said[FAILED]), [Path(each) for each in said[MADE]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        if self._state.exists():
+            return None
+        with self.usable():
+            (self.logs / MARK).write_text(f"{identity}\n")
+            _remove(self.logs, identity)
+        return made
 
     def prune(self, made: Sequence[Path]) -> None:
         """Removes folders that `create` has made, innermost first, up to the first that is not empty. Without the lock."""
@@ -185,9 +236,14 @@ class Folder:
             for folder in reversed(made):
                 folder.rmdir()
 
+    def describe(self) -> str:
+        """What `remove` is about to remove, for people."""
+        size = _size(etcd_folder(self.path)) / MB
+        return f"etcd's data ({size:,.1f} MB), certificates, logs and configuration"
+
     def pods(self) -> list[Path]:
         """The folders in which kubelets keep their pods."""
-        return sorted(pods_folder(self.path).glob("*"))
+        return sorted(pods_folder(self.path).glob(f"{KUBELET}-*"))
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
@@ -211,6 +267,39 @@ class Folder:
     def _unusable(self, error: OSError) -> FolderError:
         hint = "free some space" if error.errno in NO_ROOM else "choose another folder with --data-dir"
         return FolderError(f"{self.path} cannot be used: {error.strerror or error}", hint=hint)
+
+
+def _remove(folder: Path, identity: str) -> list[Path]:
+    """Removes one of our folders, without what nothing proves to be ours: that. Raises OSError."""
+    if not folder.is_symlink() and not folder.exists():
+        return []
+    if identity and not folder.is_symlink():
+        try:
+            marked = (folder / MARK).read_text().strip() == identity
+        except OSError:
+            marked = False
+        if not marked:
+            return [folder]
+    if folder.is_symlink():
+        folder.unlink()
+        return []
+    foreign = [each for each in folder.iterdir() if each.name != MARK and not any(map(each.match, OURS[folder.name]))]
+    if not foreign:
+        remove_tree(folder)
+        return []
+    for each in folder.iterdir():
+        if each not in foreign:
+            remove_tree(each)
+    return foreign
+
+
+def _size(folder: Path) -> int:
+    """Bytes that it takes on the disk, as `du` counts."""
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            total += path.lstat().st_blocks * 512
+    return total
 
 
 def _without_stacks(log: Iterable[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pinnace.cluster.errors import ClusterError, StartFailed
-from pinnace.cluster.etcd import etcd_environment
+from pinnace.cluster.inputs import spawn_environment
 from pinnace.cluster.ports import is_free
 from pinnace.cluster.spec import APISERVER, CONTROLLERS, ETCD, KUBELET, SCHEDULER, Plan
 from pinnace.cluster.state import ProcessRecord
@@ -25,8 +25,8 @@ STOPPING_ORDER = (
     ((APISERVER,), signal.SIGTERM),
     ((ETCD,), signal.SIGKILL),
 )
-"""Schedulers and controllers resign and kubelets close their sessions through API servers that still serve. etcd's data is not
-needed any more; asked politely, its members would try for seconds to hand over to each other."""
+"""Schedulers and controllers resign and kubelets close their sessions through API servers that still serve. etcd gets SIGTERM
+where its data is kept. Otherwise it gets SIGKILL, because its members would try for seconds to hand over to each other."""
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 POLL = 0.02
@@ -39,13 +39,13 @@ def spawn(plan: Plan, log: Path) -> subprocess.Popen[bytes]:
         if not is_free(address):
             raise StartFailed(
                 f"{address}, the address of {plan.name}, is taken by another program",
-                hint="see which with `ss -ltnp`, or start the cluster anew: pinnace down, pinnace up",
+                hint="see which with `ss -ltnp`; `pinnace stop` and `pinnace start` choose another one",
             )
     try:
         with log.open("ab") as output:
             return subprocess.Popen(
                 plan.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=log.parent,
-                env=etcd_environment(os.environ) | dict(plan.environment), start_new_session=True,
+                env=spawn_environment(plan, os.environ), start_new_session=True,
             )  # fmt: skip
     except OSError as error:
         raise StartFailed(f"{plan.name} cannot be started: {plan.argv[0]}: {error.strerror or error}") from error
@@ -59,10 +59,11 @@ def running(record: ProcessRecord) -> Identity | None:
     return record.process if procfs.alive(record.process) else None
 
 
-async def stop(records: Sequence[ProcessRecord], grace: float = GRACE) -> list[str]:
+async def stop(records: Sequence[ProcessRecord], grace: float = GRACE, *, keep_data: bool = False) -> list[str]:
     """Ends them all, in order; the names of those that did not end when asked. Afterwards none of them runs."""
     killed: list[str] = []
-    for components, number in STOPPING_ORDER:
+    for components, order in STOPPING_ORDER:
+        number = signal.SIGTERM if keep_data else order
         group = {r.name: process for r in records if r.component in components and (process := running(r))}
         for process in group.values():
             procfs.send_signal(process, number)
@@ -84,13 +85,14 @@ def kill(records: Sequence[ProcessRecord]) -> None:
         procfs.send_signal(process, signal.SIGKILL)
 
 
-async def end_pods(folders: Sequence[Path]) -> None:
-    """Ends what kubelets have left in their folders: processes that are containers outlive them, to be found by the next."""
+async def end_pods(folders: Sequence[Path], *, keep: bool = False) -> None:
+    """Ends what kubelets have left in their folders: processes that are containers outlive them, to be found by the next. With
+    `keep` the folders stay, and the next kubelet finds that the containers have ended."""
     for left in folders:
+        command = [sys.executable, "-m", "kubelet.process.reset", *(["--keep"] if keep else []), str(left)]
         reset = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "kubelet.process.reset", left, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            start_new_session=True,
-        )  # fmt: skip
+            *command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        )
         _, why = await reset.communicate()
         if reset.returncode:
             raise ClusterError(f"the pods of {left.name} cannot be ended: {why.decode().strip()}", hint=f"look into {left}")

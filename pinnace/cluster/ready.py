@@ -6,10 +6,13 @@ from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, build_opener
 
 from pinnace.cluster.etcd import is_healthy
+from pinnace.cluster.ports import is_free
 from pinnace.cluster.spec import ETCD, Plan
+from pinnace.runtime.http import SHUTDOWN
 
 PROBE_TIMEOUT = 2.5
 """Seconds; a little more than a component takes to find that its own event loop is stuck."""
+NO_ANSWER = "no answer"
 _direct = build_opener(ProxyHandler({}))
 """Opens loopback addresses whatever http_proxy says."""
 
@@ -21,7 +24,9 @@ async def problem(plan: Plan, timeout: float = PROBE_TIMEOUT) -> str | None:
 
 def _problem(plan: Plan, timeout: float) -> str | None:
     if plan.component == ETCD:
-        return None if is_healthy(plan.http, timeout) else "not healthy"
+        if is_healthy(plan.http, timeout):
+            return None
+        return f"{NO_ANSWER}: connection refused" if is_free(plan.http) else "not healthy"
     try:
         try:
             with _direct.open(f"http://{plan.http}/readyz", timeout=timeout):
@@ -33,7 +38,12 @@ def _problem(plan: Plan, timeout: float) -> str | None:
         return "no answer in HTTP, or half of one"
     except (URLError, OSError) as error:
         reason = getattr(error, "reason", error)
-        return f"no answer: {getattr(reason, 'strerror', None) or reason}".lower()
+        return f"{NO_ANSWER}: {getattr(reason, 'strerror', None) or reason}".lower()
+
+
+def ending(problem: str) -> bool:
+    """Whether a process that runs and has this problem may be about to end: it says so, or does not listen."""
+    return f"{SHUTDOWN}:" in problem or (NO_ANSWER in problem and "timed out" not in problem)
 
 
 def complaint(answer: str) -> str:

@@ -1,6 +1,7 @@
 """What a local cluster consists of, and the command line of each of its processes. Pure: nothing is started here."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,6 +26,10 @@ ELECTIONS = {SCHEDULER: ELECTION, CONTROLLERS: CONTROLLERS_ELECTION}
 """The elections of a cluster, by the component that holds them."""
 NODE_PREFIX = "node-"
 FAKE, PROCESS = "fake", "process"
+ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
+"""How the processes of a local cluster are told where they find each other."""
+STORE = "--data-dir="
+"""Where a member of etcd is told what is its own."""
 MOST_PROCESSES = 1_000
 """Of each component, on one machine."""
 MOST_NODES = 1_000_000
@@ -62,6 +67,13 @@ class ClusterSpec:
     """What pretended containers do: a set that kubelets know, or a file. Empty: they run."""
     machine: MachineOptions = field(default_factory=MachineOptions)
     """What its nodes are like."""
+    scheduler_config: str = ""
+    """A KubeSchedulerConfiguration, a file. This file and those below are copied into the cluster's folder
+    (pinnace.cluster.inputs)."""
+    scheduler_plugins: tuple[str, ...] = ()
+    """Further plugins of the schedulers: module:Class or file.py:Class."""
+    admission_config: str = ""
+    """The webhooks of the API servers, a file."""
 
     def __post_init__(self) -> None:
         if self.runtime not in (FAKE, PROCESS):
@@ -97,8 +109,10 @@ class ClusterSpec:
 
     @classmethod
     def of(cls, chosen: Mapping[str, Any], data_dir: Path) -> "ClusterSpec":
-        """`chosen`: of this version, or of one that did not know all of it."""
-        return cls(**{**chosen, "machine": MachineOptions(**chosen.get("machine", {}))}, data_dir=data_dir)
+        """The inverse. `chosen` may come from JSON, and from a version that did not know all fields. Raises TypeError for a
+        field that this version does not know."""
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
+        return cls(**{**values, "machine": MachineOptions(**values.get("machine", {}))}, data_dir=data_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +128,33 @@ class Plan:
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
 
+    def moved(self, addresses: Mapping[str, str]) -> "Plan":
+        """With other addresses in place of these, wherever they stand."""
+
+        def new(text: str) -> str:
+            return ADDRESS.sub(lambda found: addresses.get(found[0], found[0]), text)
+
+        return replace(self, address=new(self.address), http=new(self.http), argv=tuple(map(new, self.argv)))
+
+    def knows(self, address: str) -> bool:
+        """Whether its command line names this address."""
+        return any(address in ADDRESS.findall(argument) for argument in self.argv)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What components are configured with beyond how many there are and where they find each other."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """The contents of the files in `config_folder`, by their paths there."""
+    arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Further arguments, by component."""
+    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Further environment variables, by component."""
+
+
+NO_INPUTS = Inputs()
+
 
 def plan(
     spec: ClusterSpec,
@@ -121,9 +162,10 @@ def plan(
     port: Callable[[], int],
     fittings: Fittings = PLAIN,
     processors: Collection[int] = (),
+    inputs: Inputs = NO_INPUTS,
 ) -> list[Plan]:
     """The processes of a cluster, in the order in which they start. `port` gives another free port at each call. `processors`:
-    those of the machine, where API servers may stay on one."""
+    those of the machine, where API servers may stay on one. `inputs`: what the components are configured with."""
 
     def address() -> str:
         return f"127.0.0.1:{port()}"
@@ -166,10 +208,9 @@ def plan(
             "--kubeconfig", str(certificates.configuration(pki, name)),
             "--nodes", str(count), "--node-prefix", NODE_PREFIX, "--first-index", str(first),
             "--runtime", spec.runtime, "--root-dir", str(pods_folder(spec.data_dir) / name), "--listen", address(),
-            *(("--stages", spec.stages) if spec.stages else ()), *spec.machine.arguments(),
         )  # fmt: skip
         plans.append(Plan(KUBELET, name, http, http, argv))
-    return [_fitted(plan, fittings) for plan in _staying(plans, processors)]
+    return [_fitted(_configured(plan, inputs), fittings) for plan in _staying(plans, processors)]
 
 
 def _staying(plans: Sequence[Plan], processors: Collection[int]) -> list[Plan]:
@@ -184,8 +225,13 @@ def _staying(plans: Sequence[Plan], processors: Collection[int]) -> list[Plan]:
     return [staying(plan) if plan.component == APISERVER else plan for plan in plans]
 
 
+def _configured(plan: Plan, inputs: Inputs) -> Plan:
+    environment = tuple(sorted(inputs.environment.get(plan.component, {}).items()))
+    return replace(plan, argv=(*plan.argv, *inputs.arguments.get(plan.component, ())), environment=environment)
+
+
 def _fitted(plan: Plan, fittings: Fittings) -> Plan:
-    environment = tuple(sorted(fittings.environment(plan.name).items()))
+    environment = tuple(sorted({**dict(plan.environment), **fittings.environment(plan.name)}.items()))
     return replace(plan, argv=(*plan.argv, *fittings.arguments(plan.name)), environment=environment)
 
 
@@ -195,12 +241,29 @@ def by_us(plan: Plan) -> Plan:
     return plan if plan.component == ETCD else replace(plan, argv=(sys.executable, *plan.argv[1:]))
 
 
+def listening(plan: Plan) -> list[str]:
+    """The addresses on which the process of this plan listens."""
+    said = [value for flag, value in pairwise(plan.argv) if flag == "--listen"]
+    peers = [argument for argument in plan.argv if argument.startswith("--listen-peer-urls=")]
+    return list(dict.fromkeys((plan.address, plan.http, *said, *(each for peer in peers for each in ADDRESS.findall(peer)))))
+
+
+def stores(plan: Plan) -> list[str]:
+    """The folder that a member of etcd is told to keep its data in."""
+    return [argument.removeprefix(STORE) for argument in plan.argv if argument.startswith(STORE)]
+
+
 def etcd_folder(data_dir: Path) -> Path:
     return data_dir / "etcd"
 
 
 def pki_folder(data_dir: Path) -> Path:
     return data_dir / "pki"
+
+
+def config_folder(data_dir: Path) -> Path:
+    """Of the copies of the files that the components were configured with."""
+    return data_dir / "config"
 
 
 def pods_folder(data_dir: Path) -> Path:

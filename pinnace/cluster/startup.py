@@ -14,6 +14,7 @@ from pinnace.cluster.etcd import lost_member
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.processes import running
 from pinnace.cluster.progress import Progress
+from pinnace.cluster.ready import ending
 from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER
 from pinnace.cluster.state import ProcessRecord
 
@@ -60,6 +61,7 @@ class Waiting:
             raise StartTimeout(
                 f"still waiting after {seconds:g} s for {self._missing.what}",
                 logs={self._missing.process: self._folder.log_tail(self._missing.process)},
+                paths={self._missing.process: self._folder.log(self._missing.process)},
                 hint="give it more time with --timeout",
             ) from None
 
@@ -69,7 +71,7 @@ def ended(name: str, code: int | None, folder: Folder) -> StartFailed:
     tail = folder.log_tail(name)
     how = "ended" if code is None else f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
     hint = lost_member(name, tail) or folder.lack_of_room(tail)
-    return StartFailed(f"{name} {how} while it was starting", logs={name: tail}, hint=hint)
+    return StartFailed(f"{name} {how} while it was starting", logs={name: tail}, paths={name: folder.log(name)}, hint=hint)
 
 
 async def readiness(records: Sequence[ProcessRecord]) -> Missing | None:
@@ -109,6 +111,21 @@ def unready(reasons: Sequence[tuple[str, str]]) -> Missing | None:
     if not names:
         return None
     return Missing("; ".join(f"{', '.join(group)} ({why})" for why, group in names.items()), next(iter(names.values()))[0])
+
+
+async def settled(records: Sequence[ProcessRecord]) -> Missing | None:
+    """That none of these is about to end."""
+    reasons = await asyncio.gather(*map(view.unready, records))
+    return unready([(record.name, why if ending(why) else "") for record, why in zip(records, reasons, strict=True)])
+
+
+async def all_nodes(client: Client) -> Missing | None:
+    """That every node there is is Ready."""
+    try:
+        ready = [view.is_ready(node) for node in (await client.nodes.list()).items]
+    except ApiError as error:
+        return Missing(f"nodes to be Ready ({error})", f"{KUBELET}-0")
+    return None if all(ready) else Missing(f"nodes to be Ready: {sum(ready):,} of {len(ready):,}", f"{KUBELET}-0")
 
 
 async def nodes(client: Client, expected: int) -> Missing | None:

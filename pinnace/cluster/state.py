@@ -1,14 +1,17 @@
 """What is remembered of a local cluster: <data_dir>/cluster.json. Values and their JSON form; no I/O."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pinnace.cluster.spec import APISERVER, ClusterSpec, Plan
 from pinnace.runtime.procfs import Identity
 
-FORMAT = 2
+FORMAT = 3
+BEFORE = 2
+"""The format without `identity` and `stopped`, which is read, too."""
 FILE = "cluster.json"
 
 
@@ -40,12 +43,17 @@ class ProcessRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """`created` in Unix seconds. `made` are the folders that were created for it, outermost first."""
+    """`created` in Unix seconds. `made` are the folders that were created for it, outermost first. `identity`: what the marks
+    in its folders say; "" for a cluster of an earlier version, which has none. `stopped`: by `pinnace stop`. `digests`: of
+    the files that it was configured with, by the option that named them (pinnace.cluster.inputs)."""
 
     spec: ClusterSpec
     created: float
     made: tuple[Path, ...]
     processes: tuple[ProcessRecord, ...]
+    identity: str = ""
+    stopped: bool = False
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def endpoints(self) -> list[str]:
@@ -73,7 +81,7 @@ class ClusterState:
 
 def planned(spec: ClusterSpec, plans: Sequence[Plan], made: Sequence[Path], now: float) -> ClusterState:
     """The state before anything has been started."""
-    return ClusterState(spec, now, tuple(made), tuple(ProcessRecord(plan) for plan in plans))
+    return ClusterState(spec, now, tuple(made), tuple(ProcessRecord(plan) for plan in plans), uuid.uuid4().hex)
 
 
 def encode(state: ClusterState) -> str:
@@ -83,6 +91,9 @@ def encode(state: ClusterState) -> str:
             "created": state.created,
             "data_dir": str(state.spec.data_dir),
             "spec": state.spec.chosen(),
+            "identity": state.identity,
+            "stopped": state.stopped,
+            "digests": dict(state.digests),
             "made": [str(folder) for folder in state.made],
             "processes": [
                 {**asdict(record.plan), "process": asdict(record.process) if record.process else None}
@@ -97,8 +108,8 @@ def decode(text: str) -> ClusterState:
     """Raises StateError."""
     try:
         found = json.loads(text)
-        if found["format"] != FORMAT:
-            raise StateError(f"it has format {found['format']}, this version of pinnace knows {FORMAT}")
+        if found["format"] not in (BEFORE, FORMAT):
+            raise StateError(f"it has format {found['format']}, this version of pinnace knows {BEFORE} and {FORMAT}")
         return ClusterState(
             spec=ClusterSpec.of(found["spec"], Path(found["data_dir"])),
             created=float(found["created"]),
@@ -117,6 +128,9 @@ def decode(text: str) -> ClusterState:
                 )
                 for p in found["processes"]
             ),
+            identity=str(found.get("identity", "")),
+            stopped=bool(found.get("stopped", False)),
+            digests=dict(found.get("digests", {})),
         )
     except (KeyError, TypeError, json.JSONDecodeError) as error:
         raise StateError(f"{type(error).__name__}: {error}") from error

@@ -13,15 +13,12 @@ from shlex import quote
 from pinnace.cluster.errors import AlreadyRunning, ClusterError
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.processes import GRACE, gone
-from pinnace.cluster.spec import APISERVER, CONTROLLERS, KUBELET, SCHEDULER, etcd_folder, pki_folder, pods_folder
+from pinnace.cluster.spec import APISERVER, CONTROLLERS, KUBELET, SCHEDULER, STORE, etcd_folder, pki_folder, pods_folder
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
 MODULES = (*(f"{component}.main" for component in (APISERVER, SCHEDULER, CONTROLLERS, KUBELET)), "kubelet.process.shim")
 """What runs as `python -m MODULE`; a shim is the parent of a container that is a process."""
-
-STORE = "--data-dir="
-"""Where a member of etcd is told what is its own."""
 
 
 def find(data_dir: Path) -> list[Identity]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node
@@ -11,14 +11,18 @@ from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.cluster import etcd
 from pinnace.cluster.certificates import etcd_client
+from pinnace.cluster.inputs import options
 from pinnace.cluster.processes import running
 from pinnace.cluster.ready import problem
 from pinnace.cluster.spec import ELECTION, ELECTIONS, ETCD, pki_folder
 from pinnace.cluster.state import ClusterState, ProcessRecord
+from pinnace.runtime import procfs
 
 CALL_TIMEOUT = 2.0
 DEAD = "not running"
 """Why a process is not ready that has ended."""
+SUSPENDED = "suspended by a signal"
+"""Why a process is not ready that has got SIGSTOP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class ProcessStatus:
     ready: bool
     leader: bool
     problem: str = ""
+    options: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    """What it was configured with, by flag and variable (pinnace.cluster.inputs)."""
 
 
 async def status(state: ClusterState, client: Client | None) -> list[ProcessStatus]:
@@ -60,12 +66,17 @@ def _status(record: ProcessRecord, why: str, holders: Mapping[str, str]) -> Proc
     process = running(record)
     leads = holders.get(ELECTIONS.get(record.component, "")) == record.name
     pid = process.pid if process else 0
-    return ProcessStatus(record.component, record.name, pid, record.plan.address, record.plan.http, not why, leads, why)
+    return ProcessStatus(
+        record.component, record.name, pid, record.plan.address, record.plan.http, not why, leads, why, options(record.plan)
+    )
 
 
 async def unready(record: ProcessRecord) -> str:
     """Why it is not ready; "" when it is."""
-    return await problem(record.plan) or "" if running(record) else DEAD
+    process = running(record)
+    if process is None:
+        return DEAD
+    return SUSPENDED if procfs.suspended(process) else await problem(record.plan) or ""
 
 
 async def leader(client: Client) -> Election | None:

@@ -29,6 +29,10 @@ Page = Callable[[], object]
 LOOP_DEADLINE = 2.0
 MAX_PEERS = 100
 """At once, each in a thread of its own. Who comes then is answered, and who has been there the longest is hung up on."""
+SHUTDOWN = "shutdown"
+"""The check of /readyz that fails from the moment on in which the process was asked to end, as in kube-apiserver."""
+stopping = threading.Event()
+"""Set when this process was asked to end (pinnace.runtime.process)."""
 _PORT = re.compile("[0-9]{1,5}")
 
 
@@ -71,6 +75,10 @@ class StatusServer:
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def _shutdown() -> str:
+    return "the process is stopping"
 
 
 class _Server(ThreadingHTTPServer):
@@ -116,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/livez":
             self._verdict({})
         elif path in ("/readyz", "/healthz"):
-            self._verdict(self.ready)
+            self._verdict({**self.ready, SHUTDOWN: _shutdown} if stopping.is_set() else self.ready)
         elif path in self.pages:
             self._page(self.pages[path])
         else:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from pinnace.runtime import interrupts
+from pinnace.runtime.http import stopping
 from pinnace.runtime.stalls import Blame, LoopWatch
 
 log = logging.getLogger(__name__)
@@ -60,8 +61,14 @@ def run(
     async def supervised() -> int:
         stop, now = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
+        stopping.clear()
+
+        def asked() -> None:
+            (now if stop.is_set() else stop).set()
+            stopping.set()
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: (now if stop.is_set() else stop).set())
+            loop.add_signal_handler(number, asked)
         task = asyncio.ensure_future(main(stop))
         await _first(task, stop)
         if not task.done():

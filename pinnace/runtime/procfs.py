@@ -72,6 +72,12 @@ def alive(process: Identity) -> bool:
     return identify(process.pid) == process
 
 
+def suspended(process: Identity) -> bool:
+    """Whether it does not run on because of a SIGSTOP or the like."""
+    fields = _stat(process.pid)
+    return bool(fields) and fields[_STATE] in "Tt" and int(fields[_STARTED]) == process.started
+
+
 def send_signal(process: Identity, number: signal.Signals) -> bool:
     """Signals this very process and no other that got its pid since. False: it is gone."""
     try:

@@ -90,7 +90,7 @@ def renewal(state: ClusterState | None, certificate: Path) -> str:
     if pki is None or not certificate.is_relative_to(pki):
         return "`pinnace pki` makes new ones, where its authority is"
     if certificate.name == "ca.crt":
-        return "`pinnace down` and `pinnace up`: a new cluster has a new authority"
+        return "`pinnace up --fresh`: a new cluster has a new authority; it has none of the objects of this one"
     if certificate.parent.name == "users":
         return f"make a new one: pinnace pki {quote(str(pki))} --user {certificate.stem}, and its --group as before"
     return f"`pinnace restart{data_dir_flag(pki.parent)}` makes new ones; what runs takes them up"

@@ -32,8 +32,8 @@ def _unwell(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
         return problem("processes", f"{record.name} is not ready: {reason}", log)
     taken = [each for each in {record.plan.address, record.plan.http} if not is_free(each)]
     if taken:
-        hint = "see which with `ss -ltnp`, and end it, or start the cluster anew: pinnace down, pinnace up"
+        hint = f"`pinnace start{data_dir_flag(folder)}` chooses another one; `ss -ltnp` shows the program"
         return problem("processes", f"{record.name} does not run, and another program has {taken[0]}", hint)
     if lost := etcd.lost_member(record.name, Folder(folder).log_tail(record.name)):
         return problem("processes", f"{record.name} does not run", lost)
-    return problem("processes", f"{record.name} does not run", f"pinnace restart{data_dir_flag(folder)} {record.name}; {log}")
+    return problem("processes", f"{record.name} does not run", f"pinnace start{data_dir_flag(folder)} {record.name}; {log}")

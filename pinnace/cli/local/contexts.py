@@ -81,6 +81,21 @@ def write_context(found: ClientConfig) -> str:
     return before if before != name else ""
 
 
+def refresh(found: ClientConfig) -> None:
+    """After a start: has the cluster's contexts name the API servers where they are now. The current context stays, unless the
+    cluster had none. Raises Failure."""
+    assert found.data_dir is not None
+    with editing():
+        known = [name for name, folder in contexts.data_dirs().items() if folder == found.data_dir]
+        if not known:
+            write_context(found)
+        elif any(set(load(context=name).endpoints) != set(found.endpoints) for name in known):
+            current = contexts.current_context()
+            contexts.write_context(_context_name(found.data_dir), found)
+            if current:
+                contexts.use_context(current)
+
+
 def remove_context(data_dir: Path) -> None:
     """The opposite. Where it was the current context, that of the only other local cluster that runs is it from then on, and a
     note says so. Raises Failure."""

@@ -1,4 +1,4 @@
-"""Verbs that work on local clusters for a while: what ends them, and how the errors of clusters are told."""
+"""Verbs that work on local clusters for a while: what ends them, how the errors of clusters are told, and taking one down."""
 
 import asyncio
 import signal
@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from pinnace.bench.errors import BenchError
+from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, first
 from pinnace.cli.terminal.console import err
 from pinnace.cluster import errors
+from pinnace.cluster.cluster import Cluster
 
 R = TypeVar("R")
 
@@ -17,6 +19,7 @@ _CODES: tuple[tuple[type[errors.ClusterError], ExitCode], ...] = (
     (errors.SpecError, ExitCode.USAGE),
     (errors.FolderError, ExitCode.USAGE),
     (errors.NoCluster, ExitCode.NOT_FOUND),
+    (errors.OtherOptions, ExitCode.CONFLICT),
     (errors.AlreadyRunning, ExitCode.CONFLICT),
     (errors.Busy, ExitCode.CONFLICT),
     (errors.StartTimeout, ExitCode.UNAVAILABLE),
@@ -62,8 +65,23 @@ def translated() -> Iterator[None]:
     except errors.ClusterError as error:
         code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.SERVER)
         for name, tail in error.logs.items() if isinstance(error, errors.StartFailed) else ():
+            where = error.paths.get(name) if isinstance(error, errors.StartFailed) else None
             if tail:
-                err(f"The last lines of the log of {name}:")
+                err(f"The last lines of the log of {name}{f' ({where})' if where else ''}:")
             for line in tail:
                 err(f"  | {line}")
         raise Failure(error.message, hint=error.hint, code=code) from error
+
+
+async def remove(cluster: Cluster, steps: Steps) -> None:
+    """Takes a cluster down, and says what is removed."""
+    folder = cluster.spec.data_dir
+    steps.line(f"removing the cluster in {folder}: {cluster.folder.describe()}")
+    steps.waiting(f"{len(cluster.state.processes)} processes to end")
+    removed = await cluster.down()
+    if removed.killed:
+        steps.line(f"did not end when asked, and had to be killed: {', '.join(removed.killed)}")
+    for path in removed.kept:
+        steps.warn(f"{path} was not made by this cluster, and is still there")
+    left = "" if removed.kept else "; nothing is left of it"
+    steps.done(f"the cluster in {folder} is down{left}")

@@ -2,7 +2,8 @@
 
 Main's table (pinnace.cli.main) says in a sentence what each does.
 
-    a local cluster       up, status, restart, down, doctor; pki: certificates of clusters that `up` did not start
+    a local cluster       up, status, stop, start, kill, restart, down, doctor;
+                          pki: certificates of clusters that `up` did not start
     showing objects       get, describe, explain, api_resources, events, top
     changing them         apply, diff, create, edit, patch, delete, scale, rollout, label, annotate
     waiting               wait

@@ -13,7 +13,7 @@ from pinnace.cli.local import contexts, elsewhere, running
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note
-from pinnace.cli.terminal.table import Table
+from pinnace.cli.terminal.table import Table, one_line
 from pinnace.cluster import view
 from pinnace.cluster.errors import FolderError
 from pinnace.cluster.view import ProcessStatus
@@ -24,7 +24,7 @@ from pinnace.cluster.view import ProcessStatus
     examples="""
         pinnace status
         pinnace status -o json | jq '.[] | select(.leader)'
-        kill -9 $(pinnace status -o json | jq '.[] | select(.leader and .component == "scheduler").pid')
+        pinnace status -o json | jq '.[] | {name, options}'   # what each was configured with
     """,
 )
 @contexts.data_dir_option
@@ -51,16 +51,30 @@ def status(settings: Settings, data_dir: Path | None, output: str) -> None:
 
 
 def table(found: Sequence[ProcessStatus]) -> str:
+    """A line for each process, and below what is wrong, and what the processes were configured with."""
     rows = [
         (
-            process.component,
             process.name,
             str(process.pid or "-"),
             process.address,
             process.http,
-            "yes" if process.ready else f"no: {process.problem}",
+            "yes" if process.ready else "no",
             "leads" if process.leader else "",
         )
         for process in found
     ]
-    return Table(["COMPONENT", "NAME", "PID", "ADDRESS", "HTTP", "READY", "LEADER"]).render(rows)
+    text = Table(["NAME", "PID", "ADDRESS", "HTTP", "READY", "LEADER"]).render(rows)
+    wrong: dict[str, list[str]] = {}
+    for process in found:
+        wrong.setdefault(process.problem, []).append(process.name)
+    lines = [f"{', '.join(names)}: {problem}" for problem, names in wrong.items() if problem]
+    options = dict.fromkeys(
+        f"{process.component}: {name}{' ' if name.startswith('-') else '='}{each}"
+        for process in found
+        for name, value in process.options.items()
+        for each in ([value] if isinstance(value, str) else value)
+    )
+    for part in (lines, list(options)):
+        if part:
+            text += "\n" + "".join(f"{one_line(line)}\n" for line in part)
+    return text

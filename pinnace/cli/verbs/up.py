@@ -1,12 +1,15 @@
 """`pinnace up`: a local cluster."""
 
-import asyncio
+import os
 import time
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pinnace.cli.command import verb
 from pinnace.cli.local import contexts, running
@@ -15,11 +18,11 @@ from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
 from pinnace.client.flags import Machines, check_registering
 from pinnace.client.flags import machines as machine_options
-from pinnace.cluster import strays
+from pinnace.cluster import inputs, strays
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
-from pinnace.cluster.errors import Busy, NoCluster
+from pinnace.cluster.errors import Busy, NoCluster, OtherOptions
 from pinnace.cluster.follow import follow
-from pinnace.cluster.spec import FAKE, PROCESS, STAGES, ClusterSpec, default_data_dir
+from pinnace.cluster.spec import FAKE, PROCESS, STAGES, ClusterSpec, data_dir_flag, default_data_dir
 
 POSITIVE = click.IntRange(min=1)
 
@@ -27,10 +30,13 @@ POSITIVE = click.IntRange(min=1)
 @verb(
     "up",
     examples="""
-        pinnace up                            # 10 nodes; stays and tells what changes; Ctrl-C takes it down
-        pinnace up --detach --nodes 1000      # returns when it is ready; `pinnace down` takes it down
+        pinnace up                            # 10 nodes; stays and tells what changes; Ctrl-C stops it
+        pinnace up --detach --nodes 1000      # returns when it is ready; `pinnace stop` stops it
+        pinnace up --detach                   # goes on with the cluster that is there
+        pinnace up --fresh --detach           # removes the cluster that is there, and starts a new one
         pinnace up --etcd-members 3 --data-dir /tmp/big
         pinnace up --cpu 16 --memory 64Gi --zones 5 # larger machines; --machines FILE has nodes differ
+        pinnace up --scheduler-config examples/plugins/cheap.yaml
         pinnace up --stages chaos             # containers crash and hang; see docs/stages.md
         pinnace up --nodes 3 --runtime process # containers run their commands, on this machine: see docs/process-runtime.md
     """,
@@ -56,23 +62,24 @@ POSITIVE = click.IntRange(min=1)
     help=f"What containers pretend to do: {', '.join(STAGES)}, or a file.",
 )
 @machine_options
+@click.option("--scheduler-config", default="", metavar="FILE", help="A KubeSchedulerConfiguration for the schedulers.")
+@click.option(
+    "--scheduler-plugin",
+    "scheduler_plugins",
+    multiple=True,
+    metavar="SPEC",
+    help="A plugin of your own: module:Class or path/to/file.py:Class. Can be given again.",
+)
+@click.option("--admission-config", default="", metavar="FILE", help="Webhooks that the API servers ask.")
 @contexts.data_dir_option
+@click.option("--fresh", is_flag=True, help="Remove the cluster that is there, with all its objects, and start a new one.")
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
-def up(
-    settings: Settings,
-    nodes: int,
-    kubelets: int,
-    schedulers: int,
-    controllers: int,
-    apiservers: int,
-    etcd_members: int,
-    runtime: str,
-    stages: str,
-    data_dir: Path | None,
-    detach: bool,
-    machines: Machines,
-) -> None:
-    """Start a local cluster of real processes.
+def up(settings: Settings, data_dir: Path | None, fresh: bool, detach: bool, machines: Machines, **options: Any) -> None:
+    """Start a local cluster, or go on with the one that is there.
+
+    A cluster that was stopped, or whose processes were killed, is started again with everything that it had: its objects, its
+    size, its configuration. Only `pinnace down` and --fresh remove a cluster. Files that options name are copied into its
+    folder, and environment variables such as PINNACE_SCHEDULER_SEED are kept there: later starts use these.
 
     The processes run on their own: they outlive the terminal, and this command when it is killed. Other commands find the
     cluster by the client configuration, in which it becomes the current context: in every terminal, unless PINNACE_CONFIG names
@@ -81,66 +88,142 @@ def up(
     with running.translated():
         folder = data_dir or default_data_dir()
         check_registering(machines)
-        spec = ClusterSpec(
-            nodes, kubelets, schedulers, apiservers, etcd_members, controllers, folder, runtime, stages, machines.options
-        )
-        running.run(_up(settings, spec, detach))
+        spec = ClusterSpec(**options, data_dir=folder, machine=machines.options)
+        running.run(_up(settings, spec, _given(spec), fresh=fresh, detach=detach))
+
+
+def _given(spec: ClusterSpec) -> dict[str, Any]:
+    """The options that the command line names."""
+    source = click.get_current_context().get_parameter_source
+    return {name: value for name, value in inputs.options_of(spec).items() if source(name) is ParameterSource.COMMANDLINE}
 
 
 def _stages(given: str) -> str:
-    """A file by its full path: kubelets run elsewhere."""
-    if given in ("", *STAGES):
-        return given
-    if not Path(given).is_file():
+    if given not in ("", *STAGES) and not Path(given).is_file():
         raise click.BadParameter(f'"{given}" is no file, and none of {", ".join(STAGES)}')
-    return str(Path(given).resolve())
+    return given
 
 
-async def _up(settings: Settings, spec: ClusterSpec, detach: bool) -> None:
-    cluster = Cluster(spec)
+async def _up(settings: Settings, spec: ClusterSpec, given: Mapping[str, Any], *, fresh: bool, detach: bool) -> None:
     contexts.check_writable()
     with Steps(settings) as steps:
-        await cluster.up(steps, timeout=settings.timeout or START_TIMEOUT)
+        cluster, names = await _started(settings, spec, given, steps, fresh=fresh)
         try:
             displaced = contexts.write_context(cluster.config)
             before = await cluster.status()
             steps.quiet()
-            click.echo(_welcome(cluster, detach, displaced))
+            click.echo(_welcome(cluster, detach, displaced, resumed=names))
             if detach:
                 return
             await follow(cluster, before, _tell)
         except BaseException:
-            await _down(cluster, steps)
+            await _end(cluster, steps)
             raise
-        if why := await _down(cluster, steps):
+        if why := await _end(cluster, steps):
             raise why
-        _tell("the cluster has been brought down by another command")
+        _tell("another command has ended the cluster")
+
+
+async def _started(
+    settings: Settings, spec: ClusterSpec, given: Mapping[str, Any], steps: Steps, *, fresh: bool
+) -> tuple[Cluster, list[str] | None]:
+    """The cluster, and the names of the processes that were started of one that was there; None: it is new."""
+    timeout = settings.timeout or START_TIMEOUT
+    try:
+        there = Cluster.load(spec.data_dir)
+    except NoCluster:
+        there = None
+    if there is not None and not fresh:
+        check_options(there, given, os.environ, Path.cwd())
+        steps.done(f"going on with the cluster in {spec.data_dir}, which has {described(there.spec)}")
+        return there, await there.resume(steps, timeout=timeout)
+    if there is not None:
+        inputs.gather(spec, os.environ, Path.cwd())  # what cannot be used is refused before anything is removed
+        await running.remove(there, steps)
+    cluster = Cluster(spec)
+    await cluster.up(steps, timeout=timeout)
+    return cluster, None
+
+
+def described(spec: ClusterSpec) -> str:
+    """Its size and what it was configured with, by the options of `up`."""
+    return " ".join(option(name, value) for name, value in inputs.options_of(spec).items() if value not in ("", (), FAKE))
+
+
+def check_options(cluster: Cluster, given: Mapping[str, Any], environ: Mapping[str, str], cwd: Path) -> None:
+    """Raises OtherOptions when the cluster was started with other options than those that are given now, on the command line
+    or by variables of the environment."""
+    spec, state = cluster.spec, cluster.state
+    sizes = {name: value for name, value in given.items() if name not in inputs.FLAGS}
+    files = {name: value for name, value in given.items() if name in inputs.FLAGS}
+    asked = inputs.with_environment(inputs.with_options(ClusterSpec(data_dir=spec.data_dir), files), environ)
+    digests, before = inputs.digests(asked, cwd), inputs.options_of(spec)
+    wanted = inputs.options_of(inputs.absolute(asked, cwd))
+    had, now = [], []
+    for name, new in sizes.items():
+        if before[name] != new:
+            had.append(option(name, before[name]))
+            now.append(option(name, new))
+    for name in inputs.FLAGS:
+        old, new = before[name], wanted[name]
+        if (new or name in files) and digests.get(name) != state.digests.get(name):
+            had.append(option(name, old))
+            now.append(option(name, new) + (" with other contents" if old == new else ""))
+    for variable, stored in inputs.differing([record.plan for record in state.processes], environ, cwd).items():
+        had.append(f"no {variable}" if stored is None else f"{variable}={quote(stored)}")
+        now.append(f"{variable}={quote(environ[variable])}")
+    if not had:
+        return
+    where = data_dir_flag(spec.data_dir)
+    are, them = ("is", "it") if len(now) == 1 else ("are", "them")
+    raise OtherOptions(
+        f"the cluster in {spec.data_dir} was started with {_and(had)}, and now {_and(now)} {are} given",
+        hint=f"`pinnace up{where}` without {them} goes on with that cluster; with --fresh it is removed with all its objects, "
+        "and a new one is started; --data-dir names another folder for another cluster",
+    )
+
+
+def option(name: str, value: object) -> str:
+    """The option of `up` that sets this field of ClusterSpec, as it is written on a command line."""
+    flag = inputs.FLAGS[name][0] if name in inputs.FLAGS else f"--{name.replace('_', '-')}"
+    values = value if isinstance(value, tuple) else (value,) if value != "" else ()
+    return " ".join(f"{flag} {quote(str(each))}" for each in values) or f"no {flag}"
+
+
+def _and(words: Sequence[str]) -> str:
+    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1]
 
 
 def _tell(line: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')}  {line}")
 
 
-async def _down(cluster: Cluster, steps: Steps) -> Failure | None:
-    """Takes it down and forgets it. What it means when nobody has asked for that; None: somebody else does so, or has done."""
+async def _end(cluster: Cluster, steps: Steps) -> Failure | None:
+    """Stops the cluster, and keeps its data. What it means that it has ended; None: a command has ended it, or is about to."""
     folder = cluster.spec.data_dir
-    why = Failure("every process of the cluster had ended", hint="was it you? otherwise `dmesg` may know who")
     steps.waiting("the processes to end")
     try:
-        try:
-            await cluster.reloaded().end()
-        except NoCluster:
-            if not await strays.end(folder):
-                return None
-            why = Failure(f"the state of the cluster was removed from {folder}", hint="`pinnace down` ends a cluster")
+        found = cluster.reloaded()
+        stopped, ran = found.state.stopped, len(found.ended()) < len(found.state.processes)
+        await found.halt()
+    except NoCluster:
+        if not await strays.end(folder):
+            return None
+        contexts.remove_context(folder)
+        steps.done("its processes were killed")
+        return Failure(f"the state of the cluster was removed from {folder}", hint="`pinnace down` ends a cluster")
     except Busy:
         return None
-    except asyncio.CancelledError:  # it is down all the same
-        contexts.remove_context(folder)
-        raise
-    contexts.remove_context(folder)
-    steps.done("the cluster is down; nothing is left of it")
-    return why
+    finally:
+        steps.quiet()
+    where = data_dir_flag(folder)
+    if stopped:
+        return None
+    ways = f"`pinnace up{where}` goes on with it, `pinnace down{where}` removes it"
+    steps.done(f"the cluster is stopped; its data is in {folder}: {ways}")
+    if ran:
+        return None
+    return Failure("every process of the cluster had ended", hint=f"`dmesg` may say why; `pinnace up{where}` goes on with it")
 
 
 def example_pods() -> Path | None:
@@ -150,23 +233,30 @@ def example_pods() -> Path | None:
     return next((path for path in (ours, packaged) if path.is_file()), None)
 
 
-def _welcome(cluster: Cluster, detach: bool, displaced: str) -> str:
-    """`displaced`: the context that commands used until now, or ""."""
+def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequence[str] | None) -> str:
+    """`displaced`: the context that commands used until now, or "". `resumed`: the processes that were started of a cluster
+    that was there; None: it is new."""
     spec, example = cluster.spec, example_pods()
     commands = [
         ("pinnace status", "its processes, and which of them lead"),
         ("pinnace get nodes", "its nodes"),
         *([(f"pinnace apply -f {example}", "some pods")] if example else []),
         ("pinnace get pods -w", "what becomes of them"),
-        ("pinnace down" if detach else "Ctrl-C, or pinnace down", "the end"),
+        ("pinnace stop" if detach else "Ctrl-C, or pinnace stop", "stops it and keeps its data; `pinnace up` goes on with it"),
+        ("pinnace down", "the end: removes it with all its objects"),
     ]
-    first = f"The cluster is up: {len(cluster.state.processes)} processes, {spec.nodes:,} nodes. Its folder is {spec.data_dir}"
+    count = len(cluster.state.processes)
+    if resumed is None:
+        size = f"{count} processes, {spec.nodes:,} nodes"
+    else:
+        size = f"{len(resumed)} of {count} processes were started again" if resumed else f"all {count} processes ran already"
+    first = f"The cluster is up: {size}. Its folder is {spec.data_dir}"
     width = max(40, *(len(command) + 2 for command, _ in commands))
     return "\n".join([first, *_warning(displaced), "", *(f"  {command:<{width}}{purpose}" for command, purpose in commands)])
 
 
 def _warning(displaced: str) -> list[str]:
-    """Who works with another cluster in another terminal works with this one from now on."""
+    """Commands of other terminals that talked to another cluster talk to this one from now on."""
     if not displaced:
         return []
     return [

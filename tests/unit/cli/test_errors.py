@@ -19,7 +19,7 @@ REFUSALS = [
     (Code.ABORTED, "Conflict", 'pods "a": resourceVersion 812 is stale, now 840', ExitCode.CONFLICT, "read it again"),
     (Code.FAILED_PRECONDITION, "Fenced", "token 3 does not lead", ExitCode.CONFLICT, "`pinnace leader`"),
     (Code.INVALID_ARGUMENT, "BadRequest", "the field selector is wrong", ExitCode.INVALID, "hint: correct what"),
-    (Code.UNAVAILABLE, "StorageUnavailable", "etcd: no quorum", ExitCode.UNAVAILABLE, "try again in a moment"),
+    (Code.UNAVAILABLE, "StorageUnavailable", "etcd: no quorum", ExitCode.UNAVAILABLE, "pinnace doctor"),
     (Code.UNAVAILABLE, "OutcomeUnknown", "it may have happened", ExitCode.UNAVAILABLE, "`pinnace get`"),
     (Code.OUT_OF_RANGE, "Expired", "compacted", ExitCode.SERVER, "list again"),
     (Code.RESOURCE_EXHAUSTED, "OutOfSpace", "etcd is out of space", ExitCode.SERVER, "compact"),

@@ -13,6 +13,7 @@ from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.resources import NODES
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
+from pinnace.cli.errors import explain
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import ExitCode, Failure, Reported
 from pinnace.cli.output import showing
@@ -21,6 +22,7 @@ from pinnace.cli.output.showing import Style
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.client.config import ClientConfig
+from pinnace.client.errors import ApiError
 from pinnace.printers.columns import View
 from tests.builders import make_node
 from tests.unit.cli.fakes import FakeApi
@@ -81,6 +83,27 @@ async def test_the_last_error_is_told(serve: Serve) -> None:
     server = await serve()
     server.on(GET, GetRequest, answer)
     assert "etcd is dead" in str(await late(server, lambda session: session.client.pods.get("a", "default")))
+
+
+async def test_servers_without_etcd_are_not_asked_for_long(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds of silence, and then "try again in a moment"."""
+    monkeypatch.setattr("pinnace.cli.session.STORAGE_PATIENCE", 0.2)
+
+    async def answer(request: GetRequest, context: Any) -> Pod:
+        await refuse(context, Refusal(Code.UNAVAILABLE, "StorageUnavailable", "etcd is dead", retry_after=0.01))
+        return Pod()
+
+    async def body(session: Session) -> None:
+        await session.client.pods.get("a", "default")
+
+    server = await serve()
+    server.on(GET, GetRequest, answer)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(ApiError, match="etcd is dead") as caught:
+        await asyncio.to_thread(run, Settings(server=server.address), body)
+    assert asyncio.get_running_loop().time() - began < 5
+    report = explain(caught.value)
+    assert report is not None and "`pinnace doctor`" in report.hint
 
 
 async def test_that_there_was_no_answer_is_told(serve: Serve) -> None:

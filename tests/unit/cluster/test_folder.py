@@ -2,12 +2,14 @@
 
 import errno
 import fcntl
+import json
 import os
 import signal
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,8 @@ PROCESS = Identity(7, 42, "boot")
 
 
 def a_state(folder: Path) -> ClusterState:
-    return planned(ClusterSpec(data_dir=folder), PLANS, [], 1000.5).with_process("scheduler-0", PROCESS)
+    state = planned(ClusterSpec(data_dir=folder, scheduler_plugins=("a:B",)), PLANS, [], 1000.5)
+    return replace(state, identity="mine", digests={"stages": "1"}).with_process("scheduler-0", PROCESS)
 
 
 def test_a_state_survives_being_written(tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ def test_a_full_disk_keeps_nobody_from_freeing_it(
             patched.undo()
             with pytest.raises(Busy), Folder(tmp_path).locked():
                 pass
-            folder.remove()
+            folder.remove(a_state(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
@@ -138,10 +141,10 @@ def test_nothing_is_left_of_a_folder_that_was_made_for_the_cluster(tmp_path: Pat
     assert made == [tmp_path / "a", path]
     with folder.locked():
         folder.claim(a_state(path))
-        (path / "etcd" / "data").write_text("x")
+        (path / "etcd" / "etcd-0").write_text("x")
         folder.log("scheduler-0").write_text("line 1\nline 2\nline 3\n")
         assert folder.log_tail("scheduler-0", 2) == ["line 2", "line 3"]
-        folder.remove()
+        assert folder.remove(a_state(path)) == []
     folder.prune(made)
     assert not list(tmp_path.iterdir())
 
@@ -151,7 +154,7 @@ def test_what_somebody_else_put_into_the_folder_stays(tmp_path: Path) -> None:
     made = folder.create()
     (tmp_path / "a" / "notes.txt").write_text("mine")
     folder.claim(a_state(tmp_path / "a"))
-    folder.remove()
+    assert folder.remove(a_state(tmp_path / "a")) == []
     folder.prune(made)
     assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["notes.txt"]
 
@@ -160,8 +163,8 @@ def test_what_a_container_has_made_read_only_is_removed() -> None:
     with unprivileged() as path:
         folder = Folder(path)
         folder.claim(a_state(path))
-        read_only(path / "pods")
-        folder.remove()
+        read_only(path / "pods" / "kubelet-0")
+        assert folder.remove(a_state(path)) == []
         assert list(path.iterdir()) == []
 
 
@@ -176,11 +179,83 @@ def test_what_cannot_be_removed_stays_ours(tmp_path: Path, monkeypatch: pytest.M
     with monkeypatch.context() as patched:
         patched.setattr("pinnace.cluster.folder.remove_tree", refuse)
         with pytest.raises(FolderError, match=r"cannot be removed: Permission denied: .*/file") as refused:
-            folder.remove()
+            folder.remove(a_state(tmp_path))
     assert refused.value.hint
     assert folder.read() is not None
-    folder.remove()
+    folder.remove(a_state(tmp_path))
     assert folder.read() is None
+
+
+@pytest.mark.parametrize("foreign", ["etcd/backup.db", "pki/mine.pem", "logs/notes.txt", "pods/x", "config/other.yaml"])
+def test_a_file_that_the_cluster_has_not_made_is_kept_and_named(tmp_path: Path, foreign: str) -> None:
+    folder = Folder(tmp_path)
+    folder.claim(a_state(tmp_path), {"scheduler.yaml": b"x", "plugins/0/a.py": b"y"})
+    (tmp_path / "etcd" / "etcd-0" / "member").mkdir(parents=True)
+    (tmp_path / foreign).write_text("mine")
+    assert folder.remove(a_state(tmp_path)) == [tmp_path / foreign]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / foreign]
+
+
+def test_a_folder_without_the_mark_of_the_cluster_is_kept(tmp_path: Path) -> None:
+    """Somebody has put another one in its place."""
+    folder = Folder(tmp_path)
+    folder.claim(a_state(tmp_path))
+    (tmp_path / "pki" / ".pinnace").unlink()
+    (tmp_path / "etcd" / ".pinnace").write_text("another")
+    assert folder.remove(a_state(tmp_path)) == [tmp_path / "etcd", tmp_path / "pki"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["etcd", "pki"]
+
+
+def test_a_link_is_removed_and_what_it_names_is_not(tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "cluster")
+    folder.create()
+    folder.claim(a_state(tmp_path / "cluster"))
+    (tmp_path / "cluster" / "etcd").rename(tmp_path / "elsewhere")
+    (tmp_path / "cluster" / "etcd").symlink_to(tmp_path / "elsewhere")
+    folder.remove(a_state(tmp_path / "cluster"))
+    assert list((tmp_path / "cluster").iterdir()) == [] and (tmp_path / "elsewhere" / ".pinnace").exists()
+
+
+def test_a_cluster_of_the_format_before_is_read_and_can_be_removed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.claim(a_state(tmp_path))
+    old = json.loads((tmp_path / "cluster.json").read_text())
+    old["format"] = 2
+    for name in ("identity", "stopped", "digests"):
+        del old[name]
+    for name in ("scheduler_config", "scheduler_plugins", "admission_config"):
+        del old["spec"][name]
+    (tmp_path / "cluster.json").write_text(json.dumps(old))
+    for mark in tmp_path.glob("*/.pinnace"):
+        mark.unlink()
+    found = folder.read()
+    assert found is not None and found.identity == "" and found.processes == a_state(tmp_path).processes
+    assert folder.remove(found) == [] and not list(tmp_path.iterdir())
+
+
+def test_the_logs_of_a_start_that_failed_are_kept_until_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "made"
+    folder, state = Folder(path), replace(a_state(path), made=(path,))
+    folder.create()
+    folder.claim(state)
+    folder.log("scheduler-0").write_text("why")
+    folder.remove(state, keep_logs=True)
+    assert [each.name for each in path.iterdir()] == ["logs"] and folder.log_tail("scheduler-0") == ["why"]
+    folder.claim(state)
+    assert folder.log_tail("scheduler-0") == []
+    assert folder.forget_failed_start() is None, "there is a cluster now"
+    folder.remove(state, keep_logs=True)
+    assert folder.forget_failed_start() == [path] and not list(path.iterdir())
+
+
+def test_a_folder_that_the_user_may_not_enter_is_refused_in_one_line() -> None:
+    """It was a traceback."""
+    with unprivileged() as path:
+        (path / "closed").mkdir(mode=0)
+        for folder in (path / "closed", path / "closed" / "x"):
+            with pytest.raises(FolderError, match=r"cannot be used: Permission denied") as refused:
+                Folder(folder).create()
+            assert "--data-dir" in refused.value.hint
 
 
 def test_data_of_unknown_origin_is_never_taken_over(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.settings import Settings
-from pinnace.cli.verbs.up import _down
+from pinnace.cli.verbs.up import _end
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, NoCluster
@@ -103,7 +103,7 @@ async def test_another_cluster_in_the_folder_is_neither_taken_down_nor_started(
     other = a_state(folder.path, "apiserver-2", 2.0).with_process("apiserver-0", its_process)
     folder.write(other)
     with Steps(Settings()) as steps:
-        assert not await _down(replaced, steps)
+        assert not await _end(replaced, steps)
     for act in (replaced.down, lambda: replaced.restart(["apiserver-0"])):
         with pytest.raises(NoCluster, match="another one"):
             await act()

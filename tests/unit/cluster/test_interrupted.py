@@ -124,7 +124,8 @@ def test_a_start_that_has_failed(stubborn: Stubborn, tmp_path: Path, number: sig
     cluster = Cluster(replace(SPEC, data_dir=tmp_path / "made" / "cluster"))
     ends_as_an_interrupt(cluster.up())
     assert len(stubborn.started) == 2 and not stubborn.left
-    assert not (tmp_path / "made").exists()
+    left = [path.name for path in (tmp_path / "made" / "cluster").iterdir()]
+    assert left == ["logs"], "they may say why it has failed"
 
 
 def test_up_in_the_foreground(stubborn: Stubborn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,12 +139,13 @@ def test_up_in_the_foreground(stubborn: Stubborn, tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("PINNACE_SERVER", raising=False)
     monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "config"))
     monkeypatch.setattr(Cluster, "status", nothing)
+    data_dir = tmp_path / "made" / "cluster"
     monkeypatch.setattr(up, "follow", look_on)
     monkeypatch.setattr(up, "Steps", Impatient)
-    ends_as_an_interrupt(up._up(Settings(), replace(SPEC, data_dir=tmp_path / "made" / "cluster"), detach=False))
+    ends_as_an_interrupt(up._up(Settings(), replace(SPEC, data_dir=data_dir), {}, fresh=False, detach=False))
     assert len(stubborn.started) == 2 and not stubborn.left
-    assert not (tmp_path / "made").exists()
-    assert contexts.current_context() == ""
+    assert Cluster.load(data_dir).state.stopped, "only `down` and --fresh remove a cluster"
+    assert contexts.current_context() == f"local:{data_dir}"
 
 
 async def test_down_that_is_interrupted_leaves_a_cluster(stubborn: Stubborn, tmp_path: Path) -> None:

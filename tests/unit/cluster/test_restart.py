@@ -14,7 +14,6 @@ import pytest
 from pinnace.cli.main import run as run_main
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import reach
-from pinnace.cli.verbs.restart import chosen
 from pinnace.client.config import ClientConfig
 from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
@@ -27,6 +26,7 @@ from pinnace.pki import Authority, Subject
 from pinnace.pki.authority import Pair
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
+from pinnace.runtime.tls import TlsFiles
 
 DEAD = Identity(1, 1, "an earlier boot")
 SERVES = """
@@ -44,6 +44,13 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 BROKEN = "import sys; sys.exit('member 8e9e has already been bootstrapped' if 'etcd' in sys.argv[2] else 'no')"
 """It is what etcd says when its data is gone."""
 PLANS = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh",)) for i in range(2)]
+
+
+@pytest.fixture(autouse=True)
+def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "client"))
+    monkeypatch.setattr("pinnace.cli.local.contexts.refresh", lambda config: None)  # of clusters without API servers
+    monkeypatch.setattr("pinnace.cluster.cluster.SETTLE_TIMEOUT", 0.0)  # what stands for a process listens nowhere
 
 
 @pytest.fixture
@@ -82,31 +89,32 @@ def serving(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         asyncio.run(each.down())
 
 
-def test_what_has_ended_is_started_whatever_else_is_named(cluster: Cluster) -> None:
-    assert chosen(cluster, []) == (["scheduler-1"], [])
-    assert chosen(cluster, ["scheduler-1", "scheduler-1"]) == (["scheduler-1"], [])
-    assert chosen(cluster, ["scheduler-0", "scheduler-1"]) == (["scheduler-1"], ["scheduler-0"])
+@pytest.mark.parametrize("verb", ["restart", "start"])
+def test_a_name_that_no_process_has_is_refused(cluster: Cluster, capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert run_main([verb, "--data-dir", str(cluster.spec.data_dir), "scheduler-1", "scheduler-7"]) == ExitCode.NOT_FOUND
+    assert "there are scheduler-0, scheduler-1" in capsys.readouterr().err
 
 
-def test_what_is_not_there_is_refused(cluster: Cluster) -> None:
-    with pytest.raises(Failure) as refused:
-        chosen(cluster, ["scheduler-1", "scheduler-7"])
-    assert refused.value.report.code == ExitCode.NOT_FOUND and refused.value.report.hint
-
-
-def test_what_is_named_and_runs_keeps_nothing_else_back(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("verb", "ended"), [("start", []), ("restart", ["scheduler-0"])])
+def test_a_named_process_that_runs_is_left_alone_by_start_and_ended_by_restart(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str, ended: list[str]
 ) -> None:
     started: list[str] = []
+    stopped: list[str] = []
 
     async def start(self: Cluster, names: Sequence[str], *_: object, **__: object) -> None:
         started.extend(names)
 
+    async def stop(self: Cluster, *, names: Sequence[str]) -> list[str]:
+        stopped.extend(names)
+        return []
+
     monkeypatch.setattr(Cluster, "restart", start)
-    command = ["restart", "--data-dir", str(cluster.spec.data_dir)]
-    assert run_main([*command, "scheduler-0", "scheduler-1"]) == ExitCode.CONFLICT
-    assert started == ["scheduler-1"]
-    assert f"scheduler-0 runs (pid {os.getpid()})" in capsys.readouterr().err
+    monkeypatch.setattr(Cluster, "stop", stop)
+    command = [verb, "--data-dir", str(cluster.spec.data_dir)]
+    assert run_main([*command, "scheduler-0", "scheduler-1", "scheduler-1"]) == 0
+    assert started == [*ended, "scheduler-1"] and stopped == ended
+    assert (f"scheduler-0 runs already (pid {os.getpid()})" in capsys.readouterr().out) is (not ended)
 
 
 def test_certificates_that_have_ended_are_renewed(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,14 +148,15 @@ def test_a_damaged_file_of_another_keeps_nothing_back(
 ) -> None:
     started: list[str] = []
 
-    async def start(self: Cluster, names: Sequence[str], *_: object, **__: object) -> None:
-        started.extend(names)
+    async def start(self: Cluster, *_: object, **__: object) -> list[str]:
+        started.extend(self.ended())
+        return started
 
     pki = pki_folder(cluster.spec.data_dir)
     certificates.provide(pki, ["127.0.0.1:1"], {"kubelet-0": ["n0"]})
     (pki / damaged).write_text("x")
-    monkeypatch.setattr(Cluster, "restart", start)
-    monkeypatch.setattr("pinnace.cli.verbs.restart.fleets", lambda spec: {"kubelet-0": ["n0"]})
+    monkeypatch.setattr(Cluster, "resume", start)
+    monkeypatch.setattr("pinnace.cli.local.starting.fleets", lambda spec: {"kubelet-0": ["n0"]})
     assert run_main(["restart", "--data-dir", str(cluster.spec.data_dir)]) != 0
     assert started == ["scheduler-1"] and damaged in capsys.readouterr().err
 
@@ -186,7 +195,7 @@ async def test_what_never_gets_ready_keeps_nothing_back(serving: Callable[..., C
 
 
 async def test_a_cluster_that_was_taken_down_meanwhile_is_not_started(cluster: Cluster) -> None:
-    Folder(cluster.spec.data_dir).remove()
+    Folder(cluster.spec.data_dir).remove(cluster.state)
     with pytest.raises(NoCluster):
         await cluster.restart(["scheduler-1"])
     assert not list(cluster.spec.data_dir.iterdir())
@@ -195,23 +204,39 @@ async def test_a_cluster_that_was_taken_down_meanwhile_is_not_started(cluster: C
 async def test_up_names_both_ways_out_of_a_cluster_that_runs_in_part(cluster: Cluster) -> None:
     with pytest.raises(AlreadyRunning) as refused:
         await Cluster(ClusterSpec(data_dir=cluster.spec.data_dir)).up()
-    assert refused.value.message.startswith(f"a cluster of 1 process (pid {os.getpid()}) runs in")
-    assert "`pinnace restart --data-dir" in refused.value.hint and "`pinnace down --data-dir" in refused.value.hint
+    assert refused.value.message == f"a cluster runs in {cluster.spec.data_dir} already (pid {os.getpid()})"
+    assert "`pinnace start --data-dir" in refused.value.hint and "`pinnace down --data-dir" in refused.value.hint
 
 
-def test_no_answer_from_a_local_cluster_names_restart(tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_run_or_is_gone_is_said_to_be(tmp_path: Path) -> None:
+    """A cluster that was gone was said to have certificates that cannot be used."""
     server = Plan("apiserver", "apiserver-0", "127.0.0.1:1", "127.0.0.1:1", ("sh",))
-    Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [server], [], 0.0))
+    scheduler = Plan("scheduler", "scheduler-0", "127.0.0.1:3", "127.0.0.1:3", ("sh",))
+    state = planned(ClusterSpec(data_dir=tmp_path), [server, scheduler], [], 0.0)
+    state = state.with_process("apiserver-0", DEAD).with_process("scheduler-0", procfs.identify(os.getpid()))
+    folder = Folder(tmp_path)
+    gone = TlsFiles(*(tmp_path / "pki" / name for name in ("ca.crt", "admin.crt", "admin.key")))
 
-    def hint(*servers: str) -> str:
+    def refusal(*servers: str, tls: TlsFiles | None = None) -> tuple[str, str]:
         with pytest.raises(Failure) as refused:
-            asyncio.run(reach(ClientConfig(servers, data_dir=tmp_path)))
-        return refused.value.report.hint
+            asyncio.run(reach(ClientConfig(servers, data_dir=tmp_path, tls=tls)))
+        return str(refused.value), refused.value.report.hint
 
-    assert f"`pinnace restart --data-dir {tmp_path}`" in hint("127.0.0.1:1")
-    assert "`pinnace up`" in hint("127.0.0.1:2"), "none of its API servers was asked"
-    Folder(tmp_path).remove()
-    assert "`pinnace up`" in hint("127.0.0.1:1")
+    folder.write(state)
+    message, hint = refusal("127.0.0.1:1")
+    assert message.startswith("no API server answers") and f"`pinnace start --data-dir {tmp_path}`" in hint
+    assert "`pinnace up`" in refusal("127.0.0.1:2")[1], "none of its API servers was asked"
+    folder.write(state.with_process("scheduler-0", DEAD))
+    message, hint = refusal("127.0.0.1:1")
+    assert message == f"no cluster is running at {tmp_path}: all of its 2 processes have ended"
+    assert hint == f"start it with `pinnace start --data-dir {tmp_path}`: its objects are still there"
+    folder.write(replace(state.with_process("scheduler-0", DEAD), stopped=True))
+    assert refusal("127.0.0.1:1")[0].endswith("it was stopped")
+    folder.remove(Cluster.load(tmp_path).state)
+    for tls in (gone, None):
+        message, hint = refusal("127.0.0.1:1", tls=tls)
+        assert message == f"no cluster is running at {tmp_path}: there is none"
+        assert f"`pinnace up --data-dir {tmp_path}`" in hint
 
 
 async def test_what_starts_again_is_of_the_installation_that_starts_it(tmp_path: Path) -> None:

@@ -87,6 +87,6 @@ def test_how_a_certificate_is_made_anew(tmp_path: Path) -> None:
     state = planned(ClusterSpec(data_dir=tmp_path), [], [], 0.0)
     pki = tmp_path / "pki"
     assert f"`pinnace restart --data-dir {tmp_path}`" in renewal(state, pki / "etcd" / "peer.crt")
-    assert "`pinnace down`" in renewal(state, pki / "etcd" / "ca.crt")
+    assert "`pinnace up --fresh`" in renewal(state, pki / "etcd" / "ca.crt")
     assert f"pinnace pki {pki} --user ada" in renewal(state, pki / "users" / "ada.crt")
     assert "`pinnace pki`" in renewal(state, tmp_path / "other.crt") and "`pinnace pki`" in renewal(None, pki / "ca.crt")

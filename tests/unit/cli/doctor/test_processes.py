@@ -34,7 +34,7 @@ def member(tmp_path: Path) -> Callable[..., ClusterState]:
 @pytest.mark.parametrize(
     ("alarms", "message", "hint"),
     [
-        ([], "not healthy", "log"),
+        ([], "no answer: connection refused", "log"),
         (["NOSPACE"], "out of space, only reads and deletes work", "defragment"),
         (["CORRUPT"], "alarm CORRUPT", "log"),
     ],

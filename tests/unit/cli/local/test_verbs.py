@@ -44,9 +44,30 @@ def test_the_table_says_who_runs_who_is_ready_and_who_leads() -> None:
         ),
     ]
     assert [line.split() for line in status_table(found).splitlines()] == [
-        ["COMPONENT", "NAME", "PID", "ADDRESS", "HTTP", "READY", "LEADER"],
-        ["scheduler", "scheduler-0", "12", "127.0.0.1:1", "127.0.0.1:91", "yes", "leads"],
-        ["scheduler", "scheduler-1", "-", "127.0.0.1:2", "127.0.0.1:92", "no:", "not", "running"],
+        ["NAME", "PID", "ADDRESS", "HTTP", "READY", "LEADER"],
+        ["scheduler-0", "12", "127.0.0.1:1", "127.0.0.1:91", "yes", "leads"],
+        ["scheduler-1", "-", "127.0.0.1:2", "127.0.0.1:92", "no"],
+        [],
+        ["scheduler-1:", "not", "running"],
+    ]
+
+
+def test_the_table_fits_a_terminal_of_80_columns_and_says_what_the_processes_were_configured_with() -> None:
+    options = {"--config": "/data/config/scheduler.yaml", "--plugin": ["/a.py:A", "b:B"], "PINNACE_SCHEDULER_SEED": "7"}
+    found = [
+        ProcessStatus(
+            component, f"{component}-0", 4_194_304, "127.0.0.1:31999", "127.0.0.1:31998",
+            ready=True, leader=component == "controllers", options=options if component == "scheduler" else {},
+        )
+        for component in ("etcd", "scheduler", "controllers")
+    ]  # fmt: skip
+    table, configured = status_table(found).split("\n\n")
+    assert max(map(len, table.splitlines())) <= 80
+    assert configured.splitlines() == [
+        "scheduler: --config /data/config/scheduler.yaml",
+        "scheduler: --plugin /a.py:A",
+        "scheduler: --plugin b:B",
+        "scheduler: PINNACE_SCHEDULER_SEED=7",
     ]
 
 
@@ -56,6 +77,7 @@ def test_the_table_says_who_runs_who_is_ready_and_who_leads() -> None:
         (errors.SpecError("x"), ExitCode.USAGE),
         (errors.FolderError("x"), ExitCode.USAGE),
         (errors.NoCluster("x"), ExitCode.NOT_FOUND),
+        (errors.OtherOptions("x"), ExitCode.CONFLICT),
         (errors.AlreadyRunning("x"), ExitCode.CONFLICT),
         (errors.Busy("x"), ExitCode.CONFLICT),
         (errors.StartTimeout("x"), ExitCode.UNAVAILABLE),

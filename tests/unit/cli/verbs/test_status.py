@@ -20,5 +20,5 @@ def test_processes_are_listed_although_nobody_can_be_asked_who_leads(
     Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [plan], [], 0.0))
     assert run(["status", "--data-dir", str(tmp_path)]) == 1
     told = capsys.readouterr()
-    assert "apiserver-0" in told.out and "no: not running" in told.out
+    assert "apiserver-0" in told.out and "apiserver-0: not running" in told.out
     assert "note: who leads is not known: the certificates in" in told.err and "put it back" in told.err

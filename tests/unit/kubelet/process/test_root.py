@@ -43,6 +43,15 @@ def test_reset_leaves_nothing() -> None:
         assert list(folder.iterdir()) == []
 
 
+def test_reset_removes_no_folder_that_no_kubelet_has_made(tmp_path: Path) -> None:
+    """It took any folder that it was given."""
+    (tmp_path / "pods").mkdir()
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(OSError, match=r"not the folder of a process runtime: it has thesis\.tex"):
+        reset(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pods", "thesis.tex"]
+
+
 @pytest.mark.parametrize("by", ["reset", "removal"])
 async def test_a_full_disk_does_not_keep_what_runs_alive(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shims were told by a file to kill: for want of room for it `pinnace down` failed, and what a removed pod ran went on."""

@@ -1,0 +1,333 @@
+"""What the components of a cluster are configured with: files that are copied, and environment variables that are kept.
+
+A cluster keeps what it was started with. `gather` reads it once, when the cluster is made:
+
+    --scheduler-config FILE, --scheduler-plugin SPEC,      copied to <data_dir>/config, and named there by the arguments
+    --admission-config FILE, --stages FILE                 of the components
+    PINNACE_SCHEDULER_CONFIG and the like                  the same, where the flag is not given
+    PINNACE_<COMPONENT>_*                                  kept in the state, for that component
+    GOGC, GOMEMLIMIT, PYTHONPATH, OTEL_* and the like      kept in the state, for all components
+
+Later starts use the copies and what the state has, and ignore such variables of their own environment (`environment`).
+Relative paths, also those in a scheduler's configuration, are looked up in the folder in which `up` is called; those in an
+admission configuration beside that file, as API servers do. A plugin's file is copied; so is a module or a package that lies in
+that folder. What is installed, or found by PYTHONPATH, stays where it is, and so do the certificates that files name.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pinnace.api.machines import MachineOptions
+from pinnace.cluster.errors import SpecError
+from pinnace.cluster.etcd import etcd_environment
+from pinnace.cluster.spec import (
+    APISERVER,
+    CONTROLLERS,
+    ETCD,
+    KUBELET,
+    PROCESS,
+    SCHEDULER,
+    STAGES,
+    ClusterSpec,
+    Inputs,
+    Plan,
+    config_folder,
+)
+
+PREFIXES = {component: f"PINNACE_{component.upper()}_" for component in (APISERVER, SCHEDULER, CONTROLLERS, KUBELET)}
+"""Of the variables that are options of a component (pinnace.runtime.flags)."""
+FLAGS = {
+    "scheduler_config": ("--scheduler-config", "PINNACE_SCHEDULER_CONFIG"),
+    "scheduler_plugins": ("--scheduler-plugin", "PINNACE_SCHEDULER_PLUGIN"),
+    "admission_config": ("--admission-config", "PINNACE_APISERVER_ADMISSION_CONTROL_CONFIG_FILE"),
+    "stages": ("--stages", "PINNACE_KUBELET_STAGES"),
+    "machines": ("--machines", "PINNACE_KUBELET_MACHINES"),
+}
+"""Options that name files, as `options_of` has them: the flag of `pinnace up`, and the variable that says the same."""
+COPIED = {"PINNACE_APISERVER_TOKEN_AUTH_FILE": "tokens.csv"}
+"""Other variables that name a file to be read, and what its copy is called."""
+WRITTEN = ("PINNACE_APISERVER_AUDIT_LOG_PATH", "PINNACE_KUBELET_RUN_LOG", "PINNACE_SCHEDULER_WRITE_CONFIG_TO")
+"""Variables that name a file that a component writes."""
+AMBIENT = ("GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "PYTHONPATH")
+AMBIENT_PREFIX = "OTEL_"
+"""Variables that all components read, or libraries in them."""
+CONTAINERS = ("PATH", "LANG")
+"""Variables that the containers of a process runtime get from their kubelet."""
+OURS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, "pinnace")
+"""Packages that are ours: no plugin of somebody else."""
+CONFIG, PLUGIN, ADMISSION, STAGED = "--config", "--plugin", "--admission-control-config-file", "--stages"
+CONFIGURING = {
+    SCHEDULER: (CONFIG,),
+    APISERVER: (ADMISSION,),
+    KUBELET: (STAGED, *(f"--{name.replace('_', '-')}" for name in MachineOptions.__dataclass_fields__)),
+}
+"""The flags with one value that `gather` gives to components."""
+_TLS_FILES = ("caFile", "certFile", "keyFile")
+LARGEST = 10_000_000
+"""Bytes of one file."""
+
+
+def gather(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Inputs:
+    """Reads what the components of this cluster are to be configured with. Raises SpecError for a file that cannot be read."""
+    spec = with_environment(spec, environ)
+    copies = _Copies(config_folder(spec.data_dir), cwd)
+    arguments: dict[str, list[str]] = {SCHEDULER: [], APISERVER: [], KUBELET: []}
+    if spec.scheduler_config:
+        text = copies.read(spec.scheduler_config, "--scheduler-config")
+        arguments[SCHEDULER] += [CONFIG, copies.add("scheduler.yaml", copies.scheduler_config(text, spec.scheduler_config))]
+    for given in spec.scheduler_plugins:
+        arguments[SCHEDULER] += [PLUGIN, copies.plugin(given, "--scheduler-plugin")]
+    if spec.admission_config:
+        text = copies.read(spec.admission_config, "--admission-config")
+        folder = (cwd / spec.admission_config).parent
+        arguments[APISERVER] += [ADMISSION, copies.add("admission.yaml", _with_paths(text, folder))]
+    if spec.stages:
+        known = spec.stages in STAGES
+        text = b"" if known else copies.read(spec.stages, "--stages")
+        arguments[KUBELET] += [STAGED, spec.stages if known else copies.add("stages.yaml", text)]
+    machine = spec.machine
+    if machine.machines:
+        text = copies.read(machine.machines, "--machines")
+        machine = replace(machine, machines=copies.add("machines.yaml", text))
+    arguments[KUBELET] += machine.arguments()
+    return Inputs(copies.files, arguments, _environment(spec, environ, copies))
+
+
+def with_environment(spec: ClusterSpec, environ: Mapping[str, str]) -> ClusterSpec:
+    """The spec, with what the variables of FLAGS say where it says nothing."""
+    told = options_of(spec)
+    said: dict[str, Any] = {}
+    for name, (_, variable) in FLAGS.items():
+        if environ.get(variable) and not told[name]:
+            said[name] = tuple(environ[variable].split()) if name == "scheduler_plugins" else environ[variable]
+    return with_options(spec, said)
+
+
+def options_of(spec: ClusterSpec) -> dict[str, Any]:
+    """All that `pinnace up` has an option for, by its name."""
+    said = spec.chosen()
+    machine: dict[str, Any] = said.pop("machine")
+    return said | machine
+
+
+def with_options(spec: ClusterSpec, options: Mapping[str, Any]) -> ClusterSpec:
+    """The spec with these of `options_of` in place of its own."""
+    machine = {name: value for name, value in options.items() if name in MachineOptions.__dataclass_fields__}
+    others = {name: value for name, value in options.items() if name not in machine}
+    return replace(spec, **others, machine=replace(spec.machine, **machine))
+
+
+def absolute(spec: ClusterSpec, cwd: Path) -> ClusterSpec:
+    """The spec, with the files that it names by their full paths: what the state keeps, so that people find them."""
+
+    def full(given: str) -> str:
+        return str(cwd / given) if given and given not in STAGES else given
+
+    told = options_of(spec)
+    files = {name: full(told[name]) for name in FLAGS if name != "scheduler_plugins"}
+    plugins = tuple(full(each) if ".py:" in each else each for each in spec.scheduler_plugins)
+    return with_options(spec, {**files, "scheduler_plugins": plugins})
+
+
+def spawn_environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process of a cluster: those of its starter that configure no component, and those that are kept."""
+    return etcd_environment({name: value for name, value in environ.items() if not _configures(name)} | dict(plan.environment))
+
+
+def options(plan: Plan) -> dict[str, str | list[str]]:
+    """What the process of this plan was configured with: arguments that `gather` has added, and variables that are kept."""
+    said: dict[str, str | list[str]] = {}
+    for flag, value in pairwise(plan.argv):
+        if flag == PLUGIN and plan.component == SCHEDULER:
+            said[flag] = [*said.get(flag, ()), value]
+        elif flag in CONFIGURING.get(plan.component, ()):
+            said[flag] = value
+    return said | {name: value for name, value in plan.environment if _configures(name)}
+
+
+def overruled(plans: Iterable[Plan], environ: Mapping[str, str]) -> list[str]:
+    """Variables that say nothing, because `pinnace up` gives the component the flag itself. Each as a sentence."""
+    names = {variable for _, variable in FLAGS.values()}
+    found = {}
+    for plan in plans:
+        for argument in plan.argv if plan.component != ETCD else ():
+            variable = PREFIXES[plan.component] + argument.removeprefix("--").replace("-", "_").upper()
+            if argument.startswith("--") and variable in environ and variable not in names:
+                found[variable] = f"{variable} has no effect: `pinnace up` sets {argument} of the {plan.component} itself"
+    return list(found.values())
+
+
+def digests(spec: ClusterSpec, cwd: Path) -> dict[str, str]:
+    """Of each option of FLAGS that is given, of all files that it names: two starts are compared by them. Raises SpecError."""
+    bare, told, found = ClusterSpec(data_dir=spec.data_dir), options_of(spec), dict[str, str]()
+    for name in FLAGS:
+        if told[name]:
+            alone = gather(with_options(bare, {name: told[name]}), {}, cwd)
+            said = (sorted(alone.files.items()), sorted((key, list(value)) for key, value in alone.arguments.items()))
+            found[name] = hashlib.sha256(repr(said).encode()).hexdigest()
+    return found
+
+
+def differing(plans: Sequence[Plan], environ: Mapping[str, str], cwd: Path) -> dict[str, str | None]:
+    """The variables of PREFIXES in the environment that say something else than the cluster was started with, and what it was
+    started with; None: without. Those of FLAGS are not among them."""
+    flags = {variable for _, variable in FLAGS.values()}
+    found: dict[str, str | None] = {}
+    for component, prefix in PREFIXES.items():
+        kept = [dict(plan.environment) for plan in plans if plan.component == component]
+        for name, value in environ.items():
+            if not kept or not name.startswith(prefix) or name in flags:
+                continue
+            stored = kept[0].get(name)
+            if name in COPIED and stored is not None:
+                same = _read(cwd / value) == _read(Path(stored))
+            else:
+                same = stored == (str(cwd / value) if name in WRITTEN else value)
+            if not same:
+                found[name] = stored
+    return found
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _configures(name: str) -> bool:
+    return name in AMBIENT or name.startswith((AMBIENT_PREFIX, *PREFIXES.values()))
+
+
+def _environment(spec: ClusterSpec, environ: Mapping[str, str], copies: "_Copies") -> dict[str, dict[str, str]]:
+    """What is kept for each component."""
+    ambient = {name: value for name, value in environ.items() if name in AMBIENT or name.startswith(AMBIENT_PREFIX)}
+    if "PYTHONPATH" in ambient:
+        ambient["PYTHONPATH"] = ":".join(str(copies.cwd / each) for each in ambient["PYTHONPATH"].split(":") if each)
+    kept = {component: dict(ambient) for component in (ETCD, *PREFIXES)}
+    if copies.modules:
+        kept[SCHEDULER]["PYTHONPATH"] = ":".join(filter(None, (str(copies.modules), ambient.get("PYTHONPATH", ""))))
+    flags = {variable for _, variable in FLAGS.values()}
+    for component, prefix in PREFIXES.items():
+        for name, value in environ.items():
+            if name.startswith(prefix) and name not in flags:
+                if name in COPIED:
+                    value = copies.add(COPIED[name], copies.read(value, name))
+                kept[component][name] = str(copies.cwd / value) if name in WRITTEN else value
+    if spec.runtime == PROCESS:
+        kept[KUBELET] |= {name: environ[name] for name in CONTAINERS if name in environ}
+    return kept
+
+
+@dataclass(slots=True)
+class _Copies:
+    """The files that are to be copied into `folder`. `modules`: where Python finds the copied ones, if there are any."""
+
+    folder: Path
+    cwd: Path
+    files: dict[str, bytes] = field(default_factory=dict)
+    modules: Path | None = None
+    _plugins: dict[Path, str] = field(default_factory=dict)
+
+    def read(self, given: str, flag: str) -> bytes:
+        """Raises SpecError."""
+        path = self.cwd / given
+        try:
+            if path.stat().st_size > LARGEST:
+                raise SpecError(f"{flag}: {path} has more than {LARGEST:,} bytes", hint="name the file that is meant")
+            return path.read_bytes()
+        except OSError as error:
+            raise SpecError(f"{flag}: {path}: {error.strerror}", hint=f"paths are relative to {self.cwd}") from error
+
+    def add(self, name: str, data: bytes) -> str:
+        """The full path of the copy."""
+        self.files[name] = data
+        return str(self.folder / name)
+
+    def plugin(self, spec: str, flag: str) -> str:
+        """By what the schedulers find the plugin `spec`: module:Class or file.py:Class. Raises SpecError."""
+        where, colon, class_name = spec.rpartition(":")
+        if not colon:
+            return spec
+        if not where.endswith(".py"):
+            self._module(where.partition(".")[0])
+            return spec
+        path = (self.cwd / where).resolve()
+        if path not in self._plugins:
+            data = self.read(where, f"{flag} {spec}")
+            self._plugins[path] = self.add(f"plugins/{len(self._plugins)}/{path.name}", data)
+        return f"{self._plugins[path]}:{class_name}"
+
+    def _module(self, root: str) -> None:
+        """Copies a top-level module or package that lies in the folder in which `up` is called."""
+        if root in OURS or not root.isidentifier():
+            return
+        file, package = self.cwd / f"{root}.py", self.cwd / root
+        found = [file] if file.is_file() else sorted(package.rglob("*.py")) if package.is_dir() else []
+        for path in found:
+            self.add(f"modules/{path.relative_to(self.cwd)}", self.read(str(path), root))
+        if found:
+            self.modules = self.folder / "modules"
+
+    def scheduler_config(self, text: bytes, path: str) -> bytes:
+        """With the paths of the copies for those of plugins, and full paths for those of certificates. Raises SpecError."""
+        text = _with_paths(text, self.cwd)
+        try:
+            document = yaml.safe_load(text)
+        except (yaml.YAMLError, UnicodeDecodeError):
+            return text  # the schedulers say what is wrong with it
+        named = dict.fromkeys(value for key, value in _strings(document) if key == "name" and ":" in value)
+        return _replaced(text, {each: self.plugin(each, f"{path}: plugin") for each in named}, lambda key: key == "name")
+
+
+def _with_paths(text: bytes, folder: Path) -> bytes:
+    """YAML documents, with full paths for relative ones of certificates."""
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        return text
+    named = {value: str(folder / value) for each in documents for key, value in _strings(each) if key in _TLS_FILES}
+    return _replaced(text, named, lambda key: key in _TLS_FILES)
+
+
+def _replaced(text: bytes, values: Mapping[str, str], wanted: Callable[[str], bool]) -> bytes:
+    """YAML documents with other values at the keys that are `wanted`: with their comments where they can be kept."""
+    values = {old: new for old, new in values.items() if old != new}
+    if not values:
+        return text
+    expected = [_mapped(each, values, wanted) for each in yaml.safe_load_all(text)]
+    pattern = "|".join(re.escape(old) for old in sorted(values, key=len, reverse=True))
+    made = re.sub(rf"(?<![\w./-])(?:{pattern})(?!\w)", lambda found: values[found[0]], text.decode())
+    try:
+        if list(yaml.safe_load_all(made)) == expected:
+            return made.encode()
+    except yaml.YAMLError:
+        pass
+    return yaml.safe_dump_all(expected, sort_keys=False).encode()
+
+
+def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """All strings of a document, each with the key that has it."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _strings(each, str(name))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each, key)
+    elif isinstance(value, str):
+        yield key, value
+
+
+def _mapped(value: Any, values: Mapping[str, str], wanted: Callable[[str], bool], key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {name: _mapped(each, values, wanted, str(name)) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_mapped(each, values, wanted, key) for each in value]
+    return values.get(value, value) if isinstance(value, str) and wanted(key) else value

@@ -1,0 +1,212 @@
+"""What a cluster was configured with is kept: files are copied, and variables of the environment are stored."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from pinnace.api.machines import MachineOptions
+from pinnace.cluster import inputs
+from pinnace.cluster.errors import SpecError
+from pinnace.cluster.etcd import EtcdBinary
+from pinnace.cluster.inputs import PREFIXES, differing, digests, gather, options, overruled, spawn_environment
+from pinnace.cluster.spec import ClusterSpec, Inputs, Plan, plan
+from scheduler.config import parse
+
+BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 21), fallback=False)
+PLUGIN = """
+class Cheap:
+    name = "Cheap"
+
+    def score(self, pod, node):
+        return 1
+"""
+CONFIG = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: cheap  # a comment
+  plugins:
+    score: {enabled: [{name: "plugins/cheap.py:Cheap", weight: 5}]}
+  pluginConfig:
+  - name: plugins/cheap.py:Cheap
+    args: {}
+"""
+
+
+@pytest.fixture
+def cwd(tmp_path: Path) -> Path:
+    """The folder in which `pinnace up` is called."""
+    folder = tmp_path / "cwd"
+    (folder / "plugins").mkdir(parents=True)
+    (folder / "plugins" / "cheap.py").write_text(PLUGIN)
+    (folder / "policy.yaml").write_text(CONFIG)
+    return folder
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> ClusterSpec:
+    return ClusterSpec(data_dir=tmp_path / "data", controllers=1)
+
+
+def plans(spec: ClusterSpec, gathered: Inputs) -> dict[str, Plan]:
+    ports = count(20_000)
+    return {each.name: each for each in plan(spec, BINARY, lambda: next(ports), inputs=gathered)}
+
+
+def written(spec: ClusterSpec, gathered: Inputs) -> None:
+    for name, data in gathered.files.items():
+        path = spec.data_dir / "config" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("by", ["flag", "variable"])
+def test_a_configuration_and_the_plugins_that_it_names_are_copied(cwd: Path, spec: ClusterSpec, by: str) -> None:
+    """Paths of plugins were looked up in the folder of the logs, and a kill and a restart brought the default policy back."""
+    environ = {"PINNACE_SCHEDULER_CONFIG": "policy.yaml"} if by == "variable" else {}
+    given = replace(spec, scheduler_config="policy.yaml") if by == "flag" else spec
+    gathered = gather(given, environ, cwd)
+    written(spec, gathered)
+    (cwd / "policy.yaml").unlink()
+    (cwd / "plugins" / "cheap.py").unlink()
+
+    argv = plans(spec, gathered)["scheduler-1"].argv
+    copy = Path(argv[argv.index("--config") + 1])
+    assert copy == spec.data_dir / "config" / "scheduler.yaml"
+    (profile,) = parse(copy.read_text()).profiles
+    assert profile.weights["Cheap"] == 5
+    assert "# a comment" in copy.read_text() and str(spec.data_dir / "config/plugins/0/cheap.py:Cheap") in copy.read_text()
+
+
+def test_plugins_of_the_command_line_are_copied(cwd: Path, spec: ClusterSpec) -> None:
+    (cwd / "mine.py").write_text(PLUGIN)
+    (cwd / "pack").mkdir()
+    (cwd / "pack" / "deep.py").write_text(PLUGIN)
+    given = replace(spec, scheduler_plugins=("plugins/cheap.py:Cheap", "mine:Cheap", "pack.deep:Cheap", "scheduler.plugins:X"))
+    gathered = gather(given, {"PYTHONPATH": "lib:/usr/lib/x"}, cwd)
+    assert set(gathered.files) == {"plugins/0/cheap.py", "modules/mine.py", "modules/pack/deep.py"}
+    scheduler = plans(spec, gathered)["scheduler-0"]
+    copied = f"{spec.data_dir}/config"
+    assert options(scheduler) == {
+        "--plugin": [f"{copied}/plugins/0/cheap.py:Cheap", "mine:Cheap", "pack.deep:Cheap", "scheduler.plugins:X"],
+        "PYTHONPATH": f"{copied}/modules:{cwd}/lib:/usr/lib/x",
+    }
+    assert options(plans(spec, gathered)["apiserver-0"]) == {"PYTHONPATH": f"{cwd}/lib:/usr/lib/x"}
+
+
+def test_an_admission_configuration_keeps_its_certificates_where_they_are(cwd: Path, spec: ClusterSpec) -> None:
+    (cwd / "sub").mkdir()
+    webhook = {"name": "a.example.com", "clientConfig": {"url": "grpcs://h:1", "caFile": "ca.crt"}}
+    (cwd / "sub" / "hooks.yaml").write_text(yaml.safe_dump_all([{"webhooks": [webhook]}, {"kind": "x"}]))
+    gathered = gather(replace(spec, admission_config="sub/hooks.yaml"), {}, cwd)
+    first, second = yaml.safe_load_all(gathered.files["admission.yaml"])
+    assert first["webhooks"][0]["clientConfig"]["caFile"] == str(cwd / "sub" / "ca.crt") and second == {"kind": "x"}
+    assert options(plans(spec, gathered)["apiserver-1"]) == {
+        "--admission-control-config-file": str(spec.data_dir / "config" / "admission.yaml")
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("scheduler_config", "nope.yaml", "--scheduler-config: {cwd}/nope.yaml: No such file"),
+        ("scheduler_plugins", ("nope.py:X",), "--scheduler-plugin nope.py:X: {cwd}/nope.py: No such file"),
+        ("admission_config", "plugins", "--admission-config: {cwd}/plugins: Is a directory"),
+        ("stages", "nope.yaml", "--stages: {cwd}/nope.yaml: No such file"),
+    ],
+)
+def test_a_file_that_is_not_there_is_named(cwd: Path, spec: ClusterSpec, field: str, value: Any, said: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        gather(replace(spec, **{field: value}), {}, cwd)
+    assert refused.value.message.startswith(said.format(cwd=cwd)) and str(cwd) in refused.value.hint
+
+
+def test_a_plugin_of_a_configuration_that_is_not_there_is_named_with_the_configuration(cwd: Path, spec: ClusterSpec) -> None:
+    (cwd / "plugins" / "cheap.py").unlink()
+    with pytest.raises(SpecError, match=r"policy.yaml: plugin plugins/cheap.py:Cheap: .*/cwd/plugins/cheap.py: No such file"):
+        gather(replace(spec, scheduler_config="policy.yaml"), {}, cwd)
+
+
+def test_variables_of_a_component_reach_that_component_at_every_start(cwd: Path, spec: ClusterSpec) -> None:
+    environ = {"PINNACE_SCHEDULER_SEED": "7", "PINNACE_KUBELET_CPU": "8", "GOGC": "50", "OTEL_X": "1", "HOME": "/h"}
+    found = plans(spec, gather(spec, environ, cwd))
+    assert options(found["scheduler-0"]) == {"PINNACE_SCHEDULER_SEED": "7", "GOGC": "50", "OTEL_X": "1"}
+    assert options(found["kubelet-0"])["PINNACE_KUBELET_CPU"] == "8"
+    later = {"PINNACE_SCHEDULER_SEED": "8", "PINNACE_SCHEDULER_CONFIG": "x", "GOGC": "9", "PATH": "/bin"}
+    assert spawn_environment(found["scheduler-0"], later) == {
+        "PINNACE_SCHEDULER_SEED": "7", "GOGC": "50", "OTEL_X": "1", "PATH": "/bin", "GOMEMLIMIT": "1GiB",
+    }  # fmt: skip
+    assert "PINNACE_SCHEDULER_SEED" not in spawn_environment(found["controllers-0"], later)
+
+
+def test_a_file_of_tokens_is_copied_and_a_file_that_is_written_is_not_looked_up_beside_the_logs(
+    cwd: Path, spec: ClusterSpec
+) -> None:
+    (cwd / "tokens").write_text("t,u,1")
+    environ = {"PINNACE_APISERVER_TOKEN_AUTH_FILE": "tokens", "PINNACE_APISERVER_AUDIT_LOG_PATH": "audit.log"}
+    gathered = gather(spec, environ, cwd)
+    assert options(plans(spec, gathered)["apiserver-0"]) == {
+        "PINNACE_APISERVER_TOKEN_AUTH_FILE": str(spec.data_dir / "config" / "tokens.csv"),
+        "PINNACE_APISERVER_AUDIT_LOG_PATH": str(cwd / "audit.log"),
+    }
+    assert gathered.files["tokens.csv"] == b"t,u,1"
+
+
+def test_a_file_of_machines_is_copied(cwd: Path, spec: ClusterSpec) -> None:
+    (cwd / "machines.yaml").write_text("- {cpu: 2}")
+    gathered = gather(replace(spec, machine=MachineOptions(cpu="8", machines="machines.yaml")), {}, cwd)
+    copy = str(spec.data_dir / "config" / "machines.yaml")
+    assert options(plans(spec, gathered)["kubelet-0"]) == {"--cpu": "8", "--machines": copy}
+    assert gathered.files["machines.yaml"] == b"- {cpu: 2}"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"PINNACE_SCHEDULER_SEED": "7", "GOGC": "1"}, {}),
+        ({}, {}),
+        ({"PINNACE_SCHEDULER_SEED": "8"}, {"PINNACE_SCHEDULER_SEED": "7"}),
+        ({"PINNACE_CONTROLLERS_NODE_EVICTION_RATE": "1"}, {"PINNACE_CONTROLLERS_NODE_EVICTION_RATE": None}),
+        ({"PINNACE_APISERVER_AUDIT_LOG_PATH": "a"}, {}),
+    ],
+)
+def test_variables_that_say_something_else_than_before_are_found(
+    cwd: Path, spec: ClusterSpec, environ: Mapping[str, str], expected: Mapping[str, str | None]
+) -> None:
+    before = {"PINNACE_SCHEDULER_SEED": "7", "PINNACE_APISERVER_AUDIT_LOG_PATH": str(cwd / "a")}
+    assert differing(list(plans(spec, gather(spec, before, cwd)).values()), environ, cwd) == expected
+
+
+def test_files_are_compared_by_what_is_in_them(cwd: Path, spec: ClusterSpec) -> None:
+    given = replace(spec, scheduler_config="policy.yaml", stages="fast")
+    before = digests(given, cwd)
+    (cwd / "other.yaml").write_text(CONFIG)
+    assert digests(replace(given, scheduler_config="other.yaml"), cwd) == before
+    (cwd / "plugins" / "cheap.py").write_text(PLUGIN + "\n")
+    assert digests(given, cwd)["scheduler_config"] != before["scheduler_config"], "a plugin that it names has changed"
+    assert digests(given, cwd)["stages"] == before["stages"] != digests(replace(given, stages="chaos"), cwd)["stages"]
+
+
+def test_a_variable_that_up_overrules_is_warned_of(cwd: Path, spec: ClusterSpec) -> None:
+    environ = {"PINNACE_KUBELET_NODES": "5", "PINNACE_SCHEDULER_SEED": "1", "PINNACE_SCHEDULER_CONFIG": "policy.yaml"}
+    found = plans(spec, gather(spec, environ, cwd)).values()
+    assert overruled(found, environ) == ["PINNACE_KUBELET_NODES has no effect: `pinnace up` sets --nodes of the kubelet itself"]
+
+
+def test_every_option_of_a_component_that_names_a_file_is_known(cwd: Path, spec: ClusterSpec) -> None:
+    """A relative one would be looked up in the folder of the logs, and one that is not copied may change or vanish."""
+    by_up = {argument for each in plans(spec, Inputs()).values() for argument in each.argv}
+    known = {variable for _, variable in inputs.FLAGS.values()} | set(inputs.COPIED) | set(inputs.WRITTEN)
+    for component, prefix in PREFIXES.items():
+        command = importlib.import_module(f"{component}.main").main
+        for param in command.params:
+            if isinstance(param.type, click.Path) and by_up.isdisjoint(param.opts):
+                assert param.envvar in known, param.opts
+                assert str(param.envvar).startswith(prefix)

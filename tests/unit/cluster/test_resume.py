@@ -1,0 +1,280 @@
+"""Going on with a cluster after its processes have ended: other ports, options that are given again, what is about to end."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinnace.cli.main import run
+from pinnace.cli.outcomes import ExitCode
+from pinnace.cli.verbs.up import check_options
+from pinnace.client.config import load
+from pinnace.cluster import certificates, inputs, view
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.errors import FolderError, OtherOptions, StartFailed
+from pinnace.cluster.etcd import EtcdBinary
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.ports import Ports
+from pinnace.cluster.progress import SILENT
+from pinnace.cluster.ready import ending
+from pinnace.cluster.spec import ClusterSpec, Plan, fleets, listening, pki_folder, plan
+from pinnace.cluster.state import ClusterState, planned
+from pinnace.runtime import procfs
+from pinnace.runtime.procfs import Identity
+
+DEAD = Identity(1, 1, "an earlier boot")
+BINARY = EtcdBinary(Path("/bin/false"), (3, 5, 21), False)
+
+
+@pytest.fixture(autouse=True)
+def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "client"))
+    monkeypatch.setattr("pinnace.cli.local.contexts.refresh", lambda config: None)  # of clusters without API servers
+
+
+def dead(spec: ClusterSpec) -> Cluster:
+    """A cluster all of whose processes have ended."""
+    ports = Ports()
+    folder = Folder(spec.data_dir)
+    state = planned(spec, plan(spec, BINARY, ports.next), folder.create(), 0.0)
+    for record in state.processes:
+        state = state.with_process(record.name, DEAD)
+    folder.claim(state)
+    return Cluster.load(spec.data_dir)
+
+
+@pytest.fixture
+def taken() -> Iterator[Callable[[str], None]]:
+    """Has another program listen at an address."""
+    sockets = []
+
+    def take(address: str) -> None:
+        sockets.append(socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))))
+
+    yield take
+    for each in sockets:
+        each.close()
+
+
+def test_a_port_that_another_program_has_is_replaced_wherever_it_stands(tmp_path: Path, taken: Callable[[str], None]) -> None:
+    """The way out was to remove the cluster."""
+    cluster = dead(ClusterSpec(nodes=2, data_dir=tmp_path / "data"))
+    pki = pki_folder(cluster.spec.data_dir)
+    certificates.provide(pki, cluster.endpoints, fleets(cluster.spec), local=True)
+    before = {record.name: record.plan for record in cluster.state.processes}
+    old = [before["etcd-0"].address, before["apiserver-0"].address, listening(before["kubelet-0"])[-1]]
+    peer = listening(before["etcd-0"])[-1]
+    assert len({*old, peer, before["etcd-0"].http, before["kubelet-0"].http}) == 6
+    for address in (*old, peer):
+        taken(address)
+    cluster._readdress(cluster.ended(), SILENT)
+
+    after = {record.name: record.plan for record in Cluster.load(cluster.spec.data_dir).state.processes}
+    text = str(after)
+    assert not any(address in text for address in (*old, peer))
+    assert after["etcd-0"].address in after["apiserver-1"].argv[after["apiserver-1"].argv.index("--etcd") + 1]
+    servers = cluster.endpoints
+    assert servers[1] == before["apiserver-1"].address and servers[0] != old[1]
+    assert all(",".join(servers) in after[name].argv for name in ("scheduler-0", "kubelet-0"))
+    assert sorted(load(file=pki / "scheduler.conf").endpoints) == sorted(servers)
+
+
+def test_a_port_that_a_running_process_knows_is_not_replaced(tmp_path: Path, taken: Callable[[str], None]) -> None:
+    cluster = dead(ClusterSpec(nodes=1, data_dir=tmp_path))
+    myself = procfs.identify(os.getpid())
+    Folder(tmp_path).write(cluster.state.with_process("scheduler-0", myself))
+    cluster = Cluster.load(tmp_path)
+    taken(cluster.endpoints[0])
+    with pytest.raises(StartFailed, match="is taken by another program") as refused:
+        cluster._readdress(["apiserver-0"], SILENT)
+    assert "`pinnace stop`" in refused.value.hint
+
+
+def test_members_of_etcd_keep_the_ports_by_which_they_know_each_other(tmp_path: Path, taken: Callable[[str], None]) -> None:
+    cluster = dead(ClusterSpec(nodes=1, etcd_members=3, data_dir=tmp_path))
+    taken(listening(cluster.state.find("etcd-1").plan)[-1])
+    with pytest.raises(StartFailed) as refused:
+        cluster._readdress(cluster.ended(), SILENT)
+    assert "end that program" in refused.value.hint
+
+
+def test_etcd_does_not_begin_anew_without_its_data(tmp_path: Path) -> None:
+    """An empty cluster would come up where one with objects was."""
+    cluster = dead(ClusterSpec(nodes=1, data_dir=tmp_path))
+    with pytest.raises(StartFailed, match="etcd's data is gone") as refused:
+        cluster.revive(["etcd-0"])
+    assert "--fresh" in refused.value.hint
+
+
+def test_a_folder_that_was_copied_is_not_taken_for_the_cluster(tmp_path: Path) -> None:
+    """`down` in a copy would have ended the processes of the cluster itself."""
+    cluster = dead(ClusterSpec(nodes=1, data_dir=tmp_path / "data"))
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "cluster.json").write_bytes((tmp_path / "data" / "cluster.json").read_bytes())
+    with pytest.raises(FolderError, match="moved or copied") as refused:
+        Cluster.load(tmp_path / "copy")
+    assert str(cluster.spec.data_dir) in refused.value.hint
+
+
+def refused(cluster: Cluster, given: dict[str, Any], environ: dict[str, str], cwd: Path) -> str:
+    with pytest.raises(OtherOptions) as caught:
+        check_options(cluster, given, environ, cwd)
+    assert "--fresh" in caught.value.hint
+    return caught.value.message.partition("was started with ")[2]
+
+
+def test_other_options_than_those_of_the_start_are_refused_by_name(tmp_path: Path) -> None:
+    """`pinnace up --nodes 6` removed the cluster of 10 nodes that was there."""
+    (tmp_path / "policy.yaml").write_text("a: 1")
+    spec = ClusterSpec(nodes=4, controllers=2, data_dir=tmp_path / "data", scheduler_config=str(tmp_path / "policy.yaml"))
+    cluster = dead(spec)
+    cluster._state = replace(cluster.state, digests=inputs.digests(spec, tmp_path))
+
+    check_options(cluster, {}, {}, tmp_path)
+    check_options(cluster, {"nodes": 4, "scheduler_config": "policy.yaml"}, {}, tmp_path)
+    check_options(cluster, {}, {"PINNACE_SCHEDULER_CONFIG": "policy.yaml"}, tmp_path)
+    assert refused(cluster, {"nodes": 6}, {}, tmp_path) == "--nodes 4, and now --nodes 6 is given"
+    assert refused(cluster, {"nodes": 6, "kubelets": 2}, {}, tmp_path) == (
+        "--nodes 4 and --kubelets 1, and now --nodes 6 and --kubelets 2 are given"
+    )
+    assert refused(cluster, {"cpu": "8"}, {}, tmp_path) == "no --cpu, and now --cpu 8 is given"
+    path = f"--scheduler-config {tmp_path}/policy.yaml"
+    assert refused(cluster, {"stages": "chaos"}, {}, tmp_path) == "no --stages, and now --stages chaos is given"
+    assert refused(cluster, {}, {"PINNACE_SCHEDULER_SEED": "7"}, tmp_path) == (
+        "no PINNACE_SCHEDULER_SEED, and now PINNACE_SCHEDULER_SEED=7 is given"
+    )
+    (tmp_path / "policy.yaml").write_text("a: 2")
+    said = refused(cluster, {"scheduler_config": "policy.yaml"}, {}, tmp_path)
+    assert said == f"{path}, and now {path} with other contents is given"
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        ("shutdown: the process is stopping", True),
+        ("cache: not loaded; shutdown: the process is stopping", True),
+        ("no answer: connection refused", True),
+        ("no answer: connection reset by peer", True),
+        ("no answer in HTTP, or half of one", True),
+        ("event loop: no answer", True),
+        ("no answer: timed out", False),
+        ("cache: not loaded", False),
+        ("not healthy", False),
+        ("", False),
+    ],
+)
+def test_a_process_that_is_about_to_end_is_known_by_what_it_says(problem: str, expected: bool) -> None:
+    assert ending(problem) is expected
+
+
+SERVES_AND_STOPS = """
+import asyncio, sys
+from pinnace.runtime import process
+from pinnace.runtime.http import StatusServer
+
+async def main(stop):
+    status = StatusServer("127.0.0.1", int(sys.argv[1]), {}, asyncio.get_running_loop())
+    status.start()
+    await stop.wait()
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)  # it takes its time to end
+
+sys.exit(process.run(main))
+"""
+
+
+async def test_a_start_waits_for_a_process_that_is_about_to_end(tmp_path: Path) -> None:
+    """`pinnace restart` right after a kill found that all ran, and then they ended."""
+    address = f"127.0.0.1:{(ports := Ports()).next()}"
+    argv = (sys.executable, "-c", SERVES_AND_STOPS, address.rpartition(":")[2], str(tmp_path))
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as child:  # noqa: ASYNC220 (it does not wait)
+        state = planned(ClusterSpec(data_dir=tmp_path), [Plan("scheduler", "scheduler-0", address, address, argv)], [], 0.0)
+        Folder(tmp_path).write(state.with_process("scheduler-0", procfs.identify(child.pid)))
+        cluster = Cluster.load(tmp_path)
+        (record,) = cluster.state.processes
+        while await view.unready(record):
+            assert child.poll() is None
+        child.terminate()
+        while not (why := await view.unready(record)):
+            assert child.poll() is None
+        assert why == "shutdown: the process is stopping" and cluster.ended() == []
+
+        class Ends:
+            """Lets it end once it is waited for."""
+
+            def waiting(self, what: str) -> None:
+                if child.stdin and not child.stdin.closed:
+                    child.stdin.close()
+
+            def done(self, what: str) -> None: ...
+            def warn(self, what: str) -> None: ...
+
+        await cluster.settle(Ends())
+        assert cluster.ended() == ["scheduler-0"]
+    del ports
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of a cluster in tmp_path that has this one, scheduler-0, and a dead one, scheduler-1."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        found = procfs.identify(child.pid)
+        plans = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh", str(i))) for i in range(2)]
+        state: ClusterState = planned(ClusterSpec(data_dir=tmp_path), plans, [], 0.0)
+        Folder(tmp_path).write(state.with_process("scheduler-0", found).with_process("scheduler-1", DEAD))
+        yield child
+        child.kill()
+
+
+@pytest.mark.parametrize("number", ["TERM", "sigterm", "15"])
+def test_kill_sends_a_signal_and_says_to_which_process(
+    tmp_path: Path, process: "subprocess.Popen[bytes]", capsys: pytest.CaptureFixture[str], number: str
+) -> None:
+    assert run(["kill", "scheduler-0", "--signal", number, "--data-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"kill -TERM {process.pid}: scheduler-0\n"
+    assert process.wait(10) == -signal.SIGTERM
+
+
+def test_a_suspended_process_is_said_to_be_suspended(
+    tmp_path: Path,
+    process: "subprocess.Popen[bytes]",
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["kill", "scheduler-0", "-s", "STOP", "--data-dir", str(tmp_path)]) == 0
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    capsys.readouterr()
+    monkeypatch.setattr("pinnace.cluster.cluster.SETTLE_TIMEOUT", 0.0)
+    (record, _) = Cluster.load(tmp_path).state.processes
+    assert asyncio.run(view.unready(record)) == "suspended by a signal"
+    assert run(["start", "scheduler-0", "--data-dir", str(tmp_path)]) == 0
+    assert "`pinnace kill scheduler-0 --signal CONT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["scheduler-1"], ExitCode.CONFLICT, "scheduler-1 does not run\nhint: `pinnace start --data-dir"),
+        (["scheduler-7"], ExitCode.NOT_FOUND, 'there is no process "scheduler-7"; did you mean'),
+        (["scheduler-0", "--signal", "NOPE"], ExitCode.USAGE, 'there is no signal "NOPE"'),
+        ([], ExitCode.USAGE, "NAME|leader"),
+    ],
+)
+def test_what_cannot_be_killed_is_refused(
+    tmp_path: Path,
+    process: "subprocess.Popen[bytes]",
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: ExitCode,
+    said: str,
+) -> None:
+    assert run(["kill", *arguments, "--data-dir", str(tmp_path)]) == code
+    assert said in capsys.readouterr().err
+    assert process.poll() is None

@@ -57,8 +57,10 @@ class Consulting:
             return None
 
     def _left(self, pod: PodInfo, framework: Framework) -> list[Node]:
-        """By the filters."""
+        """By the filters; none of a pod about which a decision would take too long."""
         nodes = self._cache.nodes
+        if framework.too_costly(pod, nodes) is not None:
+            return []
         feasible = framework.judge({}, pod, nodes.seen_at(pod.priority, pod.uid)).feasible
         return [nodes.raw[row] for row in np.flatnonzero(feasible).tolist()]
 

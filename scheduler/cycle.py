@@ -1,12 +1,13 @@
 """The story of one pod: which node, or why none. Synchronous: the table cannot change while a cycle looks at it.
 
-    pop -> PreFilter -> Filter -> none is left: PostFilter -> Unschedulable
+    pop -> [cost] -> PreFilter -> Filter -> none is left: PostFilter -> Unschedulable
                           |
                           +-> [PreScore -> Score -> choose] -> assume -> Reserve -> Permit -> Placed, to the binder
                                                                   |         |
                                                                   '---------'--> Unreserve, forget -> Unschedulable
 
-A pod that was nominated to a node, and fits there, goes there without being scored.
+A pod that was nominated to a node, and fits there, goes there without being scored. One about which a decision would take too
+long is refused first (`scheduler.framework.cost`).
 
 Given the pod, the table (with its order of rows), the seed and the profile, the decision is always the same: equal scores are
 told apart by a hash of the seed and the pod's uid.
@@ -111,6 +112,9 @@ def attempt(
     state: CycleState = {}
     nodes = cache.nodes
     try:
+        costly = framework.too_costly(pod, nodes)
+        if costly is not None:
+            return Unschedulable(costly.plugins, costly.message)
         row = _pick(state, pod, cache, framework, seed, passes, opinion)
         if isinstance(row, Diagnosis):
             return _unschedulable(state, pod, nodes, framework, row)

@@ -42,6 +42,10 @@ class UsedPorts:
                 if not nodes:
                     del self._users[port.protocol, port.port]
 
+    def users(self, ports: Sequence[HostPort]) -> int:
+        """On how many nodes each of these ports is in use, with any IP; all of them together."""
+        return sum(len(self._users.get((port.protocol, port.port), ())) for port in ports)
+
     def taken(self, ports: Sequence[HostPort]) -> set[str]:
         """The nodes where one of these ports is not free."""
         found = set()

@@ -6,7 +6,7 @@ from functools import cached_property
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.readonly import read_only
 from pinnace.api.tolerations import Tolerations
-from pinnace.fit import pod_requests
+from pinnace.fit import Requests, pod_requests
 from scheduler.cache.pod_index import identity_of
 from scheduler.cache.pod_terms import Term, pod_terms
 from scheduler.cache.used_volumes import PodVolumes, pod_volumes
@@ -23,7 +23,11 @@ class PodInfo:
         self.namespace = metadata.namespace
         self.name = metadata.name
         self.priority = pod.spec.priority
-        self.requests = pod_requests(pod)
+
+    @cached_property
+    def requests(self) -> Requests:
+        """What it asks of its node. Not before it is asked for: a pod may have thousands of containers."""
+        return pod_requests(self.raw)
 
     @cached_property
     def pod(self) -> Pod:

@@ -5,7 +5,7 @@ from `changes` which nodes to look at again.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Pod, VolumeSource
@@ -27,22 +27,27 @@ class PodVolumes:
     claims: tuple[str, ...]
     """As "namespace/name", each once; ephemeral ones too."""
     disks: tuple[Disk, ...]
+    ephemeral: frozenset[str] = field(default=frozenset(), compare=False)
+    """Those of the claims that are the pod's own."""
 
 
 def pod_volumes(pod: Pod) -> PodVolumes | None:
     """None: it uses neither claims nor disks."""
     claims: dict[str, None] = {}
     disks: list[Disk] = []
+    ephemeral = []
     namespace = pod.metadata.namespace
     for volume in pod.spec.volumes:
         source = volume.volumeSource
         if source.HasField("persistentVolumeClaim"):
             claims[f"{namespace}/{source.persistentVolumeClaim.claimName}"] = None
         elif source.HasField("ephemeral"):
-            claims[f"{namespace}/{pod.metadata.name}-{volume.name}"] = None
+            key = f"{namespace}/{pod.metadata.name}-{volume.name}"
+            claims[key] = None
+            ephemeral.append(key)
         else:
             disks.extend(_disks(source))
-    return PodVolumes(tuple(claims), tuple(disks)) if claims or disks else None
+    return PodVolumes(tuple(claims), tuple(disks), frozenset(ephemeral)) if claims or disks else None
 
 
 class UsedVolumes:

@@ -24,6 +24,7 @@ all nodes at once, with arrays. For a first plugin, or one that is easier to say
 
     runtime.py         running the plugins of a profile: a fault of one fails one attempt, and nothing else
     filtering.py       asking filters about all nodes, or about some rows; faults.py: those who fail, in the log
+    cost.py            the bound on the work of one decision
     diagnosis.py       why a pod has no place, in kube-scheduler's sentence
     reuse.py           pods that are alike: what may have changed since the last is asked, and the outcome is the same
     remembered.py      why no node takes them, for as long as it is true
@@ -39,6 +40,7 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import (
     BindPlugin,
+    CostPlugin,
     EnqueueHint,
     FilterPlugin,
     NormalizePlugin,
@@ -58,7 +60,18 @@ from scheduler.framework.interface import (
     Sees,
 )
 from scheduler.framework.per_node import NodeView, PerNodeFilter, PerNodeScore
-from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, FilterResult, Nominated, Status, Verdicts, Wait, whole
+from scheduler.framework.results import (
+    MAX_SCORE,
+    SKIP,
+    Cost,
+    CycleState,
+    FilterResult,
+    Nominated,
+    Status,
+    Verdicts,
+    Wait,
+    whole,
+)
 from scheduler.framework.waiting import WaitingPod
 
 __all__ = [
@@ -68,6 +81,8 @@ __all__ = [
     "BoolArray",
     "Change",
     "ClusterEvent",
+    "Cost",
+    "CostPlugin",
     "CycleState",
     "Diagnosis",
     "EnqueueHint",

@@ -77,6 +77,17 @@ Reserve, a pre-flight or Bind: this plugin has nothing to do with the pod."""
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What something that a pod states costs in one decision."""
+
+    seconds: float
+    """Of CPU, estimated: rather too much than too little."""
+    number: int
+    what: str
+    """Such as "tolerations", after the number."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """From Permit: somebody will allow or reject the pod, or else it is rejected after `timeout` seconds."""
 

@@ -16,6 +16,7 @@ from scheduler.cache.changes import ANY, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.binding_cycle import BindingPlugins
+from scheduler.framework.cost import CostBound
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.faults import (
     Faults,
@@ -31,6 +32,7 @@ from scheduler.framework.faults import (
 )
 from scheduler.framework.filtering import BY_ROWS, OneByOne, RowFilters, run_filter, run_pre_filter, sees
 from scheduler.framework.interface import (
+    CostPlugin,
     EnqueueHint,
     FilterPlugin,
     Gate,
@@ -111,6 +113,9 @@ class Framework:
         self._makers_of_room = [
             each for each in self._post_filters if isinstance(each, EnqueueHint) and each.name not in self._hints
         ]
+        deciding = dict.fromkeys([*self.pre_filters, *self.filters, *(each.plugin for each in self.scorers)])
+        self._cost_bound = CostBound([each for each in deciding if isinstance(each, CostPlugin)])
+        self._hints[CostBound.name] = self._cost_bound
         self._hints |= {each.name: each for each in self._pre_enqueue if isinstance(each, EnqueueHint)}
         self.binding = BindingPlugins(
             at(Point.RESERVE), at(Point.PERMIT), at(Point.PRE_BIND), at(Point.BIND), at(Point.POST_BIND)
@@ -219,6 +224,11 @@ class Framework:
         if hint is not None and Change.POD_FREED not in self._awaits(hint):
             return ~result.passed
         return result.hopeless() if result.hopeless is not None else None
+
+    def too_costly(self, pod: PodInfo, nodes: NodeTable) -> Diagnosis | None:
+        """Why no decision may be made about the pod, before any plugin does its work. Raises PluginError."""
+        reason = self._cost_bound.refusal(pod, nodes)
+        return Diagnosis(len(nodes), pre_filter=(CostBound.name, reason)) if reason else None
 
     def judge(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
         """Every filter's verdict on every node. Raises PluginError."""

@@ -88,5 +88,4 @@ def may_be_claim_of(pod: PodInfo, name: str) -> bool:
 
 
 def _is_ephemeral(pod: PodInfo, key: str) -> bool:
-    names = (volume.name for volume in pod.raw.spec.volumes if volume.volumeSource.HasField("ephemeral"))
-    return any(key == f"{pod.namespace}/{pod.name}-{name}" for name in names)
+    return pod.volumes is not None and key in pod.volumes.ephemeral

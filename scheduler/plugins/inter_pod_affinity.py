@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pinnace.api.core_v1_pb2 import PodAffinity, PodAntiAffinity
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.selectors import LabelSelector
 from scheduler.cache.pod_index import Selection
@@ -22,6 +23,7 @@ from scheduler.framework import (
     BoolArray,
     Change,
     ClusterEvent,
+    Cost,
     CycleState,
     FilterResult,
     FloatArray,
@@ -30,6 +32,7 @@ from scheduler.framework import (
     Sees,
     Status,
 )
+from scheduler.framework.cost import BUDGET
 from scheduler.plugins.arguments import check_names, flag, whole_number
 from scheduler.plugins.listers import Namespaces, Objects
 from scheduler.plugins.topology import Weighted, per_domain, weighted_sum
@@ -39,6 +42,8 @@ ANTI_AFFINITY_REASON = "node(s) didn't match pod anti-affinity rules"
 EXISTING_REASON = "node(s) didn't satisfy existing pods anti-affinity rules"
 _REFUSING = "InterPodAffinity.refusing"
 _SCORES = "InterPodAffinity.scores"
+_BYTE, _NAMESPACE = 0.9e-6, 0.5e-6
+"""Seconds for a byte of the terms, and to hold a selector of namespaces against one."""
 
 
 class InterPodAffinity:
@@ -61,6 +66,18 @@ class InterPodAffinity:
         self._hard_weight = whole_number(args, "hardPodAffinityWeight", 1, 0, 100)
         self._own_only = flag(args, "ignorePreferredTermsOfExistingPods")
         self._namespaces = Namespaces(handle)
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        if not pod.raw.spec.HasField("affinity"):
+            return ()
+        near, away = pod.raw.spec.affinity.podAffinity, pod.raw.spec.affinity.podAntiAffinity
+        required = (each.requiredDuringSchedulingIgnoredDuringExecution for each in (near, away))
+        preferred = (each.preferredDuringSchedulingIgnoredDuringExecution for each in (near, away))
+        number = sum(len(each) for each in required) + sum(len(each) for each in preferred)
+        seconds = (near.ByteSize() + away.ByteSize()) * _BYTE
+        if seconds <= BUDGET:  # else it need not be known better
+            seconds += _selecting_namespaces(near, away) * len(self._namespaces) * _NAMESPACE
+        return [Cost(seconds, number, "terms of pod affinity and anti-affinity")]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         refusing = list(self._stated(Kind.ANTI_AFFINITY, pod, nodes))
@@ -174,6 +191,13 @@ class InterPodAffinity:
     def _wanted(self, kind: Kind, weight: int, pod: PodInfo, nodes: NodeTable) -> list[Weighted]:
         """The pods on nodes with terms about this one, and what these weigh."""
         return [(term.topology_key, term, weight * term.weight) for term in self._stated(kind, pod, nodes)]
+
+
+def _selecting_namespaces(*stated: PodAffinity | PodAntiAffinity) -> int:
+    """How many terms select namespaces by labels."""
+    terms = [term for each in stated for term in each.requiredDuringSchedulingIgnoredDuringExecution]
+    terms += [each.podAffinityTerm for kind in stated for each in kind.preferredDuringSchedulingIgnoredDuringExecution]
+    return sum(term.HasField("namespaceSelector") for term in terms)
 
 
 def _own(pod: PodInfo, kind: Kind) -> list[Term]:

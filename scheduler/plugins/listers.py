@@ -27,6 +27,9 @@ class Namespaces:
     def __init__(self, handle: Objects | None) -> None:
         self._handle = handle
 
+    def __len__(self) -> int:
+        return len(self._handle.objects(NAMESPACES)) if self._handle is not None else 0
+
     def labels(self, name: str) -> Mapping[str, str]:
         found = self._handle.objects(NAMESPACES).get(name) if self._handle is not None else None
         return found.metadata.labels if found is not None else {}

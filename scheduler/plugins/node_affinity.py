@@ -18,6 +18,7 @@ from scheduler.framework import (
     BoolArray,
     Change,
     ClusterEvent,
+    Cost,
     CycleState,
     FilterResult,
     FloatArray,
@@ -29,6 +30,9 @@ from scheduler.framework import (
 )
 from scheduler.plugins.added_affinity import added_affinity
 
+_BYTE, _BYTE_NODE = 0.3e-6, 0.1e-9
+"""Seconds for a byte of the terms, and for it on each node."""
+_SELECTED = 2e-6
 ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 
@@ -43,6 +47,16 @@ class NodeAffinity:
         required = added.HasField("requiredDuringSchedulingIgnoredDuringExecution")
         self._required = added.requiredDuringSchedulingIgnoredDuringExecution if required else None
         self._preferred = added.preferredDuringSchedulingIgnoredDuringExecution
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        spec = pod.raw.spec
+        affinity = spec.affinity.nodeAffinity
+        terms = len(affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms) + len(_preferred(spec))
+        by_term = affinity.ByteSize() * (_BYTE + len(nodes) * _BYTE_NODE)
+        return [
+            Cost(by_term, terms, "terms of node affinity"),
+            Cost(len(spec.nodeSelector) * _SELECTED, len(spec.nodeSelector), "labels in nodeSelector"),
+        ]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         return None if self._required is not None or pod.raw.spec.nodeSelector or _has_required(pod.raw.spec) else SKIP

@@ -22,6 +22,7 @@ from scheduler.framework import (
     BoolArray,
     Change,
     ClusterEvent,
+    Cost,
     CycleState,
     FilterResult,
     FloatArray,
@@ -34,6 +35,8 @@ from scheduler.framework import (
 from scheduler.plugins import scoring_strategy
 from scheduler.plugins.arguments import check_names, label_key
 
+_CONTAINER, _RESOURCE, _RESOURCE_NODE = 16e-6, 5e-6, 6e-9
+"""Seconds for a container, for a request or limit, and for it on each node."""
 _BITS = 63
 """Of a code that is not negative."""
 
@@ -60,6 +63,17 @@ class NodeResourcesFit:
             "ignoredResourceGroups": _groups(args, "ignoredResourceGroups"),
             "scoringStrategy": scoring_strategy.complete(args.get("scoringStrategy", {})),
         }
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        spec = pod.raw.spec
+        containers = len(spec.containers) + len(spec.initContainers)
+        stated = sum(len(each.resources.requests) + len(each.resources.limits) for each in spec.containers)
+        stated += sum(len(each.resources.requests) + len(each.resources.limits) for each in spec.initContainers)
+        each_resource = _RESOURCE + len(nodes) * _RESOURCE_NODE
+        return [
+            Cost(containers * _CONTAINER, containers, "containers"),
+            Cost(max(stated - 2 * containers, 0) * each_resource, stated, "resource requests and limits"),
+        ]
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         requests = self._requests(pod)

@@ -23,6 +23,7 @@ from scheduler.framework import (
     BoolArray,
     Change,
     ClusterEvent,
+    Cost,
     CycleState,
     FilterResult,
     FloatArray,
@@ -49,6 +50,8 @@ from scheduler.plugins.topology import domain_sums, per_domain
 
 REASON = "node(s) didn't match pod topology spread constraints"
 LABEL_REASON = f"{REASON} (missing required label)"
+_BYTE, _NODE = 0.4e-6, 40e-9
+"""Seconds for a byte of the constraints, and for one over a label that nodes have, on each node."""
 _HARD = "PodTopologySpread.hard"
 _SOFT = "PodTopologySpread.soft"
 _SCORED = "PodTopologySpread.scored"
@@ -72,6 +75,12 @@ class PodTopologySpread:
     def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:
         self._defaults = default_constraints(args or {})
         self._siblings = Siblings(handle)
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        constraints = pod.raw.spec.topologySpreadConstraints
+        known = sum(nodes.has_label(each.topologyKey) for each in constraints)
+        seconds = sum(each.ByteSize() for each in constraints) * _BYTE + known * len(nodes) * _NODE
+        return [Cost(seconds, len(constraints), "topology spread constraints")]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         state[_HARD] = self._constraints(pod, HARD)

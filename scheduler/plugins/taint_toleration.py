@@ -1,5 +1,7 @@
 """TaintToleration: nodes keep away the pods that do not tolerate their taints; PreferNoSchedule only makes them less liked."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from scheduler.cache.table import Taint
@@ -9,6 +11,7 @@ from scheduler.framework import (
     BoolArray,
     Change,
     ClusterEvent,
+    Cost,
     CycleState,
     FilterResult,
     FloatArray,
@@ -22,6 +25,8 @@ from scheduler.plugins.tolerations import untolerated
 
 HARD = ("NoSchedule", "NoExecute")
 SOFT = ("PreferNoSchedule",)
+_TOLERATION = 1.5e-6
+"""Seconds."""
 _COUNTS = "TaintToleration.counts"
 
 
@@ -30,6 +35,10 @@ class TaintToleration:
     filter_sees = Sees.NODES
     skip_sees = Sees.NODES
     helped_by = Change.NODE_ADDED | Change.NODE_TAINTS
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        tolerations = len(pod.raw.spec.tolerations)
+        return [Cost(tolerations * _TOLERATION, tolerations, "tolerations")]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         return SKIP if nodes.taints.uniform else None

@@ -14,7 +14,7 @@ What is set aside stays so until the claim is seen to be bound, or Unreserve giv
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,6 +40,7 @@ from scheduler.framework import (
     Status,
     Verdicts,
 )
+from scheduler.framework.cost import BUDGET
 from scheduler.plugins import volume_writes
 from scheduler.plugins.claims import Volumes, claims_of, is_about_claims, is_bound, may_be_claim_of
 from scheduler.plugins.listers import Objects
@@ -50,10 +51,13 @@ UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
 NOTHING_TO_BIND = "node(s) didn't find available persistent volumes to bind"
 NO_SUCH_VOLUME = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+TOO_MANY = "node(s) could not be checked: the pod has too many unbound persistentvolumeclaims for so many nodes"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 POLL = 0.1
 """Seconds between looks at a claim whose volume is being made."""
 _REASONS = (OUT_OF_REACH, NOTHING_TO_BIND, NO_SUCH_VOLUME)
+_MATCH, _ALWAYS_MATCHED = 8e-9, 16
+"""Seconds to hold one claim's volume against that of another on one node; the claims that are matched whatever it takes."""
 _STATE, _WORK = "VolumeBinding.claims", "VolumeBinding.work"
 
 
@@ -73,6 +77,8 @@ class _Claims:
     candidates: list[list[Candidate]] = field(default_factory=list)
     chosen: list[IntArray] = field(default_factory=list)
     nodes: NodeTable | None = None
+    too_many: bool = False
+    """Of those that wait: they are not matched, since a decision must end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,8 @@ class VolumeBinding:
 
         def explain() -> Verdicts:
             """A code has one bit for each reason."""
+            if found.too_many:
+                return Verdicts(np.ones(len(nodes), np.int64), lambda _: [TOO_MANY])
             codes = ~near * 1 + ~met * 2 + np.full(len(nodes), found.lost) * 4
             return Verdicts(codes, lambda code: [reason for bit, reason in enumerate(_REASONS) if code >> bit & 1])
 
@@ -229,10 +237,15 @@ class VolumeBinding:
         found.nodes = nodes
         found.waiting = in_order(found.waiting)
         nodes_chosen = [self._chosen_node(claim) for claim in found.waiting]
+        known: dict[Hashable, list[Candidate]] = {}
         found.candidates = [
-            [] if node else self._catalogue.candidates(claim, self._taken)
+            [] if node else self._catalogue.candidates(claim, self._taken, known)
             for claim, node in zip(found.waiting, nodes_chosen, strict=True)
         ]
+        choosing = sum(map(bool, found.candidates))
+        if choosing > _ALWAYS_MATCHED and choosing**2 * len(nodes) * _MATCH > BUDGET:
+            found.too_many = True
+            return np.zeros(len(nodes), np.bool_)
         found.chosen = match(found.candidates, nodes)
         for claim, node, chosen in zip(found.waiting, nodes_chosen, found.chosen, strict=True):
             can_make = self._can_make(claim, nodes)

@@ -4,7 +4,7 @@ Of the volumes that fulfil a claim the smallest is taken, and of equal ones the 
 (its claimRef says so) is the only one. Claims are served from the smallest to the largest, each with a volume of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -81,9 +81,12 @@ class Catalogue:
             for name in self._known.keys() - self._store.keys():
                 self._remove(self._known[name])
 
-    def candidates(self, claim: PersistentVolumeClaim, taken: Mapping[str, str]) -> list[Candidate]:
+    def candidates(
+        self, claim: PersistentVolumeClaim, taken: Mapping[str, str], known: dict[Hashable, list[Candidate]] | None = None
+    ) -> list[Candidate]:
         """The volumes that fulfil the claim, in the order in which they are tried; without those `taken` by others (by name:
-        the claim's key)."""
+        the claim's key). `known`: what was found for claims of the same pod, for those that are alike."""
+        known = {} if known is None else known
         asked, key, mode = _size(claim.spec.resources.requests), store_key(claim), claim.spec.volumeMode or FILESYSTEM
         storage_class, access = class_of(claim), frozenset(claim.spec.accessModes)
         attributes = claim.spec.volumeAttributesClassName
@@ -92,16 +95,21 @@ class Catalogue:
             if ours and kept.size >= asked and kept.mode == mode and kept.attributes == attributes:
                 return [kept]
         selector = from_message(claim.spec.selector) if claim.spec.HasField("selector") else None
-        free = self._free.get(storage_class, SortedDict())
-        found = [
-            each
-            for each in map(free.__getitem__, free.irange((asked, "")))
-            if each.mode == mode
-            and each.attributes == attributes
-            and access <= each.access
-            and taken.get(each.name, key) == key
-            and (selector is None or selector.matches(each.labels))
-        ]
+        alike = storage_class, asked, mode, attributes, access, selector
+        fulfilling = known.get(alike)
+        if fulfilling is None:
+            free = self._free.get(storage_class, SortedDict())
+            fulfilling = known[alike] = [
+                each
+                for each in map(free.__getitem__, free.irange((asked, "")))
+                if each.mode == mode
+                and each.attributes == attributes
+                and access <= each.access
+                and (selector is None or selector.matches(each.labels))
+            ]
+        if not taken:
+            return fulfilling
+        found = [each for each in fulfilling if taken.get(each.name, key) == key]
         return [each for each in found if taken.get(each.name) == key][:1] or found
 
     def _add(self, candidate: Candidate) -> None:
@@ -140,58 +148,106 @@ def reachable(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
 def match(wanted: Sequence[Sequence[Candidate]], nodes: NodeTable) -> list[IntArray]:
     """For each claim, in the order in which they are served, and each node: which of the claim's candidates it gets there;
     NONE where there is none left."""
+    numbers: dict[str, int] = {}
+    known: dict[int, _Choice] = {}
     chosen: list[IntArray] = []
-    for candidates in wanted:
-        best = _first(candidates, nodes)
-        for row in _contested(candidates, best, wanted, chosen):
-            taken = {earlier[ranks[row]].name for earlier, ranks in zip(wanted, chosen, strict=False) if ranks[row] != NONE}
-            left = (
-                rank for rank, each in enumerate(candidates) if each.name not in taken and reachable(each.volume, nodes)[row]
-            )
-            best[row] = next(left, NONE)
+    taken = np.full((len(wanted), len(nodes)), NONE, np.int64)
+    for place, candidates in enumerate(wanted):
+        choice = known.get(id(candidates))
+        if choice is None:
+            choice = known[id(candidates)] = _Choice(candidates, numbers, nodes)
+        best = choice.best(taken[:place])
+        taken[place] = choice.numbers[best]
         chosen.append(best)
     return chosen
 
 
-def _first(candidates: Sequence[Candidate], nodes: NodeTable) -> IntArray:
-    """For each node, the first candidate that can be reached from it."""
-    nothing = len(candidates)
-    best = np.full(len(nodes), nothing, np.int64)
-    pinned: dict[str, dict[str, int]] = {}
-    seen: set[bytes] = set()
+class _Choice:
+    """Of the candidates of one claim, or of claims that are alike. A candidate is in one of several lists: of those that can be
+    reached from everywhere, from the nodes with one value of a label, or from some nodes. So a node looks at a few short lists,
+    however many volumes there are; and each claim goes on where the one before it has stopped, as what is taken stays so."""
+
+    def __init__(self, candidates: Sequence[Candidate], numbers: dict[str, int], nodes: NodeTable) -> None:
+        """`numbers`: of volumes, by name, the same for all claims of a pod."""
+        self._nothing = len(candidates)
+        self._rows = len(nodes)
+        self.numbers: IntArray = np.full(len(candidates) + 1, NONE, np.int64)
+        """By rank. The last one is for NONE."""
+        for rank, candidate in enumerate(candidates):
+            self.numbers[rank] = numbers.setdefault(candidate.name, len(numbers))
+        self._lists = list(_lists(candidates, nodes))
+        self._first = self._least(np.arange(self._rows), np.empty((0, self._rows), np.int64))
+
+    def best(self, taken: IntArray) -> IntArray:
+        """For each node the first candidate that it reaches and that is not taken there. `taken`: the numbers of the volumes
+        that each earlier claim gets on each node."""
+        contested = ((taken == self.numbers[self._first]) & (taken != NONE)).any(axis=0).nonzero()[0]
+        if len(contested):
+            self._first[contested] = self._least(contested, taken[:, contested])
+        return self._first.copy()
+
+    def _least(self, rows: IntArray, taken: IntArray) -> IntArray:
+        least = np.full(len(rows), self._nothing, np.int64)
+        for each in self._lists:
+            np.minimum(least, each.first(rows, taken, self.numbers, self._nothing), out=least)
+        least[least == self._nothing] = NONE
+        return least
+
+
+class _List:
+    """Ranks, in ascending order; for each node, a part of them."""
+
+    def __init__(self, ranks: Sequence[int], start: IntArray, end: IntArray) -> None:
+        self._ranks = np.array(ranks, np.int64)
+        self._at = start.copy()
+        self._end = end
+
+    def first(self, rows: IntArray, taken: IntArray, numbers: IntArray, nothing: int) -> IntArray:
+        """The first rank of each of these rows that is not taken there; `nothing` where there is none."""
+        found = np.full(len(rows), nothing, np.int64)
+        at, end = self._at[rows], self._end[rows]
+        left = (at < end).nonzero()[0]
+        while len(left):
+            ranks = self._ranks[at[left]]
+            free = ~(taken[:, left] == numbers[ranks]).any(axis=0)
+            found[left[free]] = ranks[free]
+            left = left[~free]
+            at[left] += 1
+            left = left[at[left] < end[left]]
+        self._at[rows] = at
+        return found
+
+
+def _lists(candidates: Sequence[Candidate], nodes: NodeTable) -> Iterator[_List]:
+    anywhere: list[int] = []
+    pinned: dict[str, dict[str, list[int]]] = {}
+    others: dict[bytes, list[int]] = {}
     for rank, candidate in enumerate(candidates):
-        if candidate.affinity in seen:
-            continue
-        seen.add(candidate.affinity)
         if not candidate.affinity:
-            np.minimum(best, rank, out=best)
-            break  # no node needs one that comes later
-        if candidate.pin is None:
-            np.putmask(best, reachable(candidate.volume, nodes) & (best > rank), rank)
+            anywhere.append(rank)
+        elif candidate.pin is None:
+            others.setdefault(candidate.affinity, []).append(rank)
         else:
             key, values = candidate.pin
-            for value in values:
-                pinned.setdefault(key, {}).setdefault(value, rank)
-    for key, ranks in pinned.items():
-        np.minimum(best, nodes.label(key).map(partial(_rank, ranks, nothing), np.int64), out=best)
-    best[best == nothing] = NONE
-    return best
+            for value in dict.fromkeys(values):
+                pinned.setdefault(key, {}).setdefault(value, []).append(rank)
+    nowhere: IntArray = np.zeros(len(nodes), np.int64)
+    if anywhere:
+        yield _List(anywhere, nowhere, nowhere + len(anywhere))
+    for key, by_value in pinned.items():
+        parts: dict[str | None, tuple[int, int]] = {}
+        ranks: list[int] = []
+        for value, own in by_value.items():
+            parts[value] = len(ranks), len(ranks) + len(own)
+            ranks += own
+        labels = nodes.label(key)
+        yield _List(ranks, *(labels.map(partial(_part, parts, side), np.int64) for side in (0, 1)))
+    for own in others.values():
+        yield _List(own, nowhere, reachable(candidates[own[0]].volume, nodes) * len(own))
 
 
-def _rank(ranks: Mapping[str, int], nothing: int, value: str | None) -> int:
-    return nothing if value is None else ranks.get(value, nothing)
-
-
-def _contested(
-    candidates: Sequence[Candidate], best: IntArray, wanted: Sequence[Sequence[Candidate]], chosen: Sequence[IntArray]
-) -> list[int]:
-    """The rows in which the best candidate has gone to an earlier claim."""
-    contested = np.zeros(len(best), np.bool_)
-    for earlier, ranks in zip(wanted, chosen, strict=False):
-        places = {candidate.name: rank for rank, candidate in enumerate(earlier)}
-        same = np.array([places.get(candidate.name, len(earlier)) for candidate in candidates] + [len(earlier)], np.int64)
-        contested |= (ranks != NONE) & (same[best] == ranks)
-    return contested.nonzero()[0].tolist()
+def _part(parts: Mapping[str | None, tuple[int, int]], side: int, value: str | None) -> int:
+    return parts.get(value, (0, 0))[side]
 
 
 def _size(amounts: Mapping[str, Quantity]) -> Decimal:

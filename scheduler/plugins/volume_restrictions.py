@@ -2,18 +2,21 @@
 ReadWriteOncePod is one pod's. A claim that is not there is VolumeBinding's to refuse.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS
 from scheduler.cache.used_volumes import Disk
-from scheduler.framework import SKIP, Change, ClusterEvent, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
+from scheduler.framework import SKIP, Change, ClusterEvent, Cost, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
+from scheduler.framework.cost import BUDGET
 from scheduler.plugins.claims import claims_of, is_about_claims
 from scheduler.plugins.listers import Objects
 
 DISK = "node(s) had no available disk"
 IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+_VOLUME, _USER = 12e-6, 0.2e-6
+"""Seconds for a claim or disk, and for each node that uses it."""
 _REASONS = ("", DISK, IN_USE)
 
 
@@ -25,6 +28,19 @@ class VolumeRestrictions:
 
     def __init__(self, handle: Objects) -> None:
         self._claims = handle.objects(PERSISTENT_VOLUME_CLAIMS)
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        """Also that of the other plugins that look at each volume."""
+        volumes = pod.raw.spec.volumes
+        number = len(volumes)
+        if number * _VOLUME <= BUDGET:
+            number += sum(len(each.volumeSource.rbd.monitors) for each in volumes)
+        seconds = number * _VOLUME
+        if seconds <= BUDGET and pod.volumes is not None:
+            used = nodes.used_volumes
+            users = sum(len(used.users(disk)) for disk in pod.volumes.disks)
+            seconds += (users + sum(len(used.users(claim)) for claim in pod.volumes.claims)) * _USER
+        return [Cost(seconds, number, "volumes, or monitors of a volume")]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
         if pod.volumes is None:

@@ -18,6 +18,7 @@ from scheduler.framework.interface.plugin import CompletesArgs, Plugin
 from scheduler.framework.interface.queueing import EnqueueHint, Gate, PreEnqueuePlugin, QueueSortPlugin
 from scheduler.framework.interface.reuse import Sees
 from scheduler.framework.interface.scheduling import (
+    CostPlugin,
     FilterPlugin,
     NormalizePlugin,
     PostFilterPlugin,
@@ -31,6 +32,7 @@ __all__ = [
     "BatchBindPlugin",
     "BindPlugin",
     "CompletesArgs",
+    "CostPlugin",
     "EnqueueHint",
     "FilterPlugin",
     "Gate",

@@ -8,7 +8,7 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.interface.plugin import Plugin
-from scheduler.framework.results import CycleState, FilterResult, Nominated, Proposed, Status
+from scheduler.framework.results import Cost, CycleState, FilterResult, Nominated, Proposed, Status
 
 
 @runtime_checkable
@@ -32,6 +32,15 @@ class RoomFilterPlugin(FilterPlugin, Protocol):
     def lacking(self, pod: PodInfo, free: Callable[[str], int]) -> Sequence[str]:
         """Why a node does not take the pod that has so much `free` of each resource: the reasons that `filter` gives for it.
         Empty: it passes."""
+        ...
+
+
+@runtime_checkable
+class CostPlugin(Plugin, Protocol):
+    """A PreFilter, Filter or Score plugin whose work grows with what a pod states."""
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        """Asked about large pods only, before all else. The answer costs far less than the work."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 compare_and_swap.py  changing the objects of a query, one by one
 apply_decisions.py   what `apply` does with each object, given what is there (pure); applier.py carries it out
-generators.py        the objects that `create` makes without a manifest (pure)
+generators.py        the objects that `create`, `run` and `expose` make without a manifest (pure); creating.py creates them
 editing.py           what `edit` puts before a person, and what it makes of what comes back
 edits.py             the little languages of `label`, `annotate` and `taint` (pure); labelling.py: what the first two share
 deleting.py          many objects at once

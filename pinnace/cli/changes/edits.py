@@ -75,6 +75,19 @@ class PairEdits:
         return self.pairs.done if self.set else self.pairs.undone
 
 
+def pairs_of(flag: str, words: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE words as a mapping. `flag`: names their place in messages. Raises Failure (usage)."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise usage(f'{flag}: "{word}": expected NAME=VALUE')
+        if name in found:
+            raise usage(f'{flag}: "{name}" is given twice')
+        found[name] = value
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class TaintEdits:
     """Taints to set (one for each key and effect), and (key, effect) to remove, where an empty effect is every effect."""

@@ -1,10 +1,5 @@
 """`pinnace create`: makes objects that are not there yet."""
 
-import asyncio
-from collections.abc import Callable, Sequence
-from itertools import groupby
-from typing import Any, NamedTuple
-
 import click
 from click.shell_completion import CompletionItem
 
@@ -12,18 +7,14 @@ from pinnace.api.manifest import Validate
 from pinnace.cli import options
 from pinnace.cli.changes import generators
 from pinnace.cli.changes.apply_decisions import in_order
+from pinnace.cli.changes.creating import CLIENT, How, Wanted, create_all, create_one, how_options, report
 from pinnace.cli.command import DefaultGroup, verb
 from pinnace.cli.objects.manifests import place_all, read, where
-from pinnace.cli.objects.query import AT_ONCE
-from pinnace.cli.objects.targets import Item, parse_resource, reference
+from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import usage
-from pinnace.cli.output import documents
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import out
-from pinnace.client.errors import ApiError
 
-CLIENT, SERVER = "client", "server"
 SIMPLE = ("namespace", "deployment", "job")
 """What can be created without a manifest."""
 
@@ -50,31 +41,6 @@ def _simple(word: str) -> str:
     return kind
 
 
-class How(NamedTuple):
-    """`output`: yaml, json or name; None: a line of text."""
-
-    dry_run: str
-    output: str | None
-
-
-class Wanted(NamedTuple):
-    """An object to create, and where it was written."""
-
-    item: Item
-    where: str = ""
-
-
-def _how(function: Callable[..., Any]) -> Callable[..., Any]:
-    output = click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), help="Print what was created.")
-    dry_run = click.option(
-        "--dry-run",
-        type=click.Choice(["none", CLIENT, SERVER]),
-        default="none",
-        help="client: ask no server, for `-o yaml`. server: let it check and complete everything, and write nothing.",
-    )
-    return output(dry_run(function))
-
-
 @click.group("create", cls=Kinds, default="file")
 def create() -> None:
     """Create objects from manifests, or simple ones without.
@@ -95,7 +61,7 @@ def create() -> None:
 @options.filenames
 @options.recursive
 @options.validate
-@_how
+@how_options
 def file(
     settings: Settings,
     what: tuple[str, ...],
@@ -117,20 +83,20 @@ def file(
     async def create_them(session: Session) -> None:
         place_all(manifests, session)
         wanted = [Wanted((manifest.resource, manifest.obj), where(manifest)) for manifest in manifests]
-        await _create_all(session, wanted, how)
+        await create_all(session, wanted, how)
 
     if dry_run == CLIENT:
-        _tell([(manifest.resource, manifest.obj) for manifest in manifests], how)
+        report([(manifest.resource, manifest.obj) for manifest in manifests], how)
     else:
         run(settings, create_them)
 
 
 @verb("namespace", examples="pinnace create namespace team-a")
 @click.argument("name")
-@_how
+@how_options
 def namespace(settings: Settings, name: str, dry_run: str, output: str | None) -> None:
     """Create a namespace."""
-    _create_one(settings, lambda _: generators.namespace(name), How(dry_run, output))
+    create_one(settings, lambda _: generators.namespace(name), How(dry_run, output))
 
 
 @verb(
@@ -147,7 +113,7 @@ def namespace(settings: Settings, name: str, dry_run: str, output: str | None) -
 @click.option(
     "-r", "--replicas", type=click.IntRange(0, options.MOST_REPLICAS), default=1, show_default=True, help="How many pods."
 )
-@_how
+@how_options
 def deployment(
     settings: Settings,
     name: str,
@@ -163,14 +129,14 @@ def deployment(
             "a command is for one container, and there are several images", hint="write a manifest: --dry-run=client -o yaml"
         )
     how = How(dry_run, output)
-    _create_one(settings, lambda space: generators.deployment(name, space, images, replicas, command), how)
+    create_one(settings, lambda space: generators.deployment(name, space, images, replicas, command), how)
 
 
 @verb("job", examples="pinnace create job pi --image perl -- perl -Mbignum=bpi -wle 'print bpi(2000)'")
 @click.argument("name")
 @click.argument("command", nargs=-1, metavar="[-- COMMAND [ARGUMENT...]]")
 @click.option("--image", required=True, metavar="IMAGE", help="What its container runs.")
-@_how
+@how_options
 def job(settings: Settings, name: str, command: tuple[str, ...], image: str, dry_run: str, output: str | None) -> None:
     """Create a job of one pod.
 
@@ -178,50 +144,8 @@ def job(settings: Settings, name: str, command: tuple[str, ...], image: str, dry
     ends them, or `pinnace up --stages fast` or `realistic` those of all jobs (docs/stages.md). With --runtime process they run
     the command.
     """
-    _create_one(settings, lambda space: generators.job(name, space, image, command), How(dry_run, output))
+    create_one(settings, lambda space: generators.job(name, space, image, command), How(dry_run, output))
 
 
 for each in (file, namespace, deployment, job):
     create.add_command(each)
-
-
-def _create_one(settings: Settings, make: Callable[[str], Item], how: How) -> None:
-    """`make` is given the namespace; "" is that of whoever uses what is printed."""
-    if how.dry_run == CLIENT:
-        _tell([make(settings.namespace or "")], how)
-    else:
-        run(settings, lambda session: _create_all(session, [Wanted(make(session.namespace))], how))
-
-
-async def _create_all(session: Session, wanted: Sequence[Wanted], how: How) -> None:
-    """Kind by kind, in this order; what fails does not stop the others."""
-    session.wait_for_each(len(wanted))
-    limit = asyncio.Semaphore(AT_ONCE)
-
-    async def attempt(each: Wanted) -> Item | ApiError:
-        resource, obj = each.item
-        async with limit:
-            try:
-                return resource, await session.client.of(resource).create(obj, dry_run=how.dry_run == SERVER)
-            except ApiError as error:
-                return error
-
-    created: list[Item] = []
-    for _, group in groupby(wanted, key=lambda each: each.item[0]):
-        same_kind = list(group)
-        for each, outcome in zip(same_kind, await asyncio.gather(*map(attempt, same_kind)), strict=True):
-            if isinstance(outcome, ApiError):
-                session.failed(outcome, each.where)
-            else:
-                created.append(outcome)
-    _tell(created, how)
-
-
-def _tell(created: Sequence[Item], how: How) -> None:
-    if how.output is None:
-        said = f" ({how.dry_run} dry run)" if how.dry_run in (CLIENT, SERVER) else ""
-        out("".join(f"{reference(resource, obj.metadata.name)} created{said}\n" for resource, obj in created))
-    elif len(created) == 1:
-        out(documents.one(how.output, created[0]))
-    elif created:
-        out(documents.many(how.output, created))

@@ -78,3 +78,38 @@ async def test_a_dry_run_writes_nothing_and_of_the_client_asks_nobody(pinnace: C
         "namespace/space created (client dry run)",
         "pod/a created (client dry run)",
     ]
+
+
+async def test_run_creates_a_pod_of_one_container(pinnace: Commands) -> None:
+    flags = ("--port", "80", "--env", "A=b", "--labels", "app=web", "--restart", "Never")
+    assert (await pinnace("run", "web", "--image", "nginx:1", *flags, "--", "-v")).lines == ["pod/web created"]
+    pod = yaml.safe_load((await pinnace("get", "pod", "web", "-o", "yaml")).out)
+    (container,) = pod["spec"]["containers"]
+    assert (container["name"], container["image"], container["args"]) == ("web", "nginx:1", ["-v"])
+    assert container["env"] == [{"name": "A", "value": "b"}] and container["ports"][0]["containerPort"] == 80
+    assert (pod["metadata"]["labels"], pod["spec"]["restartPolicy"]) == ({"app": "web"}, "Never")
+    done = await pinnace("run", "x", "--image", "i", "--command")
+    assert done.code == 2 and "no command is given" in done.err
+
+
+async def test_expose_creates_a_service_for_the_pods(pinnace: Commands) -> None:
+    assert (await pinnace("create", "deployment", "web", "--image", "nginx:1")).code == 0
+    done = await pinnace("expose", "deployment/web", "--port", "80", "--target-port", "http")
+    assert done.lines == ["service/web created"], done.err
+    spec = yaml.safe_load((await pinnace("get", "service", "web", "-o", "yaml")).out)["spec"]
+    assert spec["selector"] == {"app": "web"}
+    assert [(each["port"], each["targetPort"], each["protocol"]) for each in spec["ports"]] == [(80, "http", "TCP")]
+    none = await pinnace("expose", "deployment/web", "--name", "other")
+    assert none.code == 2 and "say --port PORT" in none.err
+    assert (await pinnace("expose", "job/web", "--port", "80")).code == 2
+
+
+async def test_set_image_changes_the_containers_that_are_named(pinnace: Commands) -> None:
+    assert (await pinnace("create", "deployment", "web", "--image", "nginx:1", "--image", "log:1")).code == 0
+    assert (await pinnace("set", "image", "deployment/web", "nginx=nginx:2")).lines == ["deployment.apps/web image updated"]
+    images = "-o=jsonpath={.spec.template.spec.containers[*].image}"
+    assert (await pinnace("get", "deployment", "web", images)).out == "nginx:2 log:1"
+    assert (await pinnace("set", "image", "deployment/web", "*=both:3")).code == 0
+    assert (await pinnace("get", "deployment", "web", images)).out == "both:3 both:3"
+    missing = await pinnace("set", "image", "deployment/web", "db=x")
+    assert missing.code == 3 and 'unable to find container named "db"' in missing.err

@@ -5,7 +5,7 @@ Main's table (pinnace.cli.main) says in a sentence what each does.
     a local cluster       up, status, stop, start, kill, restart, down, doctor;
                           pki: certificates of clusters that `up` did not start
     showing objects       get, describe, explain, api_resources, events, top
-    changing them         apply, diff, create, edit, patch, delete, scale, rollout, label, annotate
+    changing them         apply, diff, create, run, expose, edit, set, patch, delete, scale, rollout, label, annotate
     waiting               wait
     containers            logs, exec
     why a pod is where it is

@@ -39,6 +39,7 @@ from apiserver.quota.quotas import Quotas
 from apiserver.registry.events import EventRegistry, Expiring
 from apiserver.registry.migration import Migration
 from apiserver.registry.mutation import Mutator
+from apiserver.registry.retention import Bounds, Retention
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategies.default_tolerations import DefaultTolerations
@@ -99,6 +100,8 @@ class Settings:
 
     compaction_interval: float = INTERVAL
     """Seconds between compactions of the storage; 0: none by this server."""
+    events: Bounds = field(default_factory=Bounds)
+    """How many are kept."""
     seats: int = SEATS
     """Of calls of one object that are at work (see apiserver.flow)."""
     tolerations: DefaultTolerations = field(default_factory=DefaultTolerations)
@@ -149,7 +152,8 @@ class Assembly:
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._policy = Policy(self._rbac, self._nodes, self._refresh, settings.audit)
         self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
-        metrics.show(self._flow.levels, self.cacher)
+        self._retention = Retention(storage, self.cacher, clock, settings.events)
+        metrics.show(self._flow.levels, self.cacher, self._retention)
         self._elections = ElectionsService(
             storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock, rng=self._rng
         )
@@ -177,6 +181,7 @@ class Assembly:
             tasks.create_task(self._tenures.run(), name="tenures")
             tasks.create_task(self._sweeper.run(), name="sweeper")
             tasks.create_task(self._compactor.run(), name="compactor")
+            tasks.create_task(self._retention.run(), name="retention of events")
             tasks.create_task(self.cacher.run(), name="cacher")
             tasks.create_task(self._quotas.run(), name="quotas")
             tasks.create_task(self._elections.run(), name="elections")

@@ -20,6 +20,7 @@ from apiserver.auth.tokens import TokenFile
 from apiserver.flags import kubelet_credentials
 from apiserver.identity import Claim, authorities_in
 from apiserver.kubelets import GrpcKubelets
+from apiserver.registry.retention import Bounds
 from apiserver.registry.strategies.default_tolerations import SECONDS, DefaultTolerations
 from apiserver.server import ApiServer
 from apiserver.services import metrics
@@ -69,6 +70,18 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=DEFAULTS.compaction_interval,
     type=click.FloatRange(min=0),
     help="Seconds between compactions of etcd's history, of which one to two intervals are kept; 0: none by this server.",
+)
+@click.option(
+    "--event-max-count",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.events.count,
+    help="Events that are kept; of more the oldest are deleted, of the namespaces that have the most.",
+)
+@click.option(
+    "--event-max-bytes",
+    type=click.IntRange(min=1),
+    default=DEFAULTS.events.size,
+    help="Bytes of events that are kept, likewise.",
 )
 @click.option("--tls-cert-file", "cert", type=_FILE, help="The certificate of this server, PEM.")
 @click.option("--tls-private-key-file", "key", type=_FILE, help="Its key.")
@@ -142,6 +155,8 @@ def main(
     unreachable_seconds: int,
     admission: Path | None,
     audit: Path | None,
+    event_max_count: int,
+    event_max_bytes: int,
     stay_on_cpu: int | None,
     profile_stages: bool,
     insecure: bool,
@@ -182,6 +197,7 @@ def main(
         audit=audit,
         processor=stay_on_cpu,
         settings=Settings(
+            events=Bounds(event_max_count, event_max_bytes),
             tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
             kubelets=_kubelets(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
             webhooks=_webhooks(admission, tls),

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from apiserver.cacher.catching_up import CatchingUp
 from apiserver.cacher.dispatch import Dispatcher
@@ -25,6 +25,18 @@ from pinnace.api.resources import Object, Resource
 from pinnace.runtime.clock import Clock
 
 T = TypeVar("T", bound=Object)
+
+
+class Observer(Protocol[T]):
+    """Hears of the state, as it changes."""
+
+    def reset(self, entries: Iterable[Entry[T]]) -> None:
+        """The state is replaced."""
+        ...
+
+    def change(self, old: Entry[T] | None, new: Entry[T] | None) -> None:
+        """Of one object. None: it is not there."""
+        ...
 
 
 class ResourceCache(Generic[T]):
@@ -50,6 +62,7 @@ class ResourceCache(Generic[T]):
         self._catching_up = catching_up
         self._lister = Lister(self._store, storage, progress, fresh, self.require, clock)
         self._snapshots: Snapshots[T] = Snapshots(clock)
+        self._observer: Observer[T] | None = None
         self._drained = False
         self._kept: list[Change] | None = None  # changes that came before the state; None: it is there
 
@@ -127,6 +140,11 @@ class ResourceCache(Generic[T]):
         state = (self._store.version, selection.prefix, selection.nodes)
         return self._snapshots.take(state, now, lambda: self._store.candidates(selection))
 
+    def observe(self, observer: Observer[T]) -> None:
+        """From now on; there is one at most."""
+        self._observer = observer
+        observer.reset(self._store.entries.values())
+
     # What follows is the Cacher's.
 
     def suspend(self, revision: int) -> None:
@@ -137,6 +155,8 @@ class ResourceCache(Generic[T]):
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
         """Replaces the state. The changes that led here are not known, so all watchers end with Expired."""
         self._store.reset(revision, items)
+        if self._observer is not None:
+            self._observer.reset(self._store.entries.values())
         self._ring.clear(revision)
         self._dispatcher.end(lambda: Expired(revision))
         kept, self._kept = self._kept, None
@@ -151,6 +171,8 @@ class ResourceCache(Generic[T]):
             return
         event = self._store.apply(change)
         if event is not None:
+            if self._observer is not None:
+                self._observer.change(event.old, event.new)
             floor = self._ring.floor
             self._ring.append(event)
             if self._ring.floor != floor:

@@ -17,5 +17,5 @@ fencing.py      what is written in a leader's name commits only while it leads
 
 binding.py      a pod is bound at most once, and only by who leads
 eviction.py     a delete that asks disruption budgets first: no disruption is taken twice
-events.py       events expire, and like ones are merged
+events.py       events expire, and like ones are merged; retention.py: and there are only so many
 """

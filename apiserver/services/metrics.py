@@ -15,6 +15,7 @@ from apiserver.auth.attributes import Action
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.queue import Level
 from apiserver.flow.seat import Seat
+from apiserver.registry.retention import Retention
 from pinnace.api.resources import ALL
 from pinnace.api.status import Code
 
@@ -56,6 +57,13 @@ WATCH_EVENTS = Totals(
     ["group", "version", "resource"],
 )
 OBJECTS = Gauge("apiserver_resource_objects", "Objects that there are.", ["group", "resource"])
+EVENTS_HELD = Gauge("apiserver_events_held", "Events that there are.")
+EVENTS_BYTES = Gauge("apiserver_events_held_bytes", "Bytes of the events that there are, as they are stored.")
+EVENTS_DROPPED = Totals(
+    "apiserver_events_dropped",
+    "Events that this server has deleted before their time, by the bound that was exceeded: count, bytes.",
+    ["reason"],
+)
 ETCD = Histogram("etcd_request_duration_seconds", "Time of a request to etcd.", ["operation"], buckets=_BUCKETS)
 ETCD_ERRORS = Counter("etcd_request_errors_total", "Requests to etcd that failed.", ["operation"])
 AUTHENTICATION = Counter("authentication_attempts", "Calls whose caller could not be authenticated.", ["result"])
@@ -200,8 +208,12 @@ class WebhookMeter:
         WEBHOOK_REJECTED.labels(name, kind, operation, "apiserver_internal_error").inc()
 
 
-def show(levels: Mapping[str, Level[Seat]], cacher: Cacher) -> None:
+def show(levels: Mapping[str, Level[Seat]], cacher: Cacher, retention: Retention) -> None:
     """Has them read when somebody asks, so that calls need not tell."""
+    EVENTS_HELD.set_function(lambda: retention.held.count)
+    EVENTS_BYTES.set_function(lambda: retention.held.size)
+    for reason in retention.dropped:
+        EVENTS_DROPPED.show(reason, read=partial(retention.dropped.__getitem__, reason))
     for name, level in levels.items():
         FLOW_LIMIT.labels(name).set(level.seats)
         FLOW_SEATS.labels(name).set_function(partial(getattr, level, "held"))

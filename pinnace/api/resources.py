@@ -328,6 +328,10 @@ COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
 """Likewise outside. The API servers agree by it on who compacts (apiserver.storage.compactor); the name is Kubernetes'."""
 
 
+EVENTS_TRIM_KEY = "/pinnace.io/events-trim"
+"""Likewise. The API servers agree by it on who deletes events that are over the bounds (apiserver.registry.retention)."""
+
+
 DEFAULT_NAMESPACE = "default"
 UNSAID = ("", "0")
 """The resourceVersions of an object that name no version, as in Kubernetes."""

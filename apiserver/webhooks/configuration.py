@@ -22,11 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from apiserver.registry.admission import Operation
 from apiserver.registry.validation.labels import validate_selector
-from pinnace.api import names
+from pinnace.api import documents, names
 from pinnace.api.codec import CodecError, from_dict
 from pinnace.api.meta_v1_pb2 import LabelSelector as SelectorMessage
 from pinnace.api.resources import ALL, Resource
@@ -82,12 +80,12 @@ class WebhookConfiguration:
 def parse(document: str, folder: Path = Path()) -> tuple[WebhookConfiguration, ...]:
     """In the order in which they are asked. Relative names of files are looked up in `folder`. Raises ConfigurationError."""
     try:
-        documents = [each for each in yaml.safe_load_all(document) if each is not None]
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"not YAML: {error}") from None
+        raws = documents.plain(document)
+    except documents.DocumentError as error:
+        raise ConfigurationError(f"line {error.line}: {error}") from None
     found: list[WebhookConfiguration] = []
-    for number, raw in enumerate(documents, 1):
-        where = f"document {number}: " if len(documents) > 1 else ""
+    for number, raw in enumerate(raws, 1):
+        where = f"document {number}: " if len(raws) > 1 else ""
         try:
             found += _document(raw, folder)
         except ConfigurationError as error:

@@ -17,6 +17,8 @@ VERSIONS = ("kwok.x-k8s.io/v1alpha1", "pinnace.io/v1alpha1")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _MOST_MILLISECONDS = 10**10
 _NEVER = "never"
+_SHOWN = 100
+"""Characters of a field's name that are told."""
 _KEYED = re.compile(r"\.metadata\.(labels|annotations)\[\"([^\"]+)\"\]")
 _READERS: Mapping[str, Callable[[Pod], Sequence[str]]] = {
     ".metadata.name": lambda pod: [pod.metadata.name],
@@ -73,7 +75,7 @@ def parse(text: str, source: str) -> Stages:
 
 
 def _dotted(path: Where) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step[:_SHOWN]}" for step in path).removeprefix(".")
 
 
 class _Reader:

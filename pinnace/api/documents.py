@@ -109,6 +109,23 @@ def parse(text: str) -> Iterator[Document]:
         yield from documents
 
 
+def plain(text: str) -> list[Any]:
+    """The documents of a configuration file, as plain dictionaries and lists. Raises DocumentError, also for what is given
+    twice."""
+    found = []
+    for document in parse(text):
+        for line, what in document.mistakes:
+            raise DocumentError(line, what)
+        found.append(_plainly(document.data))
+    return found
+
+
+def _plainly(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plainly(item) for key, item in value.items()}
+    return [_plainly(item) for item in value] if isinstance(value, list) else value
+
+
 def _yaml(text: str) -> Iterator[Document]:
     try:
         yield from _Parser(text).documents()

@@ -43,23 +43,20 @@ def read(path: Path) -> Document:
 
 def found(path: Path) -> Document | None:
     """None: there is no file. Raises ConfigError when it is no configuration."""
-    import yaml  # 20 ms, which whoever only asks for help does not wait for
+    from pinnace.api import documents  # 20 ms, which whoever only asks for help does not wait for
 
-    from pinnace.api.documents import mistake
-
-    text = ""
     try:
-        text = path.read_text()
-        document = yaml.safe_load(text)
+        with path.open(encoding="utf-8") as file:
+            read = documents.plain(file.read(documents.MAX_SIZE + 1))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder", "name a file with PINNACE_CONFIG") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", f"repair or remove {path}") from None
-    except yaml.YAMLError as error:
-        line, what = mistake(error, text)
-        raise ConfigError(f"{path}:{line}: {what}", f"repair or remove {path}") from None
+    except documents.DocumentError as error:
+        raise ConfigError(f"{path}:{error.line}: {error}", f"repair or remove {path}") from None
+    document = read[0] if len(read) == 1 else None
     if not isinstance(document, dict) or document.get("kind") != "Config":
         raise ConfigError(f"{path}: not a client configuration (kind: Config)", f"repair or remove {path}")
     return document

@@ -9,6 +9,10 @@ _PARTS = re.compile(r"([\d.]+)(ms|s|m|h)").findall
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+MAX_SHOWN = 100
+"""Characters of a name that is not known."""
+
+
 class ConfigurationError(Exception):
     """The configuration cannot be used; the message says where and why."""
 
@@ -19,7 +23,8 @@ def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
         raise ConfigurationError(f"{path or 'the document'}: expected fields ({', '.join(allowed)})")
     for name in raw:
         if name not in allowed:
-            where = f"{path}.{name}" if path else str(name)
+            shown = str(name)[:MAX_SHOWN]
+            where = f"{path}.{shown}" if path else shown
             raise ConfigurationError(f"{where}: not supported; there are {', '.join(allowed)}")
     return {name: value for name, value in raw.items() if value is not None}
 

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import yaml
-
-from pinnace.api import defaults
+from pinnace.api import defaults, documents
 from pinnace.runtime.configuration import ConfigurationError, fields, items, seconds, text
 from scheduler.config.extenders import parse_extenders
 from scheduler.config.model import Configuration, ProfileConfiguration, Source, built_in
@@ -29,10 +27,12 @@ _FIELDS = (
 def parse(document: str, *, seed: int = 0) -> Configuration:
     """Raises ConfigurationError."""
     try:
-        loaded = yaml.safe_load(document)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"not YAML: {error}") from None
-    top = fields(loaded, "", _FIELDS)
+        found = documents.plain(document)
+    except documents.DocumentError as error:
+        raise ConfigurationError(f"line {error.line}: {error}") from None
+    if len(found) > 1:
+        raise ConfigurationError(f"expected one document, got {len(found)}")
+    top = fields(found[0] if found else None, "", _FIELDS)
     if (top.get("apiVersion"), top.get("kind")) != (API_VERSION, KIND):
         raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {KIND}")
     election = fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))

@@ -298,7 +298,7 @@ def test_what_is_null_or_says_nothing_is_left_out(text: str) -> None:
     [
         ("apiVersion: v1\nkind: Pod", "expected apiVersion kubescheduler.config.k8s.io/v1"),
         ("[]", "the document: expected fields"),
-        ("{", "not YAML"),
+        ("{", "line 2: invalid YAML"),
         (HEAD + "parallelism: 16", "parallelism: not supported; there are apiVersion"),
         (HEAD + "leaderElection: {leaseDuration: 15s}", "leaderElection.leaseDuration: not supported"),
         (HEAD + "profiles: [{plugins: {blind: {}}}]", "profiles[0].plugins.blind: not supported"),

@@ -129,7 +129,7 @@ def test_mistakes(changed: Data, message: str) -> None:
 def test_mistakes_of_the_whole() -> None:
     for text, message in (
         ("kind: Pod", "apiVersion"),
-        ("]", "not YAML"),
+        ("]", "line 1: invalid YAML"),
         (document(WEBHOOK, WEBHOOK), r"webhooks\[1\].name: a.example.com is there already"),
         (document(WEBHOOK) + "---\n" + document({}), r"document 2: webhooks\[0\].name: expected text"),
     ):

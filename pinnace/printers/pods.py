@@ -1,4 +1,5 @@
-"""Pods in a table. STATUS is not the phase but the most telling reason, found as kubectl finds it.
+"""Pods in a table. STATUS is not the phase but the most telling reason, found as kubectl finds it. One difference: a failed pod
+shows the reason of the pod, such as Evicted, and not that of a container.
 
 Source: Kubernetes, pkg/printers/internalversion/printers.go, printPod.
 """
@@ -68,6 +69,8 @@ def status(pod: Pod) -> str:
             return "Unknown"
         if not ended(pod):
             return "Terminating"
+    if pod.status.phase == "Failed" and pod.status.reason:
+        return pod.status.reason  # Evicted, although its containers ended with Completed
     reason = pod.status.reason or pod.status.phase or "Unknown"
     scheduled = conditions.find(pod.status.conditions, "PodScheduled")
     if scheduled and scheduled.reason == "SchedulingGated":

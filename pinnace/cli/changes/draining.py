@@ -13,7 +13,7 @@ from pinnace.api.podstatus import ended
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import NODES, PODS
 from pinnace.cli.changes.deleting import BATCH
-from pinnace.cli.objects.targets import reference
+from pinnace.cli.objects.targets import reference, some_of
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import err, out
@@ -83,18 +83,24 @@ async def drain(session: Session, node: str, how: How) -> None:
         raise Failure(message, hint=hint, code=ExitCode.CONFLICT, details=found.obstacles[1:])
     for warning in found.warnings:
         err(f"Warning: {warning}")
-    evicted, stay = await _evict(session, found.evict, how)
-    await wait_until_gone(session, evicted)
+    evicted = list[Doomed]()
+    try:
+        stay = await _evict(session, found.evict, how, evicted)
+        await wait_until_gone(session, evicted)
+    except asyncio.CancelledError:
+        done = some_of([f"{one.namespace}/{one.name}" for one in evicted]) or "none"
+        err(f"evicted from {node} before the end: {done} ({len(evicted)} of {len(found.evict)} pods)")
+        raise
     for one in evicted:
         out(f"{reference(PODS, one.name)} evicted\n")
     if not stay:
         out(f"{reference(NODES, node)} drained\n")
 
 
-async def _evict(session: Session, pods: Sequence[Pod], how: How) -> tuple[list[Doomed], bool]:
-    """Until all are, or the command's time is up. Pods that change while they are looked at (they start, say) are asked for
-    again, too. Those that were evicted, and whether others stay for good."""
-    evicted, refusals, stay = [], _Refusals(), False
+async def _evict(session: Session, pods: Sequence[Pod], how: How, evicted: list[Doomed]) -> bool:
+    """Until all are, or the command's time is up. Adds to `evicted` at once, and returns whether other pods stay for good. Pods
+    that change meanwhile (they start, say) are asked for again, too."""
+    refusals, stay = _Refusals(), False
     left = list(pods)
     for pod in left:
         err(f"evicting pod {pod.metadata.namespace}/{pod.metadata.name}")
@@ -117,7 +123,7 @@ async def _evict(session: Session, pods: Sequence[Pod], how: How) -> tuple[list[
         left = refused
         if left:
             await asyncio.sleep(wait)
-    return evicted, stay
+    return stay
 
 
 async def _asked(session: Session, pods: Sequence[Pod], how: How) -> list[ApiError | None]:

@@ -60,6 +60,12 @@ def test_a_reason_of_the_pod_goes_before_its_phase() -> None:
     assert status(pod) == "OutOfcpu"
 
 
+def test_an_evicted_pod_says_so_whatever_its_containers_ended_with() -> None:
+    pod = with_containers(make_pod("a").req(cpu="1").phase("Failed").build(), COMPLETED)
+    pod.status.reason = "Evicted"
+    assert status(pod) == "Evicted"
+
+
 def test_a_terminating_pod_on_a_lost_node_is_unknown() -> None:
     pod = make_pod("a").req(cpu="1").phase("Running").terminating().build()
     pod.status.reason = "NodeLost"

@@ -43,7 +43,7 @@ def host_ip(name: str, *, local: bool = False) -> str:
     """In 172.16.0.0/12; or the first address of the local network of the node's pods."""
     if local:
         return str(IPv4Network(pod_cidr(name, local=True))[1])
-    return str(HOSTS + 1 + node_index(name))
+    return inet_ntoa((int(HOSTS) + 1 + node_index(name)).to_bytes(4, "big"))
 
 
 def pod_cidr(name: str, pods: int = 0, *, local: bool = False) -> str:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from kubelet.addresses import host_ip, pod_cidr
 from kubelet.eviction import CONDITIONS, Kind
 from pinnace.api import conditions
-from pinnace.api.core_v1_pb2 import Node, NodeSystemInfo
+from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.machines import ARCH, NATIVE, OS, MachineShape
 from pinnace.api.names import is_extended_resource
 from pinnace.api.quantity import QuantityError, amount, format_amount
@@ -94,15 +94,19 @@ def needs_status(node: Node, machine: Machine, pressures: Collection[Kind] = ())
     known = machine.shape_of(node.metadata.name).resources
     if not status.images or any(resource in known and resource not in status.capacity for resource in NATIVE):
         return True
-    if _system_info(node, machine) != status.nodeInfo or any(_overwritten(node)):
+    info, labels = status.nodeInfo, node.metadata.labels
+    told = info.operatingSystem, info.architecture, info.osImage, info.containerRuntimeVersion, info.kubeletVersion
+    if told != _system_info(labels, machine) or any(_overwritten(node)):
         return True
     addresses = [(each.type, each.address) for each in status.addresses]
     return addresses != _addresses(node, machine) or status.daemonEndpoints.kubeletEndpoint.Port != _port(machine)
 
 
 def needs_spec(node: Node, fleet: str, machine: Machine) -> bool:
-    labels = node.metadata.labels
-    if any(labels.get(key) != value for key, value in _labels(node, fleet, machine).items()):
+    labels, shape = node.metadata.labels, machine.shape_of(node.metadata.name)
+    if labels.get(FLEET_LABEL) != fleet or labels.get(HOSTNAME_LABEL) != node.metadata.name:
+        return True
+    if not all(key in labels for key in shape.label_keys) and any(key not in labels for key in _labels(node, fleet, machine)):
         return True
     return not node.spec.podCIDR or any(taint.key == NOT_READY_TAINT for taint in node.spec.taints)
 
@@ -175,7 +179,10 @@ def _set_status(node: Node, machine: Machine, now: float) -> None:
     for kind, address in _addresses(node, machine):
         status.addresses.add(type=kind, address=address)
     status.daemonEndpoints.kubeletEndpoint.Port = _port(machine)
-    status.nodeInfo.CopyFrom(_system_info(node, machine))
+    info = status.nodeInfo  # what is known of the system otherwise, a machine's id say, is left as it is
+    info.operatingSystem, info.architecture, info.osImage, info.containerRuntimeVersion, info.kubeletVersion = _system_info(
+        node.metadata.labels, machine
+    )
     if not status.images:
         status.images.add(names=[PAUSE_IMAGE], sizeBytes=PAUSE_SIZE)
 
@@ -192,7 +199,8 @@ def _overwritten(node: Node) -> Iterator[tuple[str, str]]:
 
     Source: MachineInfo in pkg/kubelet/nodestatus/setters.go of Kubernetes."""
     capacity, told = node.status.capacity, node.status.allocatable
-    reserved = _reserved(node.metadata.annotations.get(RESERVED_ANNOTATION, ""))
+    annotation = node.metadata.annotations.get(RESERVED_ANNOTATION, "")
+    reserved = _reserved(annotation) if annotation else {}
     for resource, quantity in capacity.items():
         wanted = quantity.string
         if resource in reserved:
@@ -220,14 +228,9 @@ def _reserved(text: str) -> dict[str, int]:
     return {resource: value for resource, value in found.items() if value > 0}
 
 
-def _system_info(node: Node, machine: Machine) -> NodeSystemInfo:
-    """What is known of its system otherwise (a machine's id, say) is left as it is."""
-    info, labels = NodeSystemInfo(), node.metadata.labels
-    info.CopyFrom(node.status.nodeInfo)
-    info.operatingSystem, info.architecture = labels.get(OS_LABEL, OS), labels.get(ARCH_LABEL, ARCH)
-    info.osImage = OS_IMAGE
-    info.containerRuntimeVersion, info.kubeletVersion = _versions(machine)
-    return info
+def _system_info(labels: Mapping[str, str], machine: Machine) -> tuple[str, str, str, str, str]:
+    """Of its nodeInfo: the operating system, the architecture, the image of the system, and both versions."""
+    return labels.get(OS_LABEL, OS), labels.get(ARCH_LABEL, ARCH), OS_IMAGE, *_versions(machine)
 
 
 def _versions(machine: Machine) -> tuple[str, str]:

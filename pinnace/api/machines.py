@@ -42,6 +42,8 @@ NATIVE = ("cpu", "memory", "pods", "ephemeral-storage")
 """What every kubelet reports of its machine."""
 ZONES = ("zone-a", "zone-b", "zone-c")
 REGION = "region-1"
+_PLAIN_KEYS = (HOSTNAME_LABEL, OS_LABEL, ARCH_LABEL, INSTANCE_TYPE_LABEL)
+_ZONED_KEYS = (*_PLAIN_KEYS, ZONE_LABEL, REGION_LABEL)
 MOST_ZONES = 26
 OS, ARCH = "linux", "amd64"
 _KEYS = (*NATIVE, "count", "zones", "region", "resources", "labels", "taints")
@@ -74,6 +76,11 @@ class MachineShape:
     region: str = REGION
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: Sequence[Taint] = ()
+
+    @property
+    def label_keys(self) -> Sequence[str]:
+        """Of `default_labels`."""
+        return _ZONED_KEYS if self.zones else _PLAIN_KEYS
 
     def default_labels(self, name: str, resources: Mapping[str, str]) -> dict[str, str]:
         """The labels that every node of this name has, with these `resources`."""

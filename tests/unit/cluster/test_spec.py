@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable, Collection
 from itertools import count
 from pathlib import Path
@@ -5,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pinnace.api.machines import MachineOptions
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.fittings import Fittings
@@ -147,3 +149,14 @@ def test_a_member_of_etcd_may_have_its_data_elsewhere() -> None:
     plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), fittings)
     folders = [option for each in plans for option in each.argv if option.startswith("--data-dir=")]
     assert folders == ["--data-dir=/d/etcd/etcd-0", "--data-dir=/d/etcd/etcd-1", "--data-dir=/disk/data"]
+
+
+def test_what_nodes_are_like_is_kept_in_the_state() -> None:
+    spec = ClusterSpec(nodes=4, data_dir=Path("/d"), machine=MachineOptions(cpu="8", zones="2", machines="/shapes.yaml"))
+    assert ClusterSpec.of(json.loads(json.dumps(spec.chosen())), Path("/d")) == spec
+
+
+def test_the_state_of_a_version_that_knew_no_machines_is_read() -> None:
+    chosen = ClusterSpec(data_dir=Path("/d")).chosen()
+    del chosen["machine"]
+    assert ClusterSpec.of(chosen, Path("/d")).machine == MachineOptions()

@@ -4,6 +4,7 @@ It belongs to a profile of its own, so other pods are decided about without it. 
 the plugin does each time that the pod is decided about:
 
     cancel          raises asyncio.CancelledError, as code that was cancelled does
+    cancel-task     cancels the task that asks it: the leader's term ends
     exit            raises SystemExit
     generator-exit  raises GeneratorExit
     hang            does not return for HANG seconds, longer than a leader may be silent
@@ -58,6 +59,11 @@ def _cancel() -> None:
     raise asyncio.CancelledError
 
 
+def _cancel_task() -> None:
+    if task := asyncio.current_task():
+        task.cancel()
+
+
 def _exit() -> None:
     raise SystemExit(1)
 
@@ -78,6 +84,7 @@ def _leak() -> None:
 
 DEEDS: dict[str, Callable[[], None]] = {
     "cancel": _cancel,
+    "cancel-task": _cancel_task,
     "exit": _exit,
     "generator-exit": _generator_exit,
     "hang": _hang,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.bench import metrics
@@ -26,7 +27,7 @@ from pinnace.cluster.folder import Folder
 from pinnace.cluster.helper import dying_with_us
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.ready import problem
-from pinnace.cluster.spec import SCHEDULER, Plan
+from pinnace.cluster.spec import ELECTION, SCHEDULER, Plan
 from pinnace.pki import folder as certificates_folder
 
 ASKED_WITHIN = 5.0
@@ -84,6 +85,7 @@ class FailingPlugin(_Pods, Measuring):
 
     deeds: Sequence[str] = ("cancel", "exit", "generator-exit")
     counter = "scheduler_plugin_failures_total"
+    labels: Mapping[str, str] = MappingProxyType({"plugin": Saboteur.name})
     least = 1
     """Of what is counted."""
 
@@ -116,7 +118,7 @@ class FailingPlugin(_Pods, Measuring):
         counts = []
         for record in self._schedulers:
             with suppress(BenchError):  # it hangs, or ends
-                counts.append(await metrics.read(record.plan.http, self.counter, plugin=Saboteur.name) or 0)
+                counts.append(await metrics.read(record.plan.http, self.counter, **self.labels) or 0)
         return sum(counts)
 
     async def _ask(self, deed: str) -> None:
@@ -131,6 +133,14 @@ class FailingPlugin(_Pods, Measuring):
                 if time.monotonic() > deadline:
                     raise NotPossible("no scheduler has decided about the pod")
                 await asyncio.sleep(POLL)
+
+
+class EndingPlugin(FailingPlugin):
+    """The plugin cancels the task that asks it: the leading scheduler's term. The scheduler gives the election up."""
+
+    deeds = ("cancel-task",)
+    counter = "leader_election_failed_terms_total"
+    labels: Mapping[str, str] = MappingProxyType({"name": ELECTION})
 
 
 class HangingPlugin(FailingPlugin):

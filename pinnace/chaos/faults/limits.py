@@ -1,18 +1,27 @@
 """Processes that are given less than they need: descriptors, memory, a place for their logs."""
 
+import asyncio
 import random
 import resource
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from pinnace.bench import metrics
+from pinnace.bench.errors import BenchError
 from pinnace.chaos.faults.base import Measuring
 from pinnace.chaos.world import NotPossible, World
 
 FULL = Path("/dev/full")
 """Every write to it fails with ENOSPC, as on a full disk."""
 AUDIT = "--audit-log-path"
+LOST = "apiserver_audit_error_total"
+COUNTED_WITHIN = 8.0
+"""Seconds until some write of the load has reached an API server that was started again, and its line is lost."""
+POLL = 0.1
 SPARE_DESCRIPTORS = 2
 MB = 1 << 20
 SPARE_MEMORY = (8 * MB, 64 * MB)
@@ -130,7 +139,16 @@ class FullLog(_StartedAs):
 
 
 class FullAudit(_StartedAs):
-    """An API server whose audit log cannot be written. It counts what it loses."""
+    """An API server whose audit log cannot be written. It counts the lines that it loses."""
+
+    async def begin(self) -> None:
+        await super().begin()
+        deadline, lost = time.monotonic() + COUNTED_WITHIN, 0
+        while not lost and time.monotonic() < deadline:
+            await asyncio.sleep(POLL)
+            with suppress(BenchError):
+                lost = await metrics.read(self._world.cluster.state.find(self._name).plan.http, LOST) or 0
+        self.read(self._name, LOST, lost, least=1)
 
     def argv(self, argv: Sequence[str]) -> list[str]:
         return [*argv, AUDIT, str(FULL)]

@@ -68,29 +68,36 @@ class NoSpace(_Operation):
 
 
 class FullDisk(Measuring):
-    """The disk of one member has no room. The member may end; it is started again when there is room."""
+    """The disks that members of etcd have for themselves have no room. Such a member may end; it is started again when there is
+    room."""
 
     def __init__(self, world: World, target: str, rng: random.Random) -> None:
         super().__init__()
         self._world = world
-        self._member = ""
+        self._members: list[str] = []
+        self.ended: list[str] = []
+        """The members that ended."""
         self.details = ""
 
     async def begin(self) -> None:
-        self._member, disk = next(iter(self._world.disks.items()))
-        if not self._world.cluster.pid(self._member):
-            raise NotPossible(f"{self._member} does not run")
-        self._world.excuse(self._member, may_end=True)
-        await disk.fill()
-        self.details = self._member
-        self.read(self._member, "bytes free on its disk", disk.free, most=0)
+        members = list(self._world.disks)
+        if down := [member for member in members if not self._world.cluster.pid(member)]:
+            raise NotPossible(f"{down[0]} does not run")
+        for member in members:
+            self._members.append(member)
+            self._world.excuse(member, may_end=True)
+            await self._world.disks[member].fill()
+            self.read(member, "bytes free on its disk", self._world.disks[member].free, most=0)
+        self.details = ", ".join(members)
 
     async def end(self) -> None:
-        if not self._member:
-            return
-        await self._world.disks[self._member].empty()
-        if await self._world.recover(self._member):
-            self.details += ", and it ended"
+        members, self._members = self._members, []
+        for member in members:
+            await self._world.disks[member].empty()
+        for member in members:
+            if await self._world.recover(member):
+                self.ended.append(member)
+                self.details += f"; {member} ended"
 
 
 class ReplaceMember(Measuring):

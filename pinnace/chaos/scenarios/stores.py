@@ -5,6 +5,7 @@ import time
 from contextlib import AsyncExitStack
 
 from pinnace.api.elections_pb2 import Election
+from pinnace.chaos.faults import storage
 from pinnace.chaos.faults.table import KINDS
 from pinnace.chaos.scenarios.base import Act, Expectation, Scenario
 from pinnace.chaos.scenarios.crowd import Crowd
@@ -19,6 +20,7 @@ from pinnace.chaos.scenarios.figures import (
     succeeded,
     wait_for_bind,
 )
+from pinnace.chaos.stage import Props
 from pinnace.chaos.world import ETCD_LEADER
 from pinnace.check.index import History
 from pinnace.cluster.spec import APISERVER, ELECTION, ETCD, ClusterSpec
@@ -33,6 +35,8 @@ loads what it has (2 to 3 s on a slow machine), and votes as above; then a sched
 a second."""
 UNDER_WAY = 0.5
 """Seconds after the loss for which answers may still be on their way."""
+ROOM_AGAIN = 10.0
+"""Seconds from there being room on the disks to the leader's first bind, at most: members are started again, and vote."""
 HANG = 3.5
 """Seconds that a call may take at most while etcd is away: the clients here give each 3 s."""
 
@@ -112,6 +116,52 @@ class EtcdQuorum(Scenario):
             Expectation(slowest(calls) <= HANG, "the slowest of them failed after", milliseconds(slowest(calls))),
             Expectation(stopped == 0, "pods that were stopped, though nobody had deleted them", str(stopped)),
             Expectation(bound <= BACK, "from the start of a majority to the leader's first bind", milliseconds(bound)),
+        ]
+
+
+class FullDisk(Scenario):
+    name = "full-disk"
+    title = "etcd's disks are full"
+    story = (
+        "Each of three members has a disk of its own (a tmpfs: this needs root), and none has room left. Members may end.\n"
+        "What etcd had acknowledged must be there when there is room again, and nothing else is started again."
+    )
+    spec = SPEC
+    props = Props(disks=3)
+    invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "L1")
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self._seconds = seconds
+        self._full = self._emptied = 0.0
+        self._ended: list[str] = []
+        self._leader = Election()
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            act.watched += [(await act.leader()).holder]
+            members = [record.name for record in act.cluster.state.of(ETCD)]
+            disks = storage.FullDisk(act.world, ETCD, act.random)
+            async with act.hit("full-disk", ETCD, disks, "the disks of all members are full", "there is room again"):
+                self._full = act.zero
+                await asyncio.sleep(self._seconds)
+            self._emptied, self._ended = act.moments[-1].at, disks.ended
+            if self._ended:
+                act.saw(f"{', '.join(self._ended)} had ended, and started again")
+            await act.ready(members)
+            await act.writable()
+            act.saw("etcd has been seen to take writes")
+            await act.ready(record.name for record in act.cluster.state.processes)
+            act.saw("every process says that it is ready")
+            self._leader = await act.binding()
+
+    def judge(self, seen: History) -> list[Expectation]:
+        writes = [call for call in calls_within(seen, self._full, self._emptied) if call.verb in ("create", "update", "delete")]
+        bound = wait_for_bind(seen, ELECTION, self._leader.token, self._emptied)
+        done = f"{succeeded(writes):,} of {len(writes):,}"
+        return [
+            Expectation(True, "members that ended for want of room", str(len(self._ended))),
+            Expectation(True, "writes that were acknowledged meanwhile (each is accounted for)", done),
+            Expectation(bound <= ROOM_AGAIN, "from there being room to the leader's first bind", milliseconds(bound)),
         ]
 
 

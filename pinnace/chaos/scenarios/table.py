@@ -5,7 +5,7 @@ from pinnace.chaos.scenarios.kubelets import DuplicateKubelet
 from pinnace.chaos.scenarios.leaders import FreezeLeader, KillLeader, PartitionLeader
 from pinnace.chaos.scenarios.restore import Restore
 from pinnace.chaos.scenarios.servers import KillApiServer
-from pinnace.chaos.scenarios.stores import CompactHistory, EtcdLeader, EtcdQuorum
+from pinnace.chaos.scenarios.stores import CompactHistory, EtcdLeader, EtcdQuorum, FullDisk
 from pinnace.chaos.scenarios.writers import RacingWriters
 
 SCENARIOS: dict[str, type[Scenario]] = {
@@ -15,6 +15,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     KillApiServer.name: KillApiServer,
     EtcdLeader.name: EtcdLeader,
     EtcdQuorum.name: EtcdQuorum,
+    FullDisk.name: FullDisk,
     CompactHistory.name: CompactHistory,
     Restore.name: Restore,
     DuplicateKubelet.name: DuplicateKubelet,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pinnace.chaos import disks, run
-from pinnace.chaos.faults import harm
+from pinnace.chaos.faults import harm, limits
 from pinnace.chaos.faults.base import Area, Need
 from pinnace.chaos.faults.limits import FULL, FewDescriptors, FullAudit, FullLog, LittleMemory, _Limit
 from pinnace.chaos.faults.table import KINDS, OBSERVING, TOLERATED
@@ -154,15 +154,23 @@ async def test_a_process_whose_log_cannot_be_written_runs_with_its_own_arguments
     assert not world.started
 
 
-@pytest.mark.parametrize("ready", [True, False])
-async def test_an_api_server_without_an_audit_log_must_be_ready(ready: bool) -> None:
+@pytest.mark.parametrize(("ready", "lost"), [(True, 3), (False, 3), (True, 0)])
+async def test_an_api_server_without_an_audit_log_must_be_ready_and_count(
+    ready: bool, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(http: str, name: str) -> int:
+        return lost
+
+    monkeypatch.setattr(limits.metrics, "read", read)
+    monkeypatch.setattr(limits, "COUNTED_WITHIN", 0.1)
+    monkeypatch.setattr(limits, "POLL", 0.01)
     world = FakeWorld(1)
     world.is_ready = ready
     fault = FullAudit(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
     await fault.begin()
     assert world.started[0].argv[-2:] == ("--audit-log-path", "/dev/full")
-    (reading,) = fault.readings
-    assert (reading.target, reading.what, reading.value, reading.least) == (NAME, "ready", float(ready), 1)
+    read_of = [(each.target, each.what, each.value, each.least) for each in fault.readings]
+    assert read_of == [(NAME, "ready", float(ready), 1), (NAME, "apiserver_audit_error_total", lost, 1)]
 
 
 @pytest.mark.skipif(not disks.available(), reason="no tmpfs can be mounted")

@@ -26,7 +26,7 @@ from apiserver.admission.resource_quota import ResourceQuota
 from apiserver.admission.role_escalation import RoleEscalation
 from apiserver.admission.taint_nodes_by_condition import TaintNodesByCondition
 from apiserver.admission.trace_context import TraceContext
-from apiserver.auth.audit import Audit, NoAudit
+from apiserver.auth.audit import Audit, CallAudit, NoAudit
 from apiserver.auth.authorizer import Policy
 from apiserver.auth.nodes import NodeAuthorizer
 from apiserver.auth.rbac import Rbac
@@ -150,7 +150,8 @@ class Assembly:
         of = self.cacher.of
         self._nodes = NodeAuthorizer(of(NODES), of(PODS))
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
-        self._policy = Policy(self._rbac, self._nodes, self._refresh, settings.audit)
+        self._audit = CallAudit(settings.audit)
+        self._policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
         self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
         self._retention = Retention(storage, self.cacher, clock, settings.events)
         metrics.show(self._flow.levels, self.cacher, self._retention)
@@ -219,7 +220,7 @@ class Assembly:
         methods: dict[str, Method] = {}
 
         def serve(descriptors: Iterable[MethodDescriptor], service: object, gate: Gate) -> None:
-            methods.update(methods_of(descriptors, service, gate, self._flow, self._policy, self._tenures))
+            methods.update(methods_of(descriptors, service, gate, self._flow, self._policy, self._tenures, self._audit))
 
         for descriptor, service, gate in services:
             serve(descriptor.methods, service, gate)
@@ -229,7 +230,7 @@ class Assembly:
         return methods
 
     def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
-        stores, audit = self._stores, self._settings.audit
+        stores, audit = self._stores, self._audit
         streaming = Streaming(self.cacher.of(PODS), self.cacher.of(NODES), self._settings.kubelets)
         special: Mapping[Resource[Any], ResourceService[Any]] = {
             PODS: PodService(

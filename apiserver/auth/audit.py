@@ -3,8 +3,9 @@
 Lines are JSON with the names of Kubernetes' audit.k8s.io/v1 Event at the level Metadata: who (user), what (verb, and objectRef
 with the revision that came of it), the verdict (responseStatus), and the call that it belongs to (auditID: the id of the
 request, which items of a batch share). What is in the objects is not in it. Of a write whose caller left before there was an
-answer (it broke off, or its deadline passed) the line says that it may have happened: OutcomeUnknown. Reads are noted only when
-they are refused; dry runs and events never.
+answer (it broke off, or its deadline passed) the line says that it may have happened: OutcomeUnknown. Each call that writes has
+a line, also one that ends before it comes to its objects: it waits too long for its turn, its request is malformed, its caller
+leaves. Reads are noted only when they are refused for lack of a permission; dry runs and events never.
 
 A thread writes them, ten times a second and at the end: no call waits for the disk. When it does not keep up, or the disk is
 full, lines are lost; the log and a metric count them. A line that was written in part is ended, so that the next one is whole.
@@ -19,6 +20,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -38,6 +40,8 @@ MAX_WAITING = 200_000
 CHUNK = 1 << 20
 """Bytes of one write."""
 _END = ord("\n")
+_NOTED: ContextVar[list[bool] | None] = ContextVar("noted", default=None)
+"""Shared by all tasks of a call."""
 MAX_NAME = 316
 """Characters of a name, a resource and the like: those of a label's key, longer than any name that there can be."""
 MAX_MESSAGE = 1024
@@ -70,6 +74,27 @@ class NoAudit:
 
     def note(self, user: User, deeds: Iterable[Deed]) -> None:
         return
+
+
+class CallAudit:
+    """An Audit that knows of each call whether anything was noted on its behalf."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self.wanted = audit.wanted
+
+    def begin(self) -> None:
+        """Of the call that the present task is of."""
+        _NOTED.set([])
+
+    def noted(self) -> bool:
+        """Since the present call has begun; also if it was nothing, as of a dry run."""
+        return bool(_NOTED.get())
+
+    def note(self, user: User, deeds: Iterable[Deed]) -> None:
+        if (noted := _NOTED.get()) is not None:
+            noted.append(True)
+        self._audit.note(user, deeds)
 
 
 class Meter(Protocol):

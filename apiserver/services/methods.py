@@ -25,10 +25,11 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from apiserver.auth.audit import CallAudit, Deed, NoAudit
 from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import permission_of
+from apiserver.auth.permissions import REVIEWS_GROUP, permission_of
 from apiserver.auth.user import MASTERS
-from apiserver.errors import Rejected, bad_request
+from apiserver.errors import Rejected, bad_request, caller_left
 from apiserver.flow.account import LARGE
 from apiserver.flow.control import MAX_STREAMS, FlowControl
 from apiserver.flow.seat import Exempt, Seat, sit
@@ -42,6 +43,7 @@ from apiserver.services.levels import level_of
 from apiserver.services.tenure import Tenure, Tenures
 from pinnace.api import nesting
 from pinnace.api.nesting import Envelope
+from pinnace.api.resources import EVENTS
 from pinnace.api.status import Code, Refusal
 
 MAX_REFLECTIONS = 10
@@ -59,6 +61,9 @@ HEADROOM = 3
 _UNREADABLE = (
     f"the request is no message of this method's type (compare with proto/), or nested deeper than {MAX_LEVELS} levels"
 )
+_LEFT = Refusal(Code.UNAVAILABLE, "Canceled", "the caller left before the call began: nothing happened")
+"""For the record."""
+_NO_AUDIT = CallAudit(NoAudit())
 Gate = Callable[[], Refusal | None]
 """Asked before each call: why the server takes none now; None: it does."""
 
@@ -74,6 +79,7 @@ class Method:
         flow: FlowControl,
         authorizer: Authorizer,
         tenures: Tenures,
+        audit: CallAudit,
     ) -> None:
         """Raises TypeError when the service has no such method, or one of another form, and LookupError when nobody has said
         what permission it needs (apiserver.auth.permissions)."""
@@ -94,6 +100,8 @@ class Method:
         self.permission = permission_of(descriptor)
         action = self.permission.actions(self._message())[0]
         self._writes = not self.server_streaming and action.verb not in ("get", "list")
+        self._audit = audit
+        self._audited = self._writes and audit.wanted and action.resource != EVENTS.plural and action.group != REVIEWS_GROUP
         self._level_of = level_of(action, pulse=self.client_streaming)
         self._discovers = self.client_streaming and action.resource.startswith("/")
         self._width_of = width_of(descriptor, service)
@@ -123,6 +131,9 @@ class Method:
         self._meter.came()
         started = time.perf_counter()
         code = Code.OK
+        begun = False
+        if self._audited:
+            self._audit.begin()
         try:
             with self._enter(request, context) as seat:
                 if seat.waits:
@@ -131,7 +142,10 @@ class Method:
                 if isinstance(request, Unread):
                     request = self._sound(self._read(request.data))
                 await self._authorize(request, context)
+                begun = True
                 answer = _encode(await self._function(request, context))
+                if self._audited:
+                    self._note(request, context, None)
                 if len(answer) >= LARGE:
                     if not self._writes:
                         _require_memory(HEADROOM * len(answer))
@@ -139,10 +153,14 @@ class Method:
                 return answer
         except asyncio.CancelledError:
             code = Code.DEADLINE_EXCEEDED
+            if self._audited:
+                self._note(request, context, caller_left() if begun else _LEFT)
             raise
         except Exception as error:
             refusal = to_refusal(error, self.name, writes=self._writes)
             code = refusal.code
+            if self._audited:
+                self._note(request, context, refusal)
             raise Rejected(refusal) from error
         finally:
             self._meter.ended(code, time.perf_counter() - started)
@@ -178,6 +196,16 @@ class Method:
                 raise Rejected(refusal) from error
             finally:
                 self._meter.stream_ended(code)
+
+    def _note(self, request: Message | Unread | None, context: Context, refusal: Refusal | None) -> None:
+        """For the audit log, unless the call is there already. What is not read yet does not say what it is about."""
+        if self._audit.noted():
+            return
+        actions, find = self.permission
+        known = isinstance(request, Message) and find is not None
+        action, targets = actions(request if known else self._message())[0], find(request) if known and find else ()
+        deeds = [Deed(action, each.namespace, each.name, refusal=refusal) for each in targets]
+        self._audit.note(context.user, deeds or [Deed(action, "", "", refusal=refusal)])
 
     def _counted(self, context: Context) -> AbstractContextManager[None]:
         """While a stream is open. To open a stream of requests takes no seat: a flow has so many at most. Raises Rejected."""
@@ -271,9 +299,10 @@ def methods_of(
     flow: FlowControl,
     authorizer: Authorizer,
     tenures: Tenures,
+    audit: CallAudit = _NO_AUDIT,
 ) -> Mapping[str, Method]:
     """By path. Raises TypeError when the service lacks one of the methods, LookupError when one has no permission."""
-    methods = (Method(each, service, gate, flow, authorizer, tenures) for each in descriptors)
+    methods = (Method(each, service, gate, flow, authorizer, tenures, audit) for each in descriptors)
     return {method.path: method for method in methods}
 
 

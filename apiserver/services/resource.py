@@ -172,10 +172,11 @@ class ResourceService(Generic[T]):
         return outcomes
 
     def _note(self, by: Request, verb: str, subresource: str, named: Iterable[Named], outcomes: Sequence[Outcome]) -> None:
-        if self._audit.wanted and not by.dry_run:
-            action = action_on(self._resource, verb, subresource)
-            pairs = zip(named, outcomes, strict=True)
-            self._audit.note(by.user, (self._deed(action, each, outcome) for each, outcome in pairs))
+        if not self._audit.wanted:
+            return
+        action = action_on(self._resource, verb, subresource)
+        pairs = () if by.dry_run else zip(named, outcomes, strict=True)
+        self._audit.note(by.user, (self._deed(action, each, outcome) for each, outcome in pairs))
 
     def _deed(self, action: Action, named: Named, outcome: Outcome) -> Deed:
         namespace = self._resource.home(named.namespace)

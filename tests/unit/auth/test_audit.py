@@ -3,7 +3,8 @@
 import asyncio
 import errno
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from itertools import starmap
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from apiserver.assembly import Assembly, Settings
 from apiserver.auth.attributes import Action
 from apiserver.auth.audit import INTERVAL, MAX_NAME, AuditLog, Deed
-from apiserver.auth.user import AUTHENTICATED, User
+from apiserver.auth.user import AUTHENTICATED, MASTERS, User
 from apiserver.errors import Rejected
 from apiserver.services.methods import Method
 from apiserver.storage.interface import Committed, Refused, Write
@@ -28,6 +29,7 @@ from tests.unit.cacher.world import eventually
 
 EVE = User("eve", (AUTHENTICATED,))
 CREATE = Action("create", "pods")
+WRITER = User("writer", (MASTERS,))
 
 
 class Counts:
@@ -308,3 +310,103 @@ async def test_who_leaves_before_the_answer_is_noted_too(
     ]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@asynccontextmanager
+async def audited(storage: MemoryStorage | None = None, **settings: Any) -> AsyncIterator[tuple[Assembly, Notes]]:
+    notes = Notes()
+    assembly = Assembly(storage or MemoryStorage(), Settings(audit=notes, **settings))
+    running = asyncio.ensure_future(assembly.run())
+    try:
+        async with asyncio.timeout(10):
+            await assembly.opening.bootstrapped.wait()
+        yield assembly, notes
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def begin(assembly: Assembly, path: str, user: User, fields: dict[str, Any]) -> asyncio.Task[bytes]:
+    found = assembly.methods[f"/pinnace.v1.{path}"]
+    message: Any = type(found.parse(b""))
+    return asyncio.ensure_future(found.call(message(**fields), Caller(user)))
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "noted"),
+    [
+        ("Namespaces/Delete", {"name": "default"}, ("delete", "namespaces", "default", "NamespacePermanent")),
+        (
+            "Pods/DeleteCollection",
+            {"namespace": "default", "deleteOptions": {"preconditions": {"uid": "x"}}},
+            ("deletecollection", "pods", "", "BadRequest"),
+        ),
+        (
+            "Pods/Delete",
+            {"namespace": "default", "name": "a", "options": {"dryRun": ["most"]}},
+            ("delete", "pods", "a", "BadRequest"),
+        ),
+        ("Elections/Transfer", {"name": "scheduler", "to": "b"}, ("transfer", "elections", "scheduler", "NotFound")),
+        ("Pods/Update", {"object": {}}, ("update", "pods", "", "Invalid")),
+    ],
+)
+async def test_call_that_is_refused_before_it_comes_to_its_objects_is_noted(
+    path: str, fields: dict[str, Any], noted: tuple[str, str, str, str]
+) -> None:
+    async with audited() as (assembly, notes):
+        with pytest.raises(Rejected):
+            await begin(assembly, path, PEOPLE["admin"], fields)
+        verb, resource, name, reason = noted
+        assert list(starmap(brief, notes.taken)) == [("kubernetes-admin", verb, resource, name, False, reason)]
+
+
+async def test_call_that_no_server_takes_now_is_noted() -> None:
+    async with audited() as (assembly, notes):
+        assembly.opening.drain()
+        with pytest.raises(Rejected):
+            await begin(assembly, "Pods/Delete", PEOPLE["admin"], POD)
+        assert list(starmap(brief, notes.taken)) == [("kubernetes-admin", "delete", "pods", "a", False, "ShuttingDown")]
+
+
+async def test_call_whose_caller_leaves_while_it_waits_for_its_turn_is_noted() -> None:
+    storage = Slow()
+    async with audited(storage, seats=1) as (assembly, notes):
+        storage.let.clear()
+        calls = [
+            begin(assembly, "Pods/Create", WRITER, {"object": make_pod(f"p{index}").req(cpu="1").new()}) for index in range(40)
+        ]
+        await storage.under_way.wait()
+        calls[-1].cancel()
+        await asyncio.wait((calls[-1],))
+        assert [brief(*each)[3:] for each in notes.taken] == [("p39", False, "Canceled")]
+        storage.let.set()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert sorted(deed.name for _, deed in notes.taken) == sorted(f"p{index}" for index in range(40)), "one line each"
+
+
+async def test_batch_has_a_line_for_each_item() -> None:
+    async with audited() as (assembly, notes):
+        pods = [make_pod(name).req(cpu="1").new() for name in ("a", "b", "a", "B!")]
+        await begin(assembly, "Pods/CreateBatch", PEOPLE["admin"], {"items": pods})
+        assert [brief(*each)[3:] for each in notes.taken] == [
+            ("a", True, ""),
+            ("b", True, ""),
+            ("a", False, "AlreadyExists"),
+            ("B!", False, "Invalid"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("Pods/Create", {"object": make_pod("dry").req(cpu="1").new(), "options": {"dryRun": ["All"]}}),
+        ("Pods/CreateBatch", {"options": {"dryRun": ["All"]}}),
+        ("Events/Record", {}),
+        ("Authorization/SelfSubjectReview", {}),
+        ("Pods/List", {}),
+    ],
+)
+async def test_call_that_writes_nothing_is_not_noted(path: str, fields: dict[str, Any]) -> None:
+    async with audited() as (assembly, notes):
+        await begin(assembly, path, PEOPLE["admin"], fields)
+        assert not notes.taken

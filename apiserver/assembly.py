@@ -37,6 +37,7 @@ from apiserver.identity import Claim, ClusterIdentity
 from apiserver.opening import Opening
 from apiserver.quota.quotas import Quotas
 from apiserver.registry.events import EventRegistry, Expiring
+from apiserver.registry.fencing import Fences
 from apiserver.registry.migration import Migration
 from apiserver.registry.mutation import Mutator
 from apiserver.registry.retention import Bounds, Retention
@@ -152,6 +153,7 @@ class Assembly:
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
         self._policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
+        self._fences = Fences(self.cacher, self._policy)
         self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
         self._retention = Retention(storage, self.cacher, clock, settings.events)
         metrics.show(self._flow.levels, self.cacher, self._retention)
@@ -220,7 +222,10 @@ class Assembly:
         methods: dict[str, Method] = {}
 
         def serve(descriptors: Iterable[MethodDescriptor], service: object, gate: Gate) -> None:
-            methods.update(methods_of(descriptors, service, gate, self._flow, self._policy, self._tenures, self._audit))
+            of_calls = methods_of(
+                descriptors, service, gate, self._flow, self._policy, self._tenures, self._fences, self._audit
+            )
+            methods.update(of_calls)
 
         for descriptor, service, gate in services:
             serve(descriptor.methods, service, gate)
@@ -234,7 +239,14 @@ class Assembly:
         streaming = Streaming(self.cacher.of(PODS), self.cacher.of(NODES), self._settings.kubelets)
         special: Mapping[Resource[Any], ResourceService[Any]] = {
             PODS: PodService(
-                stores[PODS], stores[POD_DISRUPTION_BUDGETS], self.cacher, audit, self._clock, streaming, self._policy
+                stores[PODS],
+                stores[POD_DISRUPTION_BUDGETS],
+                self.cacher,
+                audit,
+                self._clock,
+                streaming,
+                self._policy,
+                self._fences,
             ),
             NODES: NodeService(stores[NODES], self.cacher, audit, self._heartbeats),
             LEASES: LeaseService(stores[LEASES], self.cacher, audit, self._storage, self._clock),

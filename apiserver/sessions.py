@@ -102,7 +102,7 @@ class Session:
             except LeaseNotFound:
                 expired()
             except StorageError as error:  # no answer: the peer must not rely on this beat
-                log.warning("cannot renew lease %x: %s", self.id, error)
+                log.warning("cannot renew the lease of a session: %s", error)
             else:
                 self._owing_since = asked if self._latest > sequence else None
                 answered(sequence)

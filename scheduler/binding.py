@@ -19,7 +19,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -55,11 +55,14 @@ class Pods(Protocol):
 
 
 class Binder:
-    def __init__(self, pods: Pods, cache: Cache, outcomes: Outcomes, election: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, pods: Pods, cache: Cache, outcomes: Outcomes, fence_of: Callable[[int], Fence], *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        """`fence_of`: the fence of the term with a token, as Candidate's."""
         self._pods = pods
         self._cache = cache
         self._outcomes = outcomes
-        self._election = election
+        self._fence_of = fence_of
         self._clock = clock
         self._token: int | None = None
         self._pending: deque[Decision] = deque()
@@ -68,7 +71,7 @@ class Binder:
         self._doubtful = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
-        self._cycles = BindingCycles(outcomes, election, self, clock=clock)
+        self._cycles = BindingCycles(outcomes, fence_of, self, clock=clock)
         self.waiting = self._cycles.waiting
         """The pods that wait in Permit."""
 
@@ -136,7 +139,7 @@ class Binder:
 
     async def _send(self, batch: list[Decision]) -> None:
         token = batch[0].token
-        bind = partial(self._pods.bind_batch, fence=Fence(election=self._election, token=token))
+        bind = partial(self._pods.bind_batch, fence=self._fence_of(token))
         answers = await errors_of(bind, [_binding(decision) for decision in batch])
         fenced = False
         for decision, answer in zip(batch, answers, strict=True):

@@ -18,7 +18,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from pinnace.api.pods_pb2 import Fence
@@ -56,9 +56,11 @@ class Batches(Protocol):
 class BindingCycles:
     """Starts with decisions whose cycle is not direct; sends them on when it has become so."""
 
-    def __init__(self, outcomes: Outcomes, election: str, batches: Batches, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, outcomes: Outcomes, fence_of: Callable[[int], Fence], batches: Batches, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
         self._outcomes = outcomes
-        self._election = election
+        self._fence_of = fence_of
         self._batches = batches
         self._clock = clock
         self._faults = Faults()
@@ -267,7 +269,7 @@ class BindingCycles:
 
     async def _bind(self, decision: Decision, cycle: BindingCycle, task: asyncio.Task[None]) -> None:
         """Once the term is over, `task` is not among those that bind any more: then only what is certain counts."""
-        fence = Fence(election=self._election, token=decision.token)
+        fence = self._fence_of(decision.token)
         cycle.sent = True
         watching = asyncio.get_running_loop().call_later(BIND_DEADLINE + GRACE, self._abandon, task)
         try:

@@ -73,10 +73,17 @@ class Scheduler:
         self._traces = PodTraces(clock, tracer)
         self._cache = Cache()
         self._passes = Passes(self._cache.nodes)
-        self._binder = Binder(client.pods, self._cache, self, config.election, clock=clock)
+        self._binder = Binder(client.pods, self._cache, self, lambda token: self._standby.fence_of(token), clock=clock)
         self._informers = Informers(client, needs(config), writes(config), clock=clock)
         self._standby = Standby(
-            client.connection, config.election, name, self._informers, lead=self._lead, on_lost=self._on_lost, clock=clock
+            client.connection,
+            config.election,
+            name,
+            self._informers,
+            lead=self._lead,
+            on_lost=self._on_lost,
+            scheduler_names=[each.scheduler_name for each in config.profiles],
+            clock=clock,
         )
         guarded = client.guarded(lambda: self._standby.fence)
         store = self._informers.pods.store

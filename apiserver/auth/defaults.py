@@ -99,6 +99,8 @@ def _scheduler() -> list[PolicyRule]:
         *(_rule(("update", "patch"), [PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS], part) for part in ("", "status")),
         _rule(("create", "update", "patch"), [EVENTS]),
         _elections("get", "campaign", of=SCHEDULER_ELECTION),
+        # All names: which profiles the cluster's own schedulers have is in their configuration.
+        PolicyRule(verbs=["campaign"], apiGroups=[ELECTIONS_GROUP], resources=["schedulers"]),
     ]
 
 

@@ -24,6 +24,9 @@ HEARTBEAT = Action("update", "leases", "coordination.k8s.io")
 EXEC = Action("create", "pods/exec")
 """Asked when the first request has come, which says where."""
 CAMPAIGN = Action("campaign", "elections", ELECTIONS_GROUP)
+"""To stand in an election, and to write under its fence (apiserver.registry.fencing)."""
+CAMPAIGN_FOR = Action("campaign", "schedulers", ELECTIONS_GROUP)
+"""To bind the pods of a scheduler, by its spec.schedulerName, under the fence of an election."""
 BYPASS_FENCE = Action("bypass-fence", "pods/binding")
 """To bind without a fence, so that nobody can tell whether the one who binds still leads."""
 UNKNOWN = "unknown"

@@ -1,9 +1,13 @@
-"""Binding a pod to a node: once, and only by who leads.
+"""Binding a pod to a node: once, and only by the leader of its scheduler.
 
 The step sets `spec.nodeName` and the condition PodScheduled, ends the pod's nomination, and hands on the binding's labels and
-annotations. Together with the fence (a guard on the election's key) and the compare on the pod's revision it is one etcd
-transaction: a pod is bound at most once, and never by a deposed leader. The token under which it happened is left on the pod as
-an annotation, so that anyone can check it afterwards.
+annotations. One etcd transaction has the write, the compare on the pod's revision and the fence: a guard on the election's key.
+
+    a pod is bound at most once                      the compare on its revision, and its empty nodeName
+    not by a deposed leader                          the guard
+    not by a leader of other schedulers' pods        the names that it campaigned for (apiserver.registry.fencing.Term)
+
+The term under which a pod was bound is left on it as an annotation, so that anyone can check it afterwards.
 """
 
 from __future__ import annotations  # those of the steps below would be evaluated for every object
@@ -14,28 +18,25 @@ from apiserver import errors
 from apiserver.errors import Rejected
 from apiserver.registry.deletion import copy
 from apiserver.registry.extent import MAX_PARTS, parts_exceeded
-from apiserver.registry.fencing import guards
+from apiserver.registry.fencing import Term
 from apiserver.registry.mutation import Mutation, Put, Version
 from apiserver.registry.validation.labels import validate_annotations, validate_labels
-from apiserver.storage.interface import Guard
-from pinnace.api import conditions, fences
+from pinnace.api import conditions, defaults
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.names import dns_subdomain
-from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
 
-def bind(bindings: Iterable[Binding], fence: Fence | None, now: float) -> list[Mutation[Pod] | Refusal]:
-    """The mutation for each binding, or what is wrong with it. `now` in Unix seconds. Raises Rejected as `guards` does."""
-    guarded = guards(fence)
-    by = fences.told(fence) if fence is not None else ""
-    return [_refusal(binding) or _mutation(binding, guarded, by, now) for binding in bindings]
+def bind(bindings: Iterable[Binding], term: Term | None, now: float) -> list[Mutation[Pod] | Refusal]:
+    """The mutation for each binding, or what is wrong with it. `term`: in which the caller leads; None: no fence.
+    `now` in Unix seconds."""
+    return [refusal_of(binding) or _mutation(binding, term, now) for binding in bindings]
 
 
-def _refusal(binding: Binding) -> Refusal | None:
+def refusal_of(binding: Binding) -> Refusal | None:
     """Why a binding itself makes no sense."""
     name, target = binding.metadata.name, binding.target
     if not name or not binding.metadata.namespace:
@@ -47,8 +48,7 @@ def _refusal(binding: Binding) -> Refusal | None:
     return None
 
 
-def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, now: float) -> Mutation[Pod]:
-    """`by`: under which fence, as the pod will say."""
+def _mutation(binding: Binding, term: Term | None, now: float) -> Mutation[Pod]:
     metadata, node = binding.metadata, binding.target.name
     name = metadata.name
 
@@ -60,6 +60,8 @@ def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, now: float)
             raise Rejected(errors.uid_mismatch(PODS, name, metadata.uid, old.metadata.uid))
         if metadata.resourceVersion and metadata.resourceVersion != str(version.revision):
             raise Rejected(errors.stale(PODS, name, metadata.resourceVersion, version.revision))
+        if term is not None and (scheduler := old.spec.schedulerName or defaults.SCHEDULER) not in term.scheduler_names:
+            raise Rejected(_foreign(name, scheduler, term))
         if old.spec.nodeName:
             raise Rejected(_conflict("AlreadyBound", f'pod "{name}" is already assigned to node "{old.spec.nodeName}"'))
         if old.metadata.HasField("deletionTimestamp"):
@@ -71,12 +73,12 @@ def _mutation(binding: Binding, guarded: tuple[Guard, ...], by: str, now: float)
         new.status.ClearField("nominatedNodeName")
         if metadata.labels or metadata.annotations:
             _hand_on(metadata, new, old)
-        if by:
-            new.metadata.annotations[FENCE_ANNOTATION] = by
+        if term is not None:
+            new.metadata.annotations[FENCE_ANNOTATION] = term.name
         conditions.say(new.status.conditions, "PodScheduled", "True", "", "", now)
         return Put(new)
 
-    return Mutation(PODS.key(metadata.namespace, name), name, step, guarded)
+    return Mutation(PODS.key(metadata.namespace, name), name, step, (term.guard,) if term is not None else ())
 
 
 def _hand_on(said: ObjectMeta, pod: Pod, old: Pod) -> None:
@@ -93,6 +95,15 @@ def _hand_on(said: ObjectMeta, pod: Pod, old: Pod) -> None:
         raise Rejected(errors.invalid(PODS, metadata.name, out))
     if parts_exceeded(pod, old):
         raise Rejected(errors.too_much(PODS, metadata.name, MAX_PARTS))
+
+
+def _foreign(name: str, scheduler: str, term: Term) -> Refusal:
+    """The hint is for the one who configures the scheduler."""
+    election = term.name.rpartition("/")[0]
+    why = f'its scheduler is "{scheduler}", and the leader of election "{election}" did not campaign for it'
+    message = f'pods "{name}" is forbidden: {why}'
+    hint = f'configure a profile with schedulerName "{scheduler}" in the scheduler that leads "{election}"'
+    return Refusal(Code.PERMISSION_DENIED, "Forbidden", message, metadata=(("hint", hint),))
 
 
 def _conflict(reason: str, message: str) -> Refusal:

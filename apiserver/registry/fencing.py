@@ -1,45 +1,133 @@
-"""Fences: what is written in a leader's name commits only while it leads.
+"""Fences: what a leader writes commits only while it leads, and only the leader can use its fence.
 
-A fence becomes a guard on the election's key, in the very transaction of the write: etcd compares, so that it is right whatever
-leader or server believes. A bind carries its fence in the request; any other unary call may carry one in its metadata
-(pinnace.api.fences), which then holds for all that the call writes through a Mutator. Who sends none is not fenced.
+    fence --may the caller campaign in this election?--> no: PERMISSION_DENIED
+      '--> was this the caller's term: token, user, secret? --> no: Fenced
+             '--> a guard on the election's key, in the transaction of the write --> the term is over: Fenced
+
+* **The guard decides whether the term lasts.** etcd compares the key's create_revision with the token in the transaction of the
+  write. That is right whatever the leader or this server believes.
+* **The holder decides whose term it is.** The key's value names the user that campaigned, the hash of its secret and the
+  schedulers that it binds for. A put never changes the value while the key exists (`apiserver.services.leadership`). So a
+  token, which is the create_revision, stands for one value, and a holder that was read from the cache is right for as long as
+  the guard holds, however old the cache is. A cache that is behind the token is brought up to date first.
+
+A bind carries its fence in the request. Any other unary call that writes may carry fences in its metadata (pinnace.api.fences),
+and then all that it writes through a Mutator is guarded. A call without a fence is not fenced.
+
+Not promised: after a restore of etcd the same revision may stand for another term (docs/design/restore.md#leaders).
 """
 
+import hmac
 from collections.abc import Iterable
 from contextvars import ContextVar
+from hashlib import sha256
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
 
 from apiserver import errors
+from apiserver.auth.attributes import Target
+from apiserver.auth.authorizer import Authorizer
+from apiserver.auth.permissions import CAMPAIGN
+from apiserver.auth.user import User
+from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
-from apiserver.storage.interface import Guard
+from apiserver.storage.interface import Guard, KeyValue
 from pinnace.api import fences
+from pinnace.api.elections_pb2 import Election
 from pinnace.api.names import dns_subdomain
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import election_key
 
+PRESENTED: ContextVar[tuple[Fence, ...]] = ContextVar("fences", default=())
+"""The fences in the metadata of the present call."""
 CALL: ContextVar[tuple[Guard, ...]] = ContextVar("fence", default=())
 """What must hold for the writes of the present call."""
 MOST = 4
 """Fences of a call: each is an operation of its transaction, in which others have their writes, too."""
+FRESH_TIMEOUT = 5.0
+"""Seconds for the cache to reach the revision of a token."""
+MIN_SECRET = 16
+"""Bytes."""
 
 
-def guards(fence: Fence | None) -> tuple[Guard, ...]:
-    """What must hold in etcd for a write under this fence to commit. Raises Rejected when there can be no such fence."""
-    if fence is None:
-        return ()
-    if dns_subdomain(fence.election) or fence.token <= 0:
-        raise Rejected(errors.bad_request("a fence needs the name of an election, which is a DNS name, and its token"))
-    return (Guard(election_key(fence.election), fence.token),)
+class Term(NamedTuple):
+    """A term whose holder the caller is."""
+
+    name: str
+    """Election and token, as the annotation of a bound pod has them."""
+    guard: Guard
+    scheduler_names: tuple[str, ...]
+    """The schedulers whose pods may be bound in it."""
 
 
-def enter(metadata: Iterable[tuple[str, str | bytes]]) -> None:
-    """Notes under which fences the call is made whose metadata this is: all of them must hold. Raises Rejected."""
-    found: tuple[Guard, ...] = ()
+class Fences:
+    """Judges fences by the elections in the cache."""
+
+    def __init__(self, cacher: Cacher, authorizer: Authorizer) -> None:
+        self._cacher = cacher
+        self._authorizer = authorizer
+
+    async def term(self, fence: Fence, user: User) -> Term | None:
+        """The term of the fence, if the user holds it; None when the term is over, unknown, or held by another user or session.
+        Which of these it is, the caller must not learn. Raises Rejected when there can be no such fence or the user may not
+        campaign in its election; StorageError and CacheError when etcd cannot be asked."""
+        if dns_subdomain(fence.election) or fence.token <= 0:
+            raise Rejected(errors.bad_request("a fence needs the name of an election, which is a DNS name, and its token"))
+        await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", fence.election),))
+        key = election_key(fence.election)
+        record = self._cacher.raw(key)
+        if self._cacher.revision < fence.token and (record is None or record.create_revision != fence.token):
+            await self._cacher.fresh(FRESH_TIMEOUT)
+            record = self._cacher.raw(key)
+        if record is None or record.create_revision != fence.token:
+            return None
+        election = _read(record)
+        if not is_holder(election, user.name, fence.secret):
+            return None
+        return Term(fences.term(fence), Guard(key, fence.token), tuple(election.scheduler_names))
+
+    async def enter(self, user: User) -> None:
+        """Guards what the present call writes by the fences in its metadata: all of them must hold. Raises as `term`, and
+        Rejected when one does not hold."""
+        presented = PRESENTED.get()
+        if not presented:
+            return
+        guards: list[Guard] = []
+        for fence in presented:
+            term = await self.term(fence, user)
+            if term is None:
+                raise Rejected(errors.fenced(fence.election, fence.token))
+            guards.append(term.guard)
+        CALL.set(tuple(guards))
+
+
+def present(metadata: Iterable[tuple[str, str | bytes]]) -> None:
+    """Notes the fences in the metadata of the present call. Raises Rejected."""
+    found: tuple[Fence, ...] = ()
     for key, value in metadata:
         if key == fences.KEY:
             if len(found) == MOST:
-                raise Rejected(errors.bad_request(f"more than {MOST} fences: who leads so many elections?"))
+                raise Rejected(errors.bad_request(f"too many fences: at most {MOST} per call"))
             try:
-                found += guards(fences.parse(str(value)))
+                found += (fences.parse(str(value)),)
             except ValueError as error:
                 raise Rejected(errors.bad_request(str(error))) from None
-    CALL.set(found)
+    PRESENTED.set(found)
+
+
+def hashed(secret: bytes) -> bytes:
+    """The form in which a secret is stored. It is random, so it needs no salt."""
+    return sha256(secret).digest()
+
+
+def is_holder(election: Election, user: str, secret: bytes) -> bool:
+    """Did this user campaign with this secret? A term without a hash, which an older server made, has no holder."""
+    return hmac.compare_digest(election.secret_hash, hashed(secret)) and election.user == user
+
+
+def _read(record: KeyValue) -> Election:
+    try:
+        return Election.FromString(record.value)
+    except DecodeError:
+        return Election()

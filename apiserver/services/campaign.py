@@ -45,6 +45,7 @@ class Campaign:
         self._conversation = conversation
         self._contest = contest
         self._opening = opening
+        self._names = opening.scheduler_names
         self._leadership = leadership
         self._storage = storage
         self._timing = timing
@@ -73,8 +74,9 @@ class Campaign:
             ago = opening.forsaken_ago_ms / 1000 if opening.HasField("forsaken_ago_ms") else None
             await self._leadership.delete_forsaken(opening.forsaken, ago)
         record = await self._leadership.find(opening.session) if opening.session else None
-        if opening.token and (record is None or record.create_revision != opening.token):
-            return self._lose("leadership has ended meanwhile")
+        foreign = record is not None and not self._leadership.is_own(record, opening.session)
+        if foreign or (opening.token and (record is None or record.create_revision != opening.token)):
+            return self._lose("leadership has ended meanwhile")  # a foreign session is not kept alive from here
         try:
             self._session = await self._open_session(opening.session)
             if self._left():  # it has not waited: whoever it is with now has the key
@@ -89,7 +91,7 @@ class Campaign:
                     session=self._session.id,
                     interval_ms=round(self._timing.interval * 1000),
                     validity_ms=round(self._timing.validity * 1000),
-                    fences=True,
+                    secret_fences=True,
                 )
             )
         )
@@ -118,7 +120,7 @@ class Campaign:
             if self._leadership.is_own(record, self._session.id):
                 return await self._adopt(record)
             await self._consider(record)
-        elif self._contest.may_stand(self._conversation, self._session.id):
+        elif self._contest.may_stand(self._conversation, self._session.id) and not self._contest.rival(self._names):
             return await self._stand()
         return True
 

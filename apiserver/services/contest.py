@@ -5,6 +5,7 @@ without a leader). While a transfer is under way the one that accepted the nomin
 NOMINEE_FIRST seconds at most. All of this is courtesy between candidates: only the key decides who leads.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -17,7 +18,7 @@ from apiserver.services.records import read
 from apiserver.services.terms import RAN_OUT
 from apiserver.storage.interface import Change, KeyValue
 from pinnace.api.elections_pb2 import Election, Nomination, Term
-from pinnace.api.resources import election_key, nomination_key
+from pinnace.api.resources import ELECTIONS_PREFIX, election_key, nomination_key
 from pinnace.api.times import to_micro_time
 from pinnace.runtime.clock import Clock
 
@@ -134,6 +135,13 @@ class Contest:
                 return False
         return self.turn_of(member)
 
+    def rival(self, scheduler_names: Sequence[str]) -> Election | None:
+        """Another election whose leader binds the pods of one of these schedulers, as far as the cache knows. Two of them would
+        place pods without knowing of each other. This finds a wrong configuration; it is no lock."""
+        names = set(scheduler_names)
+        elections = (election_of(record) for record in self._cacher.raw_items(ELECTIONS_PREFIX) if record.key != self.key)
+        return next((each for each in elections if not names.isdisjoint(each.scheduler_names)), None) if names else None
+
     def announce(self, change: Change) -> None:
         """The key or the nomination has changed."""
         if change.key == self.key:
@@ -164,12 +172,13 @@ class Contest:
 
 
 def election_of(record: KeyValue) -> Election:
-    """The election, with its token, and without the session: whoever knows that can go on with it in the holder's place.
+    """The election as it is returned: with its token, without the session and the hash of the secret.
 
     While the key is there nobody else can lead, whatever is in it: who holds an election that cannot be read is not known."""
     election = read(Election, record.value) or Election(name=record.key.rpartition("/")[2])
     election.token = record.create_revision
     election.ClearField("session")
+    election.ClearField("secret_hash")
     return election
 
 

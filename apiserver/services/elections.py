@@ -11,15 +11,16 @@ from contextlib import suppress
 from apiserver import errors
 from apiserver.auth.attributes import Target
 from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import CAMPAIGN
+from apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
+from apiserver.registry.fencing import MIN_SECRET
 from apiserver.services.campaign import Campaign
 from apiserver.services.contest import Contest, election_of
 from apiserver.services.context import Context, patience
 from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
-from apiserver.services.leadership import Leadership
+from apiserver.services.leadership import Identity, Leadership
 from apiserver.services.records import read
 from apiserver.services.terms import KEPT, TermLog, accounted_for, terms_in
 from apiserver.services.transfer import Transfer, nobody_leads
@@ -40,8 +41,10 @@ from pinnace.api.elections_pb2 import (
     TransferElectionRequest,
     TransferElectionResponse,
 )
+from pinnace.api.fences import MAX_SECRET
 from pinnace.api.names import dns_subdomain
 from pinnace.api.resources import ELECTIONS_PREFIX, NOMINATIONS_PREFIX, candidates_prefix, election_key, terms_prefix
+from pinnace.api.status import Code, Refusal
 from pinnace.api.times import to_seconds
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -52,6 +55,10 @@ The silence decides how soon a frozen leader is replaced. The TTL decides how lo
 validity, 1.9 s, covers a change of etcd's leader: pinnace/cluster/etcd.py), and how long nobody leads when a leader and its API
 server die together.
 """
+MAX_SCHEDULER_NAMES = 64
+"""Schedulers that one candidate binds pods for: they are stored with the election."""
+MAX_SCHEDULER_NAME = 253
+"""Characters."""
 NOTED = 1.0
 """Seconds in which what has happened is written down, or else its server has died with it."""
 
@@ -153,15 +160,17 @@ class ElectionsService:
         if isinstance(request, Sign):
             return
         opening = request.open
-        if dns_subdomain(opening.election) or not 0 < len(opening.holder) <= MAX_HOLDER:
-            message = f"open a campaign with an election (a DNS name) and a holder of at most {MAX_HOLDER} characters"
-            raise Rejected(errors.bad_request(message))
+        if problem := _problem(opening):
+            raise Rejected(errors.bad_request(problem))
+        names = tuple(dict.fromkeys(opening.scheduler_names))
         await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", opening.election),))
+        await self._authorizer.check(user, CAMPAIGN_FOR, lambda: [Target("", name) for name in names])
         contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher, self._clock))
-        leadership = Leadership(
-            contest, opening.holder, self._storage, self._committer, self._terms, self._timing.ttl, self._clock
-        )
+        identity = Identity(opening.holder, user.name, opening.secret, names)
+        leadership = Leadership(contest, identity, self._storage, self._committer, self._terms, self._timing.ttl, self._clock)
         try:
+            if not opening.token and (rival := contest.rival(names)):
+                raise Rejected(_taken(rival, names))
             await Campaign(conversation, contest, opening, leadership, self._storage, self._timing, self._clock).run()
         finally:
             if contest.deserted:
@@ -171,3 +180,27 @@ class ElectionsService:
         contest = self._contests.get(change.key.rpartition("/")[2])
         if contest is not None:
             contest.announce(change)
+
+
+def _taken(rival: Election, names: Sequence[str]) -> Refusal:
+    """Refuses a candidate for schedulers whose pods the leader of another election binds."""
+    name = next(name for name in names if name in rival.scheduler_names)
+    message = f'scheduler "{name}": {rival.holder} binds its pods, as the leader of election "{rival.name}"'
+    hint = "give the profile another schedulerName, or let both stand in one election (leaderElection.resourceName)"
+    return Refusal(Code.ABORTED, "Conflict", message, metadata=(("hint", hint),))
+
+
+def _problem(opening: CampaignRequest.Open) -> str:
+    """What is wrong with the first message of a campaign; "": nothing."""
+    if dns_subdomain(opening.election) or not 0 < len(opening.holder) <= MAX_HOLDER:
+        return f"open a campaign with an election (a DNS name) and a holder of at most {MAX_HOLDER} characters"
+    if not MIN_SECRET <= len(opening.secret) <= MAX_SECRET:
+        return (
+            f"open a campaign with a secret of {MIN_SECRET} to {MAX_SECRET} random bytes; "
+            "a candidate that sends none is older than this API server: upgrade it"
+        )
+    if len(opening.scheduler_names) > MAX_SCHEDULER_NAMES:
+        return f"too many scheduler names: at most {MAX_SCHEDULER_NAMES} per campaign"
+    if any(not 0 < len(name) <= MAX_SCHEDULER_NAME for name in opening.scheduler_names):
+        return f"a scheduler name has 1 to {MAX_SCHEDULER_NAME} characters"
+    return ""

@@ -157,7 +157,7 @@ class _Door:
             try:
                 made = self._call(context)
                 caller = made.user.name
-                fencing.enter(metadata)
+                fencing.present(metadata)
                 with gathering() as warnings:
                     answer = await method.call(parse(data), made)
                 if warnings:

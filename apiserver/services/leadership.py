@@ -23,9 +23,11 @@ holds the session then (campaign.py). Nor that the key is deleted: when etcd sta
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
-from apiserver.services.contest import Contest, Held, election_of, term_of
+from apiserver.registry.fencing import hashed, is_holder
+from apiserver.services.contest import Contest, Held, term_of
+from apiserver.services.records import read
 from apiserver.services.terms import RAN_OUT, STOOD_DOWN, Stands, TermLog, ended
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, Storage, StorageError, Write
@@ -40,17 +42,36 @@ RETRY = 0.1
 """Seconds between two attempts to delete the key of a dead leader when etcd does not answer."""
 
 
+class Identity(NamedTuple):
+    """Who campaigns. A key is the candidate's own only if it has the session's lease and this identity: another candidate that
+    learns the lease's number gains nothing."""
+
+    holder: str
+    user: str
+    secret: bytes
+    scheduler_names: tuple[str, ...] = ()
+    """Of the pods that it may bind."""
+
+
 class Leadership:
     """`held` is what this server knows the candidate to hold; None: nothing yet, or it was deposed from here. That the key has
     gone since, only etcd knows: see `Contest.verdict`."""
 
     def __init__(
-        self, contest: Contest, holder: str, storage: Storage, committer: Committer, terms: TermLog, ttl: float, clock: Clock
+        self,
+        contest: Contest,
+        identity: Identity,
+        storage: Storage,
+        committer: Committer,
+        terms: TermLog,
+        ttl: float,
+        clock: Clock,
     ) -> None:
         """`ttl`: seconds that the lease of a session lives without a beat."""
         self.held: Held | None = None
         self._contest = contest
-        self._holder = holder
+        self._identity = identity
+        self._holder = identity.holder
         self._storage = storage
         self._committer = committer
         self._terms = terms
@@ -70,17 +91,22 @@ class Leadership:
             self._terms.note(Stands(self._candidate, gone=True))
 
     async def find(self, session: int) -> KeyValue | None:
-        """The election's key as etcd has it, if it is this session's. Raises StorageError."""
+        """The election's key as etcd has it, if it is attached to this session's lease. Raises StorageError."""
         record = await self._storage.get(self._contest.key)
-        return record if self.is_own(record, session) else None
+        return record if record is not None and record.lease == session else None
 
     def is_own(self, record: KeyValue | None, session: int) -> TypeGuard[KeyValue]:
-        return record is not None and record.lease == session and election_of(record).holder == self._holder
+        if record is None or record.lease != session:
+            return False
+        election, identity = read(Election, record.value) or Election(), self._identity
+        return election.holder == identity.holder and is_holder(election, identity.user, identity.secret)
 
     async def create(self, session: int) -> Held:
         """The candidate leads from now on. Raises Conflict when somebody does already, LeaseNotFound when the session has run
         out, and other StorageErrors; after OutcomeUnknown the key may be there, or appear."""
-        record = Election(name=self._contest.name, holder=self._holder, session=session)
+        holder, user, secret, scheduler_names = self._identity
+        record = Election(name=self._contest.name, holder=holder, session=session, user=user, secret_hash=hashed(secret))
+        record.scheduler_names.extend(scheduler_names)
         record.since.CopyFrom(self._now())
         write = Write(self._contest.key, record.SerializeToString(), expected=0, lease=session)
         revision = await self._committer.commit(write)
@@ -131,7 +157,7 @@ class Leadership:
         `ago`: seconds since then; None: not known. Takes as long as `depose`. Raises StorageError when the key is not read."""
         at = to_micro_time(max(self._clock.time() - max(ago or 0.0, 0.0), 0.0))
         record = await self.find(session)
-        if record is not None:
+        if self.is_own(record, session):
             over = ended(term_of(record), STOOD_DOWN, at, presumed=ago is None)
             await self._delete(Held(record.create_revision, record.mod_revision), over)
 

@@ -36,6 +36,7 @@ from apiserver.flow.seat import Exempt, Seat, sit
 from apiserver.flow.threshold import Threshold
 from apiserver.flow.unread import SMALL, Unread, items_in, width_of_bytes
 from apiserver.flow.width import width_of, width_of_batch
+from apiserver.registry.fencing import Fences
 from apiserver.services import metrics
 from apiserver.services.context import Context
 from apiserver.services.errors import to_refusal
@@ -79,6 +80,7 @@ class Method:
         flow: FlowControl,
         authorizer: Authorizer,
         tenures: Tenures,
+        fences: Fences,
         audit: CallAudit,
     ) -> None:
         """Raises TypeError when the service has no such method, or one of another form, and LookupError when nobody has said
@@ -97,6 +99,7 @@ class Method:
         self._flow = flow
         self._authorizer = authorizer
         self._tenures = tenures
+        self._fences = fences
         self.permission = permission_of(descriptor)
         action = self.permission.actions(self._message())[0]
         self._writes = not self.server_streaming and action.verb not in ("get", "list")
@@ -142,6 +145,8 @@ class Method:
                 if isinstance(request, Unread):
                     request = self._sound(self._read(request.data))
                 await self._authorize(request, context)
+                if self._writes:
+                    await self._fences.enter(context.user)
                 begun = True
                 answer = _encode(await self._function(request, context))
                 if self._audited:
@@ -299,10 +304,11 @@ def methods_of(
     flow: FlowControl,
     authorizer: Authorizer,
     tenures: Tenures,
+    fences: Fences,
     audit: CallAudit = _NO_AUDIT,
 ) -> Mapping[str, Method]:
     """By path. Raises TypeError when the service lacks one of the methods, LookupError when one has no permission."""
-    methods = (Method(each, service, gate, flow, authorizer, tenures, audit) for each in descriptors)
+    methods = (Method(each, service, gate, flow, authorizer, tenures, fences, audit) for each in descriptors)
     return {method.path: method for method in methods}
 
 

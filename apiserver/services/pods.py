@@ -13,6 +13,7 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.flow.seat import own, stand_up
 from apiserver.registry import binding
 from apiserver.registry.admission import Request
+from apiserver.registry.fencing import Fences
 from apiserver.registry.mutation import Outcome
 from apiserver.registry.store import Store, single
 from apiserver.services import metrics, tenure
@@ -50,12 +51,14 @@ class PodService(ResourceService[Pod]):
         clock: Clock,
         streaming: Streaming,
         authorizer: Authorizer,
+        fences: Fences,
     ) -> None:
         super().__init__(store, cacher, audit)
         self._evictions = Evictions(store, budgets, cacher, clock)
         self._clock = clock
         self._streaming = streaming
         self._authorizer = authorizer
+        self._fences = fences
 
     async def bind(self, request: BindRequest, context: Context) -> BatchItem:
         stored = single(await self._bind([request.binding], _fence(request), context.user))
@@ -98,14 +101,19 @@ class PodService(ResourceService[Pod]):
                     yield response
 
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
-        writing = self._write_bindings(items, fence)
+        writing = self._write_bindings(items, fence, user)
         return await self.noted(Request(user), "create", "binding", (each.metadata for each in items), writing)
 
-    async def _write_bindings(self, items: Sequence[Binding], fence: Fence | None) -> Sequence[Outcome]:
-        """A deposed leader is told that it is fenced also where the pod alone would be reason enough: its successor may have
-        bound it already."""
-        outcomes = await self.store.mutate(binding.bind(items, fence, self._clock.time()))
-        if fence is not None and self._is_deposed(fence):
+    async def _write_bindings(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
+        """A caller that does not lead is told Fenced also where the pod alone would be reason enough: the leader may have bound
+        it already."""
+        term = await self._fences.term(fence, user) if fence is not None else None
+        if fence is not None and term is None:
+            refusal = errors.fenced(fence.election, fence.token)
+            outcomes: Sequence[Outcome] = [binding.refusal_of(each) or refusal for each in items]
+        else:
+            outcomes = await self.store.mutate(binding.bind(items, term, self._clock.time()))
+        if fence is not None and term is not None and self._is_deposed(fence):
             refusal = errors.fenced(fence.election, fence.token)
             outcomes = [refusal if isinstance(each, Refusal) and each.code in _LOST else each for each in outcomes]
         metrics.FENCED.inc(sum(isinstance(each, Refusal) and each.reason == "Fenced" for each in outcomes))

@@ -8,20 +8,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Election(_message.Message):
-    __slots__ = ("name", "holder", "token", "since", "session", "candidates")
+    __slots__ = ("name", "holder", "token", "since", "session", "candidates", "user", "secret_hash", "scheduler_names")
     NAME_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    SECRET_HASH_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_NAMES_FIELD_NUMBER: _ClassVar[int]
     name: str
     holder: str
     token: int
     since: _meta_v1_pb2.MicroTime
     session: int
     candidates: _containers.RepeatedCompositeFieldContainer[Candidate]
-    def __init__(self, name: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., since: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., session: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ...) -> None: ...
+    user: str
+    secret_hash: bytes
+    scheduler_names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., since: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., session: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ..., user: _Optional[str] = ..., secret_hash: _Optional[bytes] = ..., scheduler_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Candidate(_message.Message):
     __slots__ = ("election", "holder", "since", "session")
@@ -114,20 +120,24 @@ class ListElectionsResponse(_message.Message):
 class CampaignRequest(_message.Message):
     __slots__ = ("open", "heartbeat", "resign")
     class Open(_message.Message):
-        __slots__ = ("election", "holder", "session", "token", "forsaken", "forsaken_ago_ms")
+        __slots__ = ("election", "holder", "session", "token", "forsaken", "forsaken_ago_ms", "secret", "scheduler_names")
         ELECTION_FIELD_NUMBER: _ClassVar[int]
         HOLDER_FIELD_NUMBER: _ClassVar[int]
         SESSION_FIELD_NUMBER: _ClassVar[int]
         TOKEN_FIELD_NUMBER: _ClassVar[int]
         FORSAKEN_FIELD_NUMBER: _ClassVar[int]
         FORSAKEN_AGO_MS_FIELD_NUMBER: _ClassVar[int]
+        SECRET_FIELD_NUMBER: _ClassVar[int]
+        SCHEDULER_NAMES_FIELD_NUMBER: _ClassVar[int]
         election: str
         holder: str
         session: int
         token: int
         forsaken: int
         forsaken_ago_ms: int
-        def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., session: _Optional[int] = ..., token: _Optional[int] = ..., forsaken: _Optional[int] = ..., forsaken_ago_ms: _Optional[int] = ...) -> None: ...
+        secret: bytes
+        scheduler_names: _containers.RepeatedScalarFieldContainer[str]
+        def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., session: _Optional[int] = ..., token: _Optional[int] = ..., forsaken: _Optional[int] = ..., forsaken_ago_ms: _Optional[int] = ..., secret: _Optional[bytes] = ..., scheduler_names: _Optional[_Iterable[str]] = ...) -> None: ...
     class Heartbeat(_message.Message):
         __slots__ = ("sequence",)
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -147,16 +157,16 @@ class CampaignRequest(_message.Message):
 class CampaignResponse(_message.Message):
     __slots__ = ("opened", "heartbeat", "elected", "observed", "lost", "resigned")
     class Opened(_message.Message):
-        __slots__ = ("session", "interval_ms", "validity_ms", "fences")
+        __slots__ = ("session", "interval_ms", "validity_ms", "secret_fences")
         SESSION_FIELD_NUMBER: _ClassVar[int]
         INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
         VALIDITY_MS_FIELD_NUMBER: _ClassVar[int]
-        FENCES_FIELD_NUMBER: _ClassVar[int]
+        SECRET_FENCES_FIELD_NUMBER: _ClassVar[int]
         session: int
         interval_ms: int
         validity_ms: int
-        fences: bool
-        def __init__(self, session: _Optional[int] = ..., interval_ms: _Optional[int] = ..., validity_ms: _Optional[int] = ..., fences: _Optional[bool] = ...) -> None: ...
+        secret_fences: bool
+        def __init__(self, session: _Optional[int] = ..., interval_ms: _Optional[int] = ..., validity_ms: _Optional[int] = ..., secret_fences: _Optional[bool] = ...) -> None: ...
     class HeartbeatAck(_message.Message):
         __slots__ = ("sequence",)
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]

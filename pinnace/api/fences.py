@@ -1,6 +1,7 @@
-"""Fences in words: "scheduler/4711" is the leadership of the election "scheduler" that has the token 4711.
+"""Fences as text: in the metadata of a call, and in the annotation of a bound pod.
 
-So says the metadata of a call that is made in a leader's name, and the annotation of a pod that a leader has bound.
+pinnace-fence: scheduler/4711/9f86d0...     metadata: election, token, and the secret of the session in hexadecimal
+pinnace.io/fence: scheduler/4711            annotation: the term. Without the secret: whoever may read the pod reads it
 """
 
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from pinnace.api.wellknown import FENCE_ANNOTATION
 
 KEY = "pinnace-fence"
 """Of a call's metadata."""
+MAX_SECRET = 64
+"""Bytes."""
 
 
 class Bound(NamedTuple):
@@ -25,20 +28,33 @@ class Bound(NamedTuple):
 _UNFENCED = Bound("", 0)
 
 
-def told(fence: Fence) -> str:
+def term(fence: Fence) -> str:
+    """The election and the token, without the secret."""
     return f"{fence.election}/{fence.token}"
 
 
+def header(fence: Fence) -> str:
+    """The fence as a value of KEY. It contains the secret."""
+    return f"{fence.election}/{fence.token}/{fence.secret.hex()}"
+
+
 def parse(text: str) -> Fence:
-    """Raises ValueError."""
-    election, _, written = text.rpartition("/")
-    if (token := natural(written)) is None:
-        raise ValueError(f'"{text[:64]}" is no fence: it needs the name of an election and its token, such as "scheduler/4711"')
-    return Fence(election=election, token=token)
+    """The fence in a value of KEY. Raises ValueError, whose message does not repeat the secret."""
+    election, _, rest = text.partition("/")
+    written, _, secret = rest.partition("/")
+    token = natural(written)
+    try:
+        if token is None or len(secret) > 2 * MAX_SECRET:
+            raise ValueError
+        return Fence(election=election, token=token, secret=bytes.fromhex(secret))
+    except ValueError:
+        raise ValueError(
+            f"{KEY}: not a fence: expected an election, a token and a secret in hexadecimal, such as scheduler/4711/9f86d0"
+        ) from None
 
 
 def of(pod: Pod) -> Bound:
-    """What is no fence counts as none: who reads the pods of a cluster must not end over what is in one of them."""
+    """The term under which the pod was bound. An annotation that cannot be read counts as none."""
     election, _, written = pod.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
     token = natural(written)
     return Bound(election, token) if election and token else _UNFENCED

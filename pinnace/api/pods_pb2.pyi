@@ -89,12 +89,14 @@ class EvictBatchRequest(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[_policy_v1_pb2.Eviction, _Mapping]]] = ...) -> None: ...
 
 class Fence(_message.Message):
-    __slots__ = ("election", "token")
+    __slots__ = ("election", "token", "secret")
     ELECTION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     election: str
     token: int
-    def __init__(self, election: _Optional[str] = ..., token: _Optional[int] = ...) -> None: ...
+    secret: bytes
+    def __init__(self, election: _Optional[str] = ..., token: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
     __slots__ = ("namespace", "name", "options", "uid")

@@ -7,6 +7,7 @@ processes which make it. A get begins when the one before has ended, so slow one
 
 import asyncio
 import json
+import secrets
 import sys
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ from pinnace.bench.usage import Meter
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.election import METHOD as CAMPAIGN
+from pinnace.client.election import SECRET
 from pinnace.client.errors import ApiError
 from pinnace.client.streams import Duplex
 from pinnace.cluster import certificates
@@ -107,7 +109,9 @@ class Probe:
     async def begin(self, connection: Connection) -> None:
         await self._client.pods.create(workload.pod("probe"))
         self._stream = await connection.duplex(CAMPAIGN, CampaignRequest, CampaignResponse)
-        await self._stream.write(CampaignRequest(open=CampaignRequest.Open(election=ELECTION, holder="probe")))
+        await self._stream.write(
+            CampaignRequest(open=CampaignRequest.Open(election=ELECTION, holder="probe", secret=secrets.token_bytes(SECRET)))
+        )
         opened = await self._stream.read(PATIENCE)
         if opened is None or not opened.HasField("opened"):
             raise BenchError(f"the API server did not open a session: {opened}")

@@ -3,9 +3,11 @@ client with an old copy would do. Every attempt is a call in the history, so the
 
     fenced            binds with the token of a leader that is no more, refused by the fence
     bound_by_deposed  ... that were carried out: must be none
+    not_the_holder    binds with the token of the present leader, without the secret of its session, refused by the fence
+    borrowed          ... that were carried out: must be none
     bound_once        pods that two bound at once by hand, to different nodes, and one of them was refused
     bound_twice       ... and neither was: must be none
-    kept              pods that ran already, and that a bind under the present token could not move
+    kept              pods that ran already, and that a bind could not move
     moved             ... and could: must be none
     stale_refused     second writes on the condition of a version that the first had replaced, refused
     stale_written     ... and carried out: must be none
@@ -33,12 +35,24 @@ SEIZED = "seized"
 """The namespace of its pods."""
 FIRST_TOKEN = 1
 """etcd's first revision is never a leader's: until one has been deposed this is the old token."""
-_MUST_BE_NONE = ("bound_by_deposed", "bound_twice", "moved", "stale_written", "rewound")
+_MUST_BE_NONE = ("bound_by_deposed", "borrowed", "bound_twice", "moved", "stale_written", "rewound")
 
 
 def succeeded(counts: Mapping[str, int]) -> list[str]:
     """Which attempts were carried out, although they must not be."""
     return [f"{counts[name]} attempts of the adversary: {name}" for name in _MUST_BE_NONE if counts.get(name)]
+
+
+async def bind_under(client: Client, victim: Pod, node: str, fence: Fence | None) -> BatchItem:
+    """Sends one bind, and returns its answer. `fence`: any, such as one of another election (`Candidate.fence`); None: by
+    hand. Raises ApiError when the whole call is refused: Forbidden without the right to campaign in the election."""
+    metadata = victim.metadata
+    binding = Binding(
+        metadata=ObjectMeta(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
+        target=ObjectReference(kind="Node", name=node),
+    )
+    (answer,) = await client.pods.bind_batch([binding], fence)
+    return answer
 
 
 class Adversary:
@@ -53,13 +67,13 @@ class Adversary:
         self._tokens: list[int] = [FIRST_TOKEN]
 
     async def step(self) -> None:
-        actions = (self._act_for_a_deposed_leader, self._bind_twice, self._move, self._write_stale, self._rewind)
+        actions = (self._act_for_a_deposed_leader, self._borrow, self._bind_twice, self._move, self._write_stale, self._rewind)
         await self._random.choice(actions)()
 
     async def act_for(self, deposed: int) -> bool:
         """Binds with the token of a leader that is no more; was it refused by the fence? Raises ApiError."""
         victim = await self._seize()
-        answer = await self._bind(victim, self._node(), deposed)
+        answer = await bind_under(self._client, victim, self._node(), Fence(election=ELECTION, token=deposed))
         self._count(answer, "bound_by_deposed", "fenced", Fenced)
         await self._remove(victim)
         return isinstance(error_of(answer), Fenced)
@@ -75,21 +89,30 @@ class Adversary:
             self._tokens.append(election.token)
         await self.act_for(self._random.choice(self._tokens[:-1]))
 
+    async def _borrow(self) -> None:
+        """Every reader of elections knows the token of the present leader."""
+        election = await self._client.elections.get(ELECTION)
+        victim = await self._seize()
+        fence = Fence(election=ELECTION, token=election.token, secret=self._random.choice((b"", self._random.randbytes(32))))
+        self._count(await bind_under(self._client, victim, self._node(), fence), "borrowed", "not_the_holder", Fenced)
+        await self._remove(victim)
+
     async def _bind_twice(self) -> None:
         victim = await self._seize()
         nodes = self._random.sample(self._nodes, 2)
-        answers = await asyncio.gather(*(self._bind(victim, node) for node in nodes), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(bind_under(self._client, victim, node, None) for node in nodes), return_exceptions=True
+        )
         bound = sum(isinstance(answer, BatchItem) and not answer.HasField("error") for answer in answers)
         if bound:
             self.counts["bound_once" if bound == 1 else "bound_twice"] += 1
         await self._remove(victim)
 
     async def _move(self) -> None:
-        """A pod that is bound already, by who may bind: the present leader's own token."""
-        election = await self._client.elections.get(ELECTION)
+        """A pod that is bound already, by hand: the adversary may bind without a fence."""
         page = await self._client.pods.list(LOAD, fields=f"spec.nodeName={self._node()}")
         if page.items:
-            answer = await self._bind(self._random.choice(page.items), self._node(), election.token)
+            answer = await bind_under(self._client, self._random.choice(page.items), self._node(), None)
             self._count(answer, "moved", "kept", Conflict)
 
     async def _write_stale(self) -> None:
@@ -122,17 +145,6 @@ class Adversary:
     async def _seize(self) -> Pod:
         """A pod that no scheduler looks at."""
         return await self._client.pods.create(pod(SEIZED, f"{SEIZED}-{next(self._numbers)}", scheduler=NOBODY))
-
-    async def _bind(self, victim: Pod, node: str, token: int = 0) -> BatchItem:
-        """`token` 0: by hand."""
-        metadata = victim.metadata
-        binding = Binding(
-            metadata=ObjectMeta(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid),
-            target=ObjectReference(kind="Node", name=node),
-        )
-        fence = Fence(election=ELECTION, token=token) if token else None
-        (answer,) = await self._client.pods.bind_batch([binding], fence)
-        return answer
 
     async def _remove(self, victim: Pod) -> None:
         with suppress(NotFound):

@@ -39,6 +39,8 @@ class PodFacts:
     """`labels_digest`."""
     picky: bool = False
     """It asks for more than room (selectors, affinity, host ports, another scheduler): whether it is feasible is not judged."""
+    scheduler: str = defaults.SCHEDULER
+    """spec.schedulerName."""
 
     @property
     def by_scheduler(self) -> bool:
@@ -62,6 +64,8 @@ class ElectionFacts:
     holder: str
     session: int = 0
     """The etcd lease of the holder's session."""
+    scheduler_names: tuple[str, ...] = ()
+    """The schedulers whose pods the holder may bind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,7 @@ def facts_of(key: str, value: bytes | None) -> Facts | None:
         return node_facts(Node.FromString(value))
     if key.startswith(ELECTIONS_PREFIX):
         election = Election.FromString(value)
-        return ElectionFacts(election.holder, election.session)
+        return ElectionFacts(election.holder, election.session, tuple(election.scheduler_names))
     if key.startswith(LEASES.prefix):
         return LeaseFacts(Lease.FromString(value).spec.holderIdentity)
     return None
@@ -128,6 +132,7 @@ def pod_facts(pod: Pod) -> PodFacts:
         node=spec.nodeName,
         election=fence.election,
         token=fence.token,
+        scheduler=spec.schedulerName or defaults.SCHEDULER,
         phase=pod.status.phase,
         requests=requests.amounts,
         started=pod.status.startTime.seconds,

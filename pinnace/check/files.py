@@ -93,5 +93,7 @@ def _facts(data: dict[str, Any] | None) -> Facts | None:
     for name in ("requests", "allocatable"):
         if name in data:
             data[name] = tuple((resource, amount) for resource, amount in data[name])
+    if kind is ElectionFacts:
+        data["scheduler_names"] = tuple(data.get("scheduler_names", ()))
     facts: Facts = kind(**data)
     return facts

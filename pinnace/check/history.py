@@ -18,7 +18,8 @@ from typing import ClassVar, Literal
 
 from pinnace.check.facts import Facts
 
-VERSION = 1
+VERSION = 2
+"""2: elections name the schedulers whose pods their holders bind."""
 
 Outcome = Literal["ok", "refused", "unknown"]
 """refused: it certainly did not happen. unknown: the answer was lost; it may have happened, or may yet."""

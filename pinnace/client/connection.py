@@ -249,7 +249,7 @@ class Connection:
             leader = fence()
             if leader is None:
                 raise fenced(f"{method} is not sent: the term is over")
-            metadata = [*(metadata or ()), (fences.KEY, fences.told(leader))]
+            metadata = [*(metadata or ()), (fences.KEY, fences.header(leader))]
         if (remaining := deadline - now()) <= 0:
             raise timed_out(f"no time was left for {method}: nothing was sent")
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, decoder(response))

@@ -15,13 +15,15 @@ that it leaves, a stream that breaks is a death, and the key would be gone befor
 A token that was given up never comes back, even if a server still holds it for this candidate: whoever acts has taken the end
 of the term for the end of all that it had not heard of yet, which with the same token could still happen.
 
-None of this is what keeps a deposed leader from doing harm: the fence is (see Fence in pods.proto). So nobody leads with a
-server that is too old to heed it. What is written through such a server before the candidate hears so still goes unfenced.
+None of this is what keeps a deposed leader from doing harm: the fence does (see Fence in pods.proto). A fence is of use only
+with the secret that the candidate makes up and sends when it opens a campaign. A candidate does not lead with a server that is
+too old to demand the secret: other servers would refuse what it writes in such a term.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from prometheus_client import Gauge
@@ -47,6 +49,8 @@ OPEN_TIMEOUT = 1.0
 PATIENCE = 0.5
 """Seconds without an answer after which the candidate tries another server. Well below the validity: there must be time to
 get through to that one."""
+SECRET = 32
+"""Bytes."""
 RESIGN_TIMEOUT = 1.0
 RESIGN = CampaignRequest(resign=CampaignRequest.Resign())
 
@@ -83,11 +87,15 @@ class Candidate:
         *,
         on_elected: Callable[[int], None],
         on_lost: Callable[[str], None],
+        scheduler_names: Sequence[str] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        """`scheduler_names`: the schedulers whose pods are bound under the fence (spec.schedulerName)."""
         self._connection = connection
         self._election = election
         self._holder = holder
+        self._secret = secrets.token_bytes(SECRET)
+        self._scheduler_names = scheduler_names
         self._status = STATUS.labels(election)
         self._on_elected = on_elected
         self._on_lost = on_lost
@@ -118,7 +126,11 @@ class Candidate:
     def fence(self) -> Fence | None:
         """For what is written now; None, as `token`."""
         token = self.token
-        return None if token is None else Fence(election=self._election, token=token)
+        return None if token is None else self.fence_of(token)
+
+    def fence_of(self, token: int) -> Fence:
+        """The fence of a term of this candidate, which may be over. It holds the candidate's secret: do not log it."""
+        return Fence(election=self._election, token=token, secret=self._secret)
 
     @property
     def healthy(self) -> str | None:
@@ -188,6 +200,8 @@ class Candidate:
                     token=term.token if term else 0,
                     forsaken=forsaken,
                     forsaken_ago_ms=round((sent - self._stood_down) * 1000) if forsaken else None,
+                    secret=self._secret,
+                    scheduler_names=self._scheduler_names,
                 )
             )
         )
@@ -199,7 +213,7 @@ class Candidate:
             self._handle(response)
             raise unavailable(f"API server {stream.endpoint} did not open a session")
         opened = response.opened
-        if not opened.fences:
+        if not opened.secret_fences:
             self._shun(stream)
         if opened.session == self._forsaken:
             raise unavailable("the term has lapsed while its session was being resumed; begin a new one")
@@ -218,7 +232,7 @@ class Candidate:
     def _shun(self, stream: Stream) -> None:
         """Does not lead with this server. Raises Unavailable."""
         stream.leave()
-        reason = f"API server {stream.endpoint} is older than this program, and does not fence what leaders write"
+        reason = f"API server {stream.endpoint} is older than this program, and does not know the secrets of fences"
         if self._term is not None:
             self._forsake()
             self._lose(reason)

@@ -15,7 +15,7 @@ The token may run out by the clock before anybody has been told: whoever acts as
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from pinnace.api.pods_pb2 import Fence
@@ -57,14 +57,24 @@ class Standby:
         *,
         lead: Callable[[int], Coroutine[Any, Any, None]],
         on_lost: Callable[[], None],
+        scheduler_names: Sequence[str] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`lead(token)`: what a leader does in one term, from the barrier on; cancelled when the lead is lost. `on_lost` is
-        called before it notices, also for a term that has not reached the barrier, and must not block."""
+        called before it notices, also for a term that has not reached the barrier, and must not block. `scheduler_names`: as
+        Candidate's."""
         self._informers = informers
         self._lead = lead
         self._on_lost = on_lost
-        self._candidate = Candidate(connection, election, holder, on_elected=self._elected, on_lost=self._lost, clock=clock)
+        self._candidate = Candidate(
+            connection,
+            election,
+            holder,
+            on_elected=self._elected,
+            on_lost=self._lost,
+            scheduler_names=scheduler_names,
+            clock=clock,
+        )
         self._terms = asyncio.TaskGroup()
         self._term: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -86,6 +96,10 @@ class Standby:
     def fence(self) -> Fence | None:
         """For what is written now; None when this replica does not lead."""
         return self._candidate.fence
+
+    def fence_of(self, token: int) -> Fence:
+        """As Candidate's."""
+        return self._candidate.fence_of(token)
 
     async def run(self) -> None:
         """Until cancelled or resigned. Raises what `lead` raises."""

@@ -4,6 +4,7 @@ A bind has one field more than Kubernetes': `Fence`, {Election, Token}.
 Source: k8s.io/kube-scheduler/extender/v1
 """
 
+import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ def preemption_args(pod: Pod, victims: Mapping[str, Sacrifice], by_uid: bool) ->
 
 
 def binding_args(binding: Binding, fence: Fence) -> bytes:
-    """ExtenderBindingArgs, and the fence."""
+    """ExtenderBindingArgs, and the fence, whose secret is in Base64 as Go encodes []byte."""
     metadata = binding.metadata
     return json.dumps(
         {
@@ -67,7 +68,11 @@ def binding_args(binding: Binding, fence: Fence) -> bytes:
             "PodNamespace": metadata.namespace,
             "PodUID": metadata.uid,
             "Node": binding.target.name,
-            "Fence": {"Election": fence.election, "Token": fence.token},
+            "Fence": {
+                "Election": fence.election,
+                "Token": fence.token,
+                "Secret": base64.b64encode(fence.secret).decode(),
+            },
         }
     ).encode()
 

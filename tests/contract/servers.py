@@ -13,6 +13,7 @@ from apiserver.auth.attributes import Action, Target
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import FlowControl
+from apiserver.registry.fencing import Fences
 from apiserver.services.elections import TIMING as ELECTION_TIMING
 from apiserver.services.elections import ElectionsService
 from apiserver.services.handlers import MethodHandlers
@@ -114,10 +115,11 @@ class Server:
         heartbeats = only(nodes_pb2.DESCRIPTOR.services_by_name["Nodes"], "Heartbeat")
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
         allow = AlwaysAllow()
+        fences = Fences(self.cacher, allow)
         tenures = Tenures(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
         methods: dict[str, Method] = {}
         for each, service in services:
-            methods.update(methods_of(each.methods, service, lambda: None, FlowControl(), allow, tenures))
+            methods.update(methods_of(each.methods, service, lambda: None, FlowControl(), allow, tenures, fences))
         handlers = MethodHandlers(methods, None, RequestIds("test"), Refusals())
         self._grpc.add_generic_rpc_handlers((handlers,))
         self.address = f"127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"

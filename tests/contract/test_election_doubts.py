@@ -8,7 +8,7 @@ from apiserver.storage.interface import Committed, KeyValue, LeaseNotFound, Outc
 from pinnace.api.elections_pb2 import Election
 from tests.contract.electing import HASTY, KEY
 from tests.contract.servers import PATIENCE, Server, Severable
-from tests.contract.voters import ELECTION, Speaker
+from tests.contract.voters import Speaker, stored_election
 
 
 class Late(Severable):
@@ -87,8 +87,7 @@ class Overtaken(Severable):
 async def lead(storage: Storage) -> tuple[int, int]:
     """A candidate "a" has been elected by a server that is gone: its session, and its token."""
     session = await storage.grant_lease(HASTY.ttl)
-    election = Election(name=ELECTION, holder="a", session=session)
-    created = await storage.transact([Write(KEY, election.SerializeToString(), expected=0, lease=session)])
+    created = await storage.transact([Write(KEY, stored_election("a", session), expected=0, lease=session)])
     return session, created.revision
 
 
@@ -111,8 +110,7 @@ async def test_a_key_that_comes_late_is_taken_over_by_the_session_that_it_is_for
     """The server where the candidate was has died, having sent the create of the key. It takes effect after the next server has
     looked. That one renews the lease, for the candidate beats: without an heir the key would stay for ever, and nobody lead."""
     session = await storage.grant_lease(HASTY.ttl)
-    election = Election(name=ELECTION, holder="a", session=session)
-    late = Write(KEY, election.SerializeToString(), expected=0, lease=session)
+    late = Write(KEY, stored_election("a", session), expected=0, lease=session)
     async with serving(Late(storage, late)) as server:
         speaker = await Speaker.open(server, "a", session)
         token = await speaker.win()

@@ -4,15 +4,24 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 
-from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
+from apiserver.auth.user import UNSECURED
+from apiserver.registry.fencing import hashed
+from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election
 from pinnace.client.election import METHOD, Candidate
 from pinnace.client.streams import Duplex
 from tests.contract.servers import PATIENCE, Server
 from tests.unit.client.fakeserver import connect
 
 ELECTION = "scheduler"
+SECRET = b"what the test's candidates know"
 INTERVAL = 0.05
 """Seconds between the beats of a Speaker that wants to win."""
+
+
+def stored_election(holder: str, session: int) -> bytes:
+    """The value of the election's key, as a server writes it for a candidate of these tests."""
+    election = Election(name=ELECTION, holder=holder, session=session, user=UNSECURED.name, secret_hash=hashed(SECRET))
+    return election.SerializeToString()
 
 
 class Voter:
@@ -81,11 +90,20 @@ class Speaker:
 
     @classmethod
     async def open(
-        cls, server: Server, holder: str, session: int = 0, token: int = 0, forsaken: int = 0, ago: float | None = None
+        cls,
+        server: Server,
+        holder: str,
+        session: int = 0,
+        token: int = 0,
+        forsaken: int = 0,
+        ago: float | None = None,
+        secret: bytes = SECRET,
     ) -> "Speaker":
         """`ago`: seconds since it stood down from the term of the session that it has forsaken. Who is not kept has gone."""
         speaker = cls(await connect(server.address).duplex(METHOD, CampaignRequest, CampaignResponse))
-        opening = CampaignRequest.Open(election=ELECTION, holder=holder, session=session, token=token, forsaken=forsaken)
+        opening = CampaignRequest.Open(
+            election=ELECTION, holder=holder, session=session, token=token, forsaken=forsaken, secret=secret
+        )
         if ago is not None:
             opening.forsaken_ago_ms = round(ago * 1000)
         await speaker.say(CampaignRequest(open=opening))

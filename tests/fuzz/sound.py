@@ -96,7 +96,9 @@ def conversation(method: MethodDescriptor, rng: random.Random) -> list[Message]:
         beats: list[Message] = [
             CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=number)) for number in range(1, rng.randrange(1, 4))
         ]
-        opening = CampaignRequest(open=CampaignRequest.Open(election=name, holder=f"edge-{rng.randrange(3)}"))
+        opening = CampaignRequest(
+            open=CampaignRequest.Open(election=name, holder=f"edge-{rng.randrange(3)}", secret=rng.randbytes(16))
+        )
         return [opening, *beats, CampaignRequest(resign=CampaignRequest.Resign())]
     if method.name == "ServerReflectionInfo":
         return [ServerReflectionRequest(list_services=""), ServerReflectionRequest(file_containing_symbol="pinnace.v1.Pods")]

@@ -9,9 +9,9 @@ import pytest
 
 from apiserver.sessions import Timing
 from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Unavailable, Write
+from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import PODS, election_key
 from pinnace.api.status import Code
 from pinnace.api.wellknown import FENCE_ANNOTATION
@@ -150,6 +150,7 @@ class Actor:
             name,
             on_elected=self._elected,
             on_lost=self._told,
+            scheduler_names=(defaults.SCHEDULER,),
         )
         self._tasks = [asyncio.ensure_future(each) for each in (self.candidate.run(), self._act(), self._act_too_late())]
 
@@ -175,7 +176,7 @@ class Actor:
     async def _bind(self, token: int) -> int:
         binding = Binding()
         binding.metadata.name, binding.metadata.namespace, binding.target.name = self._pods(), "default", "n"
-        (item,) = await self.client.pods.bind_batch([binding], Fence(election=ELECTION, token=token))
+        (item,) = await self.client.pods.bind_batch([binding], self.candidate.fence_of(token))
         return item.error.code
 
     async def stop(self) -> None:
@@ -190,7 +191,7 @@ async def test_kubernetes_67651_terms_that_overlap_in_the_leaders_heads() -> Non
     https://github.com/kubernetes/kubernetes/issues/67651
 
     Here: between the end of a term in etcd and the leader's hearing of it there is a moment too. Kept by: each bind carries the
-    token, and commits only while the election's key has it (`fencing.guards`)."""
+    token, and commits only while the election's key has it (`fencing.Fences.term`)."""
     storage = MemoryStorage()
     numbers = count()
     async with serving(storage) as one, serving(storage) as two:

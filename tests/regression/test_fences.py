@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
-from apiserver.registry.fencing import MOST
+from apiserver.auth.user import UNSECURED
+from apiserver.registry.fencing import MOST, hashed
 from apiserver.storage.interface import Committed, Write
 from pinnace.api import fences
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.elections_pb2 import Election
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.policy_v1_pb2 import Eviction
@@ -24,6 +26,7 @@ from tests.unit.client.fakeserver import connect
 
 ELECTION = "controllers"
 KEY = election_key(ELECTION)
+SECRET = b"what the leader knows"
 Verb = Callable[[Client, Pod], Awaitable[object]]
 
 
@@ -42,9 +45,10 @@ async def client(storage: MemoryStorage) -> AsyncIterator[Client]:
 
 async def elected(storage: MemoryStorage) -> Fence:
     """Somebody leads."""
-    answer = await storage.transact([Write(KEY, b"", expected=0)])
+    election = Election(name=ELECTION, user=UNSECURED.name, secret_hash=hashed(SECRET))
+    answer = await storage.transact([Write(KEY, election.SerializeToString(), expected=0)])
     assert isinstance(answer, Committed)
-    return Fence(election=ELECTION, token=answer.revision)
+    return Fence(election=ELECTION, token=answer.revision, secret=SECRET)
 
 
 def new(name: str) -> Pod:
@@ -96,14 +100,14 @@ async def test_only_who_leads_writes(storage: MemoryStorage, client: Client, wri
     assert [await storage.get(PODS.key("default", name)) for name in ("pod", "other")] == before
     key = await storage.get(KEY)
     assert key is not None
-    await write(client.guarded(lambda: Fence(election=ELECTION, token=key.create_revision)), pod)
+    await write(client.guarded(lambda: Fence(election=ELECTION, token=key.create_revision, secret=SECRET)), pod)
     assert [await storage.get(PODS.key("default", name)) for name in ("pod", "other")] != before
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_all_fences_must_hold(storage: MemoryStorage, client: Client, order: tuple[int, int]) -> None:
     fence = await elected(storage)
-    said = [fences.told(fence), f"{ELECTION}/{fence.token + 1}"]
+    said = [fences.header(fence), f"{ELECTION}/{fence.token + 1}/{SECRET.hex()}"]
     both = Connection([client.connection.endpoint], metadata=[(fences.KEY, said[number]) for number in order])
     with pytest.raises(Fenced):
         await Client(both).pods.create(new("pod"))
@@ -112,8 +116,8 @@ async def test_all_fences_must_hold(storage: MemoryStorage, client: Client, orde
 
 async def test_nobody_leads_more_elections_than_a_transaction_has_room_for(client: Client) -> None:
     """A hundred fences left no room for others' writes."""
-    many = Connection([client.connection.endpoint], metadata=[(fences.KEY, f"e{each}/1") for each in range(MOST + 1)])
-    with pytest.raises(Invalid, match=f"more than {MOST} fences"):
+    many = Connection([client.connection.endpoint], metadata=[(fences.KEY, f"e{each}/1/00") for each in range(MOST + 1)])
+    with pytest.raises(Invalid, match=f"at most {MOST} per call"):
         await Client(many).pods.create(new("pod"))
     await many.close()
 
@@ -125,7 +129,8 @@ async def test_reads_need_no_lead(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "nonsense", ["", "controllers", "controllers/", "controllers/x", "/7", "controllers/0", "a/../b/7", "x" * 999]
+    "nonsense",
+    ["", "controllers", "controllers/", "controllers/x", "/7", "controllers/0", "a/../b/7", "controllers/7/xy", "x" * 999],
 )
 async def test_nonsense_is_told(client: Client, nonsense: str) -> None:
     told = Connection([client.connection.endpoint], metadata=[(fences.KEY, nonsense)])

@@ -20,25 +20,30 @@ from apiserver.cacher.feed import Feed
 from apiserver.cacher.listing import Lister
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.ring import Ring
-from apiserver.registry import binding
+from apiserver.registry import binding, fencing
 from apiserver.registry.admission import Operation, Request
+from apiserver.registry.fencing import Fences
 from apiserver.registry.mutation import Mutation, Sign, Version
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import pods
 from apiserver.services.campaign import Campaign
 from apiserver.sessions import Session
 from apiserver.storage.committer import Committer, Conflict
-from apiserver.storage.interface import Changes, Committed, KeyValue, StorageError, Unavailable, Write
+from apiserver.storage.interface import Changes, Committed, Guard, KeyValue, StorageError, Unavailable, Write
 from apiserver.storage.lane import NOT_DONE, Lane
 from kubelet.run_log import Witnessed
+from pinnace.api import defaults, fences
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.resources import ELECTIONS_PREFIX
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.resources import ELECTIONS_PREFIX, PODS
 from pinnace.api.verbs_pb2 import DELETED
+from pinnace.chaos.workers import NOBODY
 from pinnace.client.election import Term
 from pinnace.client.informer import Informer
 from pinnace.client.standby import Standby
 from pinnace.runtime.silence import Silence
 from scheduler.cache.cache import Cache
+from tests.simulation.workload import FOREIGN
 
 
 class Surgery(ExitStack):
@@ -88,10 +93,41 @@ def bug(name: str, *invariants: str) -> Callable[[Callable[[Surgery], None]], Ca
 # --- binding and the fence
 
 
+def _without_fence(surgery: Surgery) -> None:
+    """Whoever binds is taken for the leader, and the bind's transaction does not compare the election's key with the token."""
+
+    async def believed(self: Fences, fence: Fence, user: Any) -> fencing.Term:
+        return fencing.Term(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, defaults.SCHEDULER))
+
+    surgery.replace(Fences, "term", believed)
+    original = surgery.replace(binding, "bind", lambda *args: [_unguarded(each) for each in original(*args)])
+
+
+def _unguarded(mutation: Any) -> Any:
+    return mutation._replace(guards=()) if isinstance(mutation, Mutation) else mutation
+
+
 @bug("bind-without-fence", "I3")
 def _bind_without_fence(surgery: Surgery) -> None:
-    """A bind's transaction does not compare the election's key with the token."""
-    surgery.replace(binding, "guards", lambda fence: ())
+    """A bind does not need the present term."""
+    _without_fence(surgery)
+
+
+@bug("bind-by-the-cache", "I3")
+def _bind_by_the_cache(surgery: Surgery) -> None:
+    """A bind's transaction does not compare the election's key with the token: the server's cache decides who leads."""
+    original = surgery.replace(binding, "bind", lambda *args: [_unguarded(each) for each in original(*args)])
+
+
+@bug("bind-for-any-scheduler", "I3")
+def _bind_for_any_scheduler(surgery: Surgery) -> None:
+    """A leader binds the pods of schedulers that it did not campaign for, as does the leader of any other election."""
+
+    async def of_any(self: Fences, fence: Fence, user: Any) -> fencing.Term | None:
+        term = await original(self, fence, user)
+        return term and term._replace(scheduler_names=(*term.scheduler_names, FOREIGN))
+
+    original = surgery.replace(Fences, "term", of_any)
 
 
 @bug("bind-twice", "I1")
@@ -119,7 +155,7 @@ def _bind_twice(surgery: Surgery) -> None:
 def _candidate_without_clock_or_fence(surgery: Surgery) -> None:
     """A candidate does not stand down by its clock, and binds are not fenced."""
     surgery.replace(Term, "valid", lambda self, now: True)
-    surgery.replace(binding, "guards", lambda fence: ())
+    _without_fence(surgery)
 
 
 # --- elections

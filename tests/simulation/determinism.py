@@ -1,6 +1,7 @@
 """What a run must not take from the outside: time, chance, sockets, and which commit this is."""
 
 import random
+import secrets
 import threading
 import time
 import uuid
@@ -47,6 +48,7 @@ def sealed(loop: SimLoop, network: Network, seed: int) -> Iterator[None]:
             (time, "perf_counter", loop.time),
             (time, "time", wall),
             (uuid, "uuid4", new_uuid),
+            (secrets, "token_bytes", lambda size: chance.randbytes(size)),
             *((random, name, getattr(chance, name)) for name in DRAWS),
         ):
             seals.enter_context(patch.object(module, name, _in_this_thread(ours, getattr(module, name))))

@@ -19,6 +19,7 @@ BEGIN = {
 """Where the search begins, when the first seed that finds a bug comes late."""
 FOUND_FAST = (
     "bind-without-fence",
+    "bind-for-any-scheduler",
     "bind-twice",
     "elected-over-a-leader",
     "answer-before-commit",

@@ -31,6 +31,8 @@ from tests.simulation.process import Process
 from tests.simulation.users import FLEET
 
 ELECTION = "scheduler"
+FOREIGN = "nobody-else"
+"""A scheduler for which no candidate stands."""
 STUBBORN = 2.5
 """Seconds for which a candidate goes on with a token that it has lost."""
 PATIENCE = 30.0
@@ -190,7 +192,9 @@ class Workload:
             last.append((token, clock.monotonic() + rng.uniform(0.0, STUBBORN)))
 
         connection = Connection(cluster.endpoints)
-        candidate = Candidate(connection, ELECTION, process.name, on_elected=won, on_lost=lost, clock=clock)
+        candidate = Candidate(
+            connection, ELECTION, process.name, on_elected=won, on_lost=lost, scheduler_names=(NOBODY,), clock=clock
+        )
         client = self._recording(process, rng)
         member.stop = candidate.resign
 
@@ -204,7 +208,7 @@ class Workload:
                     continue
                 serial += 1
                 with suppress(ApiError):
-                    await bind_one(client, f"{process.name}-{life:x}-{serial}", rng.choice(tokens), rng)
+                    await bind_one(client, f"{process.name}-{life:x}-{serial}", candidate.fence_of(rng.choice(tokens)), rng)
 
         async with asyncio.TaskGroup() as group:
             group.create_task(candidate.run())
@@ -216,11 +220,12 @@ class Workload:
         return Client(connection)
 
 
-async def bind_one(client: Client, name: str, token: int, rng: random.Random, nodes: Sequence[str] = ("a", "b", "c")) -> None:
-    """Makes a pod, and binds it under the token. Raises ApiError."""
-    made = await client.pods.create(pod(CONTESTED, name, scheduler=NOBODY))
+async def bind_one(client: Client, name: str, fence: Fence, rng: random.Random, nodes: Sequence[str] = ("a", "b", "c")) -> None:
+    """Makes a pod, and binds it under the fence. Some pods are of a scheduler for which the candidates do not stand. Raises
+    ApiError."""
+    made = await client.pods.create(pod(CONTESTED, name, scheduler=FOREIGN if rng.random() < 0.1 else NOBODY))
     binding = Binding(
         metadata=ObjectMeta(namespace=CONTESTED, name=name, uid=made.metadata.uid),
         target=ObjectReference(kind="Node", name=rng.choice(nodes)),
     )
-    await client.pods.bind_batch([binding], Fence(election=ELECTION, token=token))
+    await client.pods.bind_batch([binding], fence)

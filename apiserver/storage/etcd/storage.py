@@ -135,7 +135,7 @@ class EtcdStorage:
         sent = loop.time()
         ttl = await self._ask_around(lambda member, timeout: _keep_alive(member, lease, timeout))
         if ttl <= 0:
-            raise LeaseNotFound(f"lease {lease:x} has expired or was revoked")
+            raise LeaseNotFound("the lease has expired or was revoked")
         return float(ttl - (loop.time() - sent))
 
     async def lease_age(self, lease: int) -> float:

@@ -1,8 +1,9 @@
-"""Fences in words."""
+"""Fences as text."""
 
 import pytest
 
 from pinnace.api import fences
+from pinnace.api.pods_pb2 import Fence
 from tests.builders import make_pod
 
 
@@ -28,3 +29,22 @@ def test_what_is_no_fence_is_none(text: str, election: str, token: int) -> None:
 
 def test_a_pod_that_says_nothing_was_bound_under_no_fence() -> None:
     assert fences.of(make_pod("a").build()) == ("", 0)
+
+
+def test_a_header_is_read_as_it_was_written() -> None:
+    fence = Fence(election="scheduler", token=17, secret=bytes(range(32)))
+    assert fences.parse(fences.header(fence)) == fence
+    assert fences.parse("scheduler/17") == fences.parse("scheduler/17/") == Fence(election="scheduler", token=17)
+
+
+def test_a_term_does_not_tell_the_secret() -> None:
+    assert fences.term(Fence(election="scheduler", token=17, secret=b"secret")) == "scheduler/17"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "scheduler", "scheduler/x/ab", "scheduler/17/abc", "scheduler/17/xy", f"scheduler/17/{'ab' * 65}"]
+)
+def test_nor_does_an_error_about_a_header(text: str) -> None:
+    with pytest.raises(ValueError, match="pinnace-fence: not a fence: expected") as caught:
+        fences.parse(text)
+    assert not text or text.rpartition("/")[2] not in str(caught.value).replace("scheduler/4711", "")

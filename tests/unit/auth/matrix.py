@@ -243,7 +243,7 @@ def _special(request: Any, person: User, whose: str) -> None:
     fields = {field.name for field in request.DESCRIPTOR.fields}
     election = _ELECTIONS.get(person.name, whose) if whose == OWN else whose
     if "open" in fields:
-        request.open.election, request.open.holder = election, "somebody"
+        request.open.election, request.open.holder, request.open.secret = election, "somebody", bytes(16)
     if "name" in fields:
         request.name = election
     if "user" in fields:

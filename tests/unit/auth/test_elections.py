@@ -13,7 +13,7 @@ NAMES = ("scheduler", "controllers", "second")
 
 
 def opening(election: str) -> CampaignRequest:
-    return CampaignRequest(open=CampaignRequest.Open(election=election, holder="somebody"))
+    return CampaignRequest(open=CampaignRequest.Open(election=election, holder="somebody", secret=bytes(16)))
 
 
 async def stands(assembly: Assembly, person: str, election: str) -> bool:

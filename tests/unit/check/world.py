@@ -21,6 +21,8 @@ ALLOCATABLE = (("cpu", 4000), ("pods", 110))
 KILL, FLOOD = "kill-leader", "flood"
 BYSTANDER = "bystander"
 BIND_WITHIN, ANSWER_WITHIN = 6.0, 0.5
+SCHEDULERS = ("default-scheduler",)
+"""Whose pods the leaders bind."""
 KUBELET = "kubelet-0/1"
 
 
@@ -161,7 +163,7 @@ class World:
         self._serial += 1
         session = 0x100 + self._serial
         key = election_key("scheduler")
-        self.token = self.commit((key, ElectionFacts(f"scheduler-{self._serial}", session)), lease=session)
+        self.token = self.commit((key, ElectionFacts(f"scheduler-{self._serial}", session, SCHEDULERS)), lease=session)
 
     def depose(self) -> None:
         """The leader is killed, and another is elected."""

@@ -52,9 +52,12 @@ class Conversation:
         assert request is not None, "the candidate has left"
         return request
 
-    def opened(self, session: int, *, fences: bool = True) -> None:
+    def opened(self, session: int, *, secret_fences: bool = True) -> None:
         opened = CampaignResponse.Opened(
-            session=session, interval_ms=int(INTERVAL * 1000), validity_ms=int(VALIDITY * 1000), fences=fences
+            session=session,
+            interval_ms=int(INTERVAL * 1000),
+            validity_ms=int(VALIDITY * 1000),
+            secret_fences=secret_fences,
         )
         self._answers.put_nowait(CampaignResponse(opened=opened))
 
@@ -313,11 +316,11 @@ async def test_leaves_a_server_that_does_not_answer(
 async def test_leaves_a_server_that_does_not_fence(
     servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
-    """One that is older than fences in metadata: it would let through whatever a leader writes after its term."""
+    """One that is older than the secrets of fences: other servers would refuse what the leader writes."""
     old, new = (Electorate(server) for server in servers)
     waiting = await old.first()
     await waiting.opening()
-    waiting.opened(session=5, fences=False)
+    waiting.opened(session=5, secret_fences=False)
     waiting.elected(token=7)
     arrived = await new.next(clock)
     assert candidate.healthy is not None
@@ -328,7 +331,7 @@ async def test_leaves_a_server_that_does_not_fence(
     assert candidate.healthy is None
 
 
-async def test_a_leader_does_not_go_on_with_a_server_that_does_not_fence(
+async def test_a_leader_does_not_go_on_with_a_server_that_is_too_old(
     leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
 ) -> None:
     """Its term ends at once, and the next server deletes its key."""
@@ -336,9 +339,9 @@ async def test_a_leader_does_not_go_on_with_a_server_that_does_not_fence(
     await servers[0].stop()
     resumed = await old.next(clock)
     assert await resumed.opening() == (5, 7)
-    resumed.opened(session=5, fences=False)
+    resumed.opened(session=5, secret_fences=False)
     resumed.elected(token=7)
-    assert "does not fence what leaders write" in str((await history.grows_to(2))[1])
+    assert "does not know the secrets of fences" in str((await history.grows_to(2))[1])
     assert candidate.token is None
     opening = (await (await old.next(clock)).hear()).open
     assert (opening.session, opening.token, opening.forsaken) == (0, 0, 5)

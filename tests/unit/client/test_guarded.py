@@ -44,7 +44,7 @@ async def test_each_attempt_carries_the_fence(serve: Serve, connect: Connect) ->
     server = await serve()
     answers = Answers(server, refusals=1)
     await write(Guarded(connect(server), lambda: Fence(election="controllers", token=7)))
-    assert answers.fences == ["controllers/7", "controllers/7"]
+    assert answers.fences == ["controllers/7/", "controllers/7/"]
 
 
 async def test_who_does_not_lead_sends_nothing(serve: Serve, connect: Connect) -> None:
@@ -61,4 +61,4 @@ async def test_what_was_begun_in_one_term_is_not_repeated_in_the_next(serve: Ser
     answers = Answers(server, refusals=1, meanwhile=lambda: tokens.append(9))
     with pytest.raises(errors.Fenced):
         await write(Guarded(connect(server), lambda: Fence(election="controllers", token=tokens[-1])))
-    assert answers.fences == ["controllers/7"]
+    assert answers.fences == ["controllers/7/"]

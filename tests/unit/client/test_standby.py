@@ -1,7 +1,7 @@
 """One term after another: when it begins, what ends it, and that the next one waits for that."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
@@ -22,6 +22,7 @@ class FakeCandidate:
         *,
         on_elected: Callable[[int], None],
         on_lost: Callable[[str], None],
+        scheduler_names: Sequence[str],
         clock: Clock,
     ) -> None:
         self._on_elected, self._on_lost = on_elected, on_lost

@@ -2,17 +2,17 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.registry.binding import bind
+from apiserver.registry.fencing import Term
 from apiserver.registry.mutation import Mutation, Put, Version
 from apiserver.storage.interface import Guard
 from pinnace.api.core_v1_pb2 import Binding, ObjectReference, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.pods_pb2 import Fence
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import FENCE_ANNOTATION
 from tests.builders import make_pod
 
 NOW = 1_700_000_000.0
-FENCE = Fence(election="scheduler", token=42)
+TERM = Term("scheduler/42", Guard("/registry/elections/scheduler", 42), ("default-scheduler",))
 
 
 def binding(name: str = "a", node: str = "n1", uid: str = "", version: str = "", kind: str = "Node") -> Binding:
@@ -20,14 +20,14 @@ def binding(name: str = "a", node: str = "n1", uid: str = "", version: str = "",
     return Binding(metadata=metadata, target=ObjectReference(kind=kind, name=node))
 
 
-def mutation(item: Binding, fence: Fence | None = FENCE) -> Mutation[Pod]:
-    (made,) = bind([item], fence, NOW)
+def mutation(item: Binding, term: Term | None = TERM) -> Mutation[Pod]:
+    (made,) = bind([item], term, NOW)
     assert isinstance(made, Mutation)
     return made
 
 
-def bound(pod: Pod, item: Binding, fence: Fence | None = FENCE) -> Pod:
-    result = mutation(item, fence).step(Version(pod, 5, b""))
+def bound(pod: Pod, item: Binding, term: Term | None = TERM) -> Pod:
+    result = mutation(item, term).step(Version(pod, 5, b""))
     assert isinstance(result, Put)
     return result.obj
 
@@ -103,16 +103,21 @@ def test_refused(pod: Pod, item: Binding, reason: str) -> None:
 
 @pytest.mark.parametrize("item", [binding(name=""), binding(node=""), binding(node="no/such\nnode"), binding(kind="Pod")])
 def test_a_binding_that_makes_no_sense_fails_alone(item: Binding) -> None:
-    refused, made = bind([item, binding()], FENCE, NOW)
+    refused, made = bind([item, binding()], TERM, NOW)
     assert isinstance(refused, Refusal) and refused.code == Code.INVALID_ARGUMENT
     assert isinstance(made, Mutation)
 
 
-@pytest.mark.parametrize(
-    "fence",
-    [Fence(election="scheduler"), Fence(election="e" * 254, token=42), Fence(token=3), Fence(election="a/../b", token=3)],
-)
-def test_a_fence_that_cannot_be(fence: Fence) -> None:
-    with pytest.raises(Rejected) as caught:
-        bind([binding()], fence, NOW)
-    assert caught.value.refusal.code == Code.INVALID_ARGUMENT
+def test_a_pod_of_a_scheduler_that_the_leader_did_not_campaign_for() -> None:
+    """Also when it is bound already: whose pod it is comes first."""
+    for pod in (make_pod("a").scheduler("cheap"), make_pod("a").scheduler("cheap").node("n1")):
+        with pytest.raises(Rejected) as caught:
+            bound(pod.build(), binding())
+        refusal = caught.value.refusal
+        assert (refusal.code, refusal.reason) == (Code.PERMISSION_DENIED, "Forbidden")
+        assert 'its scheduler is "cheap", and the leader of election "scheduler" did not campaign for it' in refusal.message
+    assert bound(make_pod("a").scheduler("cheap").build(), binding(), None).spec.nodeName == "n1", (
+        "by hand there is no election"
+    )
+    cheap = TERM._replace(scheduler_names=("dear", "cheap"))
+    assert bound(make_pod("a").scheduler("cheap").build(), binding(), cheap).spec.nodeName == "n1"

@@ -67,7 +67,9 @@ class World:
         self.clock = FakeClock()
         self.api = Api()
         self.cache = cache_of(make_node("n"), make_node("m"))
-        self.binder = Binder(self.api, self.cache, self, "scheduler", clock=self.clock)
+        self.binder = Binder(
+            self.api, self.cache, self, lambda token: Fence(election="scheduler", token=token), clock=self.clock
+        )
         self.told: list[str] = []
         self.binder.begin(TOKEN)
 

@@ -274,7 +274,17 @@ class FakeEvents:
 class FakeCandidate:
     """Takes the place of pinnace.client.election.Candidate. Leads when it is told to."""
 
-    def __init__(self, connection: FakeApi, election: str, holder: str, *, on_elected: Any, on_lost: Any, clock: Any) -> None:
+    def __init__(
+        self,
+        connection: FakeApi,
+        election: str,
+        holder: str,
+        *,
+        on_elected: Any,
+        on_lost: Any,
+        scheduler_names: Any,
+        clock: Any,
+    ) -> None:
         self._api = connection
         self._on_elected = on_elected
         self._on_lost = on_lost
@@ -285,7 +295,10 @@ class FakeCandidate:
 
     @property
     def fence(self) -> Fence | None:
-        return Fence(election="scheduler", token=self.token) if self.token is not None else None
+        return self.fence_of(self.token) if self.token is not None else None
+
+    def fence_of(self, token: int) -> Fence:
+        return Fence(election="scheduler", token=token)
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -57,7 +57,8 @@ class LatePods(PodClient):
     async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> list[BatchItem]:
         assert fence is not None
         self.calls += 1
-        items = await super().bind_batch(bindings, Fence(election=fence.election, token=fence.token - 1))
+        fence.token -= 1
+        items = await super().bind_batch(bindings, fence)
         self.fenced.set()
         return items
 

@@ -26,7 +26,7 @@ NODES = [make_node("n0").label("zone", "east").build(), make_node("n1").build()]
 BINDING = Binding()
 BINDING.metadata.namespace, BINDING.metadata.name, BINDING.metadata.uid = "default", "a", "uid-a"
 BINDING.target.name = "n1"
-FENCE = Fence(election="scheduler", token=7)
+FENCE = Fence(election="scheduler", token=7, secret=b"secret")
 VERBS = {verb: verb for verb in (FILTER, PRIORITIZE, PREEMPT, BIND)}
 
 
@@ -104,7 +104,7 @@ async def test_preempt(by_uid: bool) -> None:
 async def test_bind_passes_the_fence_on() -> None:
     async with serving({"bind": lambda args: {"Error": ""}}) as (transport, server):
         await transport.bind(BINDING, FENCE)
-    fence = {"Election": "scheduler", "Token": 7}
+    fence = {"Election": "scheduler", "Token": 7, "Secret": "c2VjcmV0"}
     expected = {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n1", "Fence": fence}
     assert server.asked == [("bind", expected)]
 

@@ -125,7 +125,8 @@ async def test_an_extender_binds_under_the_leaders_fence(cluster: Cluster) -> No
     async def bind(args: pb.ExtenderBindingArgs, context: grpc.aio.ServicerContext) -> pb.ExtenderBindingResult:
         error = ""
         for token in (args.fence.token - 1, args.fence.token):
-            [item] = await cluster.client.pods.bind_batch([args.binding], Fence(election=args.fence.election, token=token))
+            fence = Fence(election=args.fence.election, token=token, secret=args.fence.secret)
+            [item] = await cluster.client.pods.bind_batch([args.binding], fence)
             error = type(from_status(item.error)).__name__ if item.HasField("error") else ""
             answers.append((token, error))
         return pb.ExtenderBindingResult(error=error)

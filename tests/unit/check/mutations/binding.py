@@ -86,6 +86,20 @@ def a_bind_with_a_token_of_nobody(records: Records, rng: random.Random) -> Recor
     return bind_new(records, leader_of(records).create_revision + 1)
 
 
+@breaks("I3")
+def a_bind_under_the_election_of_the_controllers(records: Records, rng: random.Random) -> Records:
+    """With a token that is valid."""
+    key = election_key("controllers")
+    records = append(records, key, ElectionFacts("controllers-0", 77), lease=77)
+    token = all_of(records, Stored, lambda stored: stored.key == key)[-1].create_revision
+    return bind_new(records, token, election="controllers")
+
+
+@breaks("I3")
+def a_bind_of_another_schedulers_pod(records: Records, rng: random.Random) -> Records:
+    return bind_new(records, leader_of(records).create_revision, scheduler="another")
+
+
 @breaks("I4")
 def a_token_with_two_holders(records: Records, rng: random.Random) -> Records:
     leader = leader_of(records)

@@ -75,9 +75,15 @@ def leader_of(records: Records) -> Stored:
     return all_of(records, Stored, lambda stored: stored.key.startswith(ELECTIONS_PREFIX))[-1]
 
 
-def bind_new(records: Records, token: int, requests: tuple[tuple[str, int], ...] = REQUESTS) -> Records:
-    key, facts = PODS.key("default", "new"), PodFacts("new", phase="Pending", requests=requests)
-    return append(append(records, key, facts), key, replace(facts, node="n1", election="scheduler", token=token))
+def bind_new(
+    records: Records,
+    token: int,
+    requests: tuple[tuple[str, int], ...] = REQUESTS,
+    election: str = "scheduler",
+    scheduler: str = "default-scheduler",
+) -> Records:
+    key, facts = PODS.key("default", "new"), PodFacts("new", phase="Pending", requests=requests, scheduler=scheduler)
+    return append(append(records, key, facts), key, replace(facts, node="n1", election=election, token=token))
 
 
 def first_update(records: Records) -> tuple[Stored, Stored]:

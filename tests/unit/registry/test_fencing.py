@@ -1,0 +1,133 @@
+"""Whose fence it is: judged from a cache that may be behind, and never wrong."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from apiserver.auth.attributes import Action, Target
+from apiserver.auth.user import User
+from apiserver.errors import Rejected, forbidden
+from apiserver.registry.fencing import Fences, Term, hashed
+from apiserver.storage.interface import Guard, KeyValue, Unavailable
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.resources import election_key
+from pinnace.api.status import Code
+
+KEY = election_key("scheduler")
+SECRET, OTHER_SECRET = b"sixteen bytes ..", b"sixteen others.."
+USER = User("system:kube-scheduler", ())
+HELD = Term("scheduler/7", Guard(KEY, 7), ("default-scheduler",))
+
+
+class FakeCacher:
+    """Has the election's key, at a revision; `etcd` is what it has once it is fresh."""
+
+    def __init__(self, revision: int, record: KeyValue | None) -> None:
+        self.revision = revision
+        self.record = record
+        self.etcd = revision, record
+        self.asked = 0
+        self.failure: Exception | None = None
+
+    def raw(self, key: str) -> KeyValue | None:
+        return self.record if key == KEY else None
+
+    async def fresh(self, timeout: float) -> int:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        self.revision, self.record = self.etcd
+        return self.revision
+
+
+class OnlyScheduler:
+    """Lets USER campaign in the election "scheduler"."""
+
+    async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
+        assert (action.verb, action.resource, action.group) == ("campaign", "elections", "pinnace.io")
+        if user is not USER or [*targets()] != [Target("", "scheduler")]:
+            raise Rejected(forbidden("no"))
+
+
+def record(token: int = 7, secret: bytes = SECRET, user: str = USER.name, value: bytes | None = None) -> KeyValue:
+    election = Election(name="scheduler", user=user, secret_hash=hashed(secret), scheduler_names=["default-scheduler"])
+    return KeyValue(KEY, election.SerializeToString() if value is None else value, token, token + 1, 1)
+
+
+def term(
+    cacher: FakeCacher, token: int = 7, secret: bytes = SECRET, user: User = USER, election: str = "scheduler"
+) -> Term | None:
+    fences = Fences(cacher, OnlyScheduler())  # type: ignore[arg-type]
+    return asyncio.run(fences.term(Fence(election=election, token=token, secret=secret), user))
+
+
+def test_the_holder_has_the_term_and_etcd_is_not_asked() -> None:
+    cacher = FakeCacher(100, record())
+    assert term(cacher) == HELD
+    assert not cacher.asked
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        None,
+        record(token=8),
+        record(token=6),
+        record(secret=OTHER_SECRET),
+        record(user="another"),
+        record(value=b""),
+        record(value=b"\xff\xff"),
+        record(value=Election(name="scheduler", user=USER.name).SerializeToString()),
+    ],
+    ids=["absent", "later", "earlier", "secret", "user", "empty", "unreadable", "of an older server"],
+)
+def test_nobody_else_has(stored: KeyValue | None) -> None:
+    cacher = FakeCacher(100, stored)
+    assert term(cacher) is None
+    assert not cacher.asked, "the cache has seen the revision of the token, and so the end of its term"
+
+
+def test_an_empty_secret_is_not_the_absence_of_a_hash() -> None:
+    stored = record(value=Election(name="scheduler", user=USER.name).SerializeToString())
+    assert term(FakeCacher(100, stored), secret=b"") is None
+
+
+@pytest.mark.parametrize(("etcd", "expected"), [(record(), HELD), (None, None), (record(secret=OTHER_SECRET), None)])
+def test_a_cache_behind_the_token_is_brought_up_to_date_first(etcd: KeyValue | None, expected: Term | None) -> None:
+    for before in (None, record(token=3)):
+        cacher = FakeCacher(6, before)
+        cacher.etcd = 7, etcd
+        assert term(cacher) == expected
+        assert cacher.asked == 1
+
+
+def test_a_token_of_the_future_is_nobodys() -> None:
+    cacher = FakeCacher(50, record())
+    assert term(cacher, token=51) is None
+    assert cacher.asked == 1
+
+
+def test_without_an_answer_of_etcd_nothing_is_decided() -> None:
+    cacher = FakeCacher(6, None)
+    cacher.failure = Unavailable("away")
+    with pytest.raises(Unavailable):
+        term(cacher)
+
+
+@pytest.mark.parametrize(("user", "election"), [(User("eve", ()), "scheduler"), (USER, "controllers")])
+def test_it_takes_the_right_to_campaign(user: User, election: str) -> None:
+    """Before anything is looked up: a caller without it learns nothing, not even whether a token is valid."""
+    cacher = FakeCacher(6, None)
+    with pytest.raises(Rejected) as caught:
+        term(cacher, user=user, election=election)
+    assert caught.value.refusal.code == Code.PERMISSION_DENIED
+    assert not cacher.asked
+
+
+@pytest.mark.parametrize(("election", "token"), [("scheduler", 0), ("e" * 254, 42), ("", 3), ("a/../b", 3), ("scheduler", -1)])
+def test_a_fence_that_cannot_be(election: str, token: int) -> None:
+    with pytest.raises(Rejected) as caught:
+        term(FakeCacher(100, None), election=election, token=token)
+    assert caught.value.refusal.code == Code.INVALID_ARGUMENT

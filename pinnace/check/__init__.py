@@ -10,7 +10,7 @@ check.py           all checkers, each tried on the history
 whole.py           H: etcd's history has no gaps, on which all else rests
 bind_once.py       I1: a pod is bound at most once
 capacity.py        I2: no node is over its allocatable
-fencing.py         I3: no bind by a deposed leader
+fencing.py         I3: no bind but by the present leader of the pod's scheduler
 elections.py       I4: one holder for each token, and tokens grow
 durability.py      I5: an acknowledged write survives
 sessions.py        I6: no client sees an object go back

@@ -13,8 +13,8 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
 from pinnace.cli.terminal.table import Table
 
-ELECTIONS = "elections.pinnace.io"
-UNSTORED = {ELECTIONS: False, "nodes.metrics.k8s.io": False, "pods.metrics.k8s.io": True}
+SHORT = {"elections": "elections.pinnace.io", "schedulers": "schedulers.pinnace.io"}
+UNSTORED = {**dict.fromkeys(SHORT.values(), False), "nodes.metrics.k8s.io": False, "pods.metrics.k8s.io": True}
 """What there are permissions for beside the kinds of objects, and whether it is in a namespace."""
 VERBS = (
     "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
@@ -94,7 +94,7 @@ def attributes(action: str, resource: str, subresource: str) -> tuple[ResourceAt
     word, _, name = resource.partition("/")
     if word == "*":
         return ResourceAttributes(verb=action, group="*", resource="*", subresource=subresource, name=name), True
-    if (full := ELECTIONS if word == "elections" else word) in UNSTORED:
+    if (full := SHORT.get(word, word)) in UNSTORED:
         plural, _, group = full.partition(".")
         return ResourceAttributes(verb=action, group=group, resource=plural, name=name), UNSTORED[full]
     found = parse_resource(word)

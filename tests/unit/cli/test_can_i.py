@@ -9,7 +9,12 @@ from pinnace.cli.verbs.auth import attributes
 
 @pytest.mark.parametrize(
     ("word", "plural", "namespace", "name"),
-    [("pods", "pods", "", ""), ("nodes/n1", "nodes", "", "n1"), ("namespaces/team", "namespaces", "team", "team")],
+    [
+        ("pods", "pods", "", ""),
+        ("nodes/n1", "nodes", "", "n1"),
+        ("namespaces/team", "namespaces", "team", "team"),
+        ("schedulers/cheap", "schedulers", "", "cheap"),
+    ],
 )
 def test_a_namespace_is_asked_about_in_itself(word: str, plural: str, namespace: str, name: str) -> None:
     """A role there may give the right to it; elsewhere the caller's namespace is filled in afterwards."""

@@ -171,12 +171,12 @@ async def test_what_an_older_server_gave_for_all_elections_stays_until_somebody_
 
     def of_an_older_version() -> list[ClusterRole]:
         made = list(roles())
-        for rule in (rule for role in made for rule in role.rules if "campaign" in rule.verbs):
+        for rule in (rule for role in made for rule in role.rules if "elections" in rule.resources):
             rule.ClearField("resourceNames")
         return made
 
     def elections(server: Assembly) -> list[list[str]]:
-        return [list(rule.resourceNames) for rule in scheduler_role(server).rules if "campaign" in rule.verbs]
+        return [list(rule.resourceNames) for rule in scheduler_role(server).rules if "elections" in rule.resources]
 
     storage, roles = MemoryStorage(), defaults.cluster_roles
     with monkeypatch.context() as patch:

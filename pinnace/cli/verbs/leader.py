@@ -216,9 +216,9 @@ def row(election: Election, now: float) -> tuple[str, ...]:
 
 def document(election: Election) -> dict[str, Any]:
     found: dict[str, Any] = {"election": election.name, "holder": election.holder, "token": election.token}
-    if election.HasField("since"):
-        found["since"] = format_rfc3339(election.since)
-    return found | {"waiting": [candidate.holder for candidate in election.candidates]}
+    if election.holder:
+        found["waiting"] = [candidate.holder for candidate in election.candidates]
+    return found | ({"since": format_rfc3339(election.since)} if election.HasField("since") else {})
 
 
 def _line(election: Election, form: str) -> str:

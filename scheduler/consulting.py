@@ -48,12 +48,12 @@ class Consulting:
         any more, and the queue has the pod if it still needs a node."""
         try:
             nodes = self._left(queued.info, framework)
-            opinion = await self._held(queued, ask_about_nodes(extenders, queued.info, nodes), leads) if nodes else None
+            opinion = await self.held(queued, ask_about_nodes(extenders, queued.info, nodes), leads) if nodes else None
             outcome = attempt(queued.info, self._cache, framework, self._seed, opinion=opinion)
             return await self._settled(outcome, queued, extenders, leads) if isinstance(outcome, Proposal) else outcome
         except (ExtenderError, PluginError) as error:
             return Broken(error)
-        except _Overtaken:
+        except Overtaken:
             return None
 
     def _left(self, pod: PodInfo, framework: Framework) -> list[Node]:
@@ -67,7 +67,7 @@ class Consulting:
     async def _settled(
         self, proposal: Proposal, queued: QueuedPod, extenders: Sequence[Extender], leads: Callable[[], bool]
     ) -> Unschedulable | Broken:
-        """Raises _Overtaken."""
+        """Raises Overtaken."""
         proposed, cache = list(proposal.proposed.candidates), self._cache
         if not any(extender.preempts for extender in extenders):
             return proposal.settled(proposed)
@@ -77,7 +77,7 @@ class Consulting:
         }
         asking = Candidates(proposed, lower, self._pods).ask(extenders, queued.info)
         try:
-            left = await self._held(queued, asking, leads)
+            left = await self.held(queued, asking, leads)
         except ExtenderError as error:
             return proposal.put_off(str(error), cache.nodes.nominated.node_of(queued.info.uid))
         still = [each for each in left if cache.version(each.node) == versions[each.node]]
@@ -85,8 +85,8 @@ class Consulting:
             return proposal.settled(still)
         return proposal.put_off(NO_CANDIDATE, cache.nodes.nominated.node_of(queued.info.uid))
 
-    async def _held(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:
-        """Raises what asking raises, and _Overtaken."""
+    async def held(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:
+        """The answer, for which a pod that was popped waits. Raises what asking raises, and Overtaken."""
         self._queue.hold(queued)
         answer: T | BaseException
         over = True
@@ -98,11 +98,11 @@ class Consulting:
             if waits and over:
                 self._queue.add(queued.info, queued.since)
         if over or not waits:
-            raise _Overtaken
+            raise Overtaken
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
 
-class _Overtaken(Exception):
+class Overtaken(Exception):
     """There is nothing to decide any more."""

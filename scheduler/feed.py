@@ -15,6 +15,7 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.turns import Turn
+from scheduler.attempts import held_back
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.placed_pod import start_time
@@ -33,12 +34,15 @@ class Feed:
         scheduler_names: Container[str],
         now: Callable[[], float],
         changed: Callable[[], None],
+        wall: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`now`, `wall`: the time, monotonic and Unix."""
         self._cache = cache
         self._queue = queue
         self._scheduler_names = scheduler_names
         self._now = now
         self._changed = changed
+        self._wall = wall
         self._nodes: dict[str, Change] = {}
         """What has happened to nodes since those were asked whom it may help; by name, the longest waiting first."""
         self._noted: dict[tuple[str, Change, PodGroup | None, PodGroup | None], ClusterEvent] = {}
@@ -131,7 +135,7 @@ class Feed:
                 if nominated == (delta.old.status.nominatedNodeName if delta.old is not None else ""):
                     nominated = self._cache.nodes.nominated.node_of(info.uid)  # which the leader knows before it is written
                 self._note(self._cache.nominate(info, nominated))
-                self._queue.add(info, now)
+                self._queue.add(info, now, held_back(pod, self._wall()))
 
     def _gone(self, uid: str) -> None:
         self._queue.remove(uid)

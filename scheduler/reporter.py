@@ -21,6 +21,7 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import Conflict, Fenced, Unavailable
 from pinnace.client.resource import errors_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from scheduler.attempts import is_marked, take_back
 from scheduler.cache.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
@@ -114,10 +115,12 @@ class Reporter:
             return None
         old = conditions.find(pod.status.conditions, "PodScheduled")
         told = old is not None and (old.status, old.reason, old.message) == ("False", wanted.reason, wanted.message)
-        if told and pod.status.nominatedNodeName == wanted.nominated:
+        if told and pod.status.nominatedNodeName == wanted.nominated and not is_marked(pod):
             return None
         changed = status_of(pod)
         changed.status.nominatedNodeName = wanted.nominated
         said = changed.status.conditions
         conditions.say(said, "PodScheduled", "False", wanted.reason, wanted.message, self._clock.time())
+        if is_marked(pod):
+            take_back(changed, self._clock.time())
         return changed

@@ -21,17 +21,19 @@ from functools import partial
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta
+from pinnace.client.resource import errors_of
 from pinnace.client.standby import Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 from scheduler import metrics
+from scheduler.attempts import Attempts, marked
 from scheduler.binding import Binder
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build, needs, writes
-from scheduler.consulting import Consulting
+from scheduler.consulting import Consulting, Overtaken
 from scheduler.cycle import Broken, Outcome, Placed, Unschedulable, schedule_one
 from scheduler.debugger import Debugger
 from scheduler.decision import Decision
@@ -96,12 +98,14 @@ class Scheduler:
         self._profiles = preemption.profiles = Profiles(frameworks)
         self._queue = SchedulingQueue(self._profiles, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
         self._consulting = Consulting(self._cache, self._queue, store, config.seed)
-        self._feed = feed = Feed(self._cache, self._queue, frameworks, clock.monotonic, self._look_again)
+        self._feed = feed = Feed(self._cache, self._queue, frameworks, clock.monotonic, self._look_again, clock.time)
         self._informers.pods.add_handler(feed.on_pods)
         self._informers.pods.add_handler(self._reject_the_gone)
         self._informers.nodes.add_handler(feed.on_nodes)
         for resource, informer in self._informers.others.items():
             informer.add_handler(partial(feed.on_objects, resource.plural))
+        self.attempts = Attempts(partial(client.elections.history, config.election), clock)
+        self._marks = guarded.pods
         self._reporter = Reporter(self._recorders, guarded.pods, store, clock=clock)
         self._faults = Faults()
         self._cycles: dict[str, BindingCycle] = {}
@@ -135,6 +139,7 @@ class Scheduler:
                 for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
                     group.create_task(part.run())
                 group.create_task(self._feed.run(self._clock))
+                group.create_task(self.attempts.run())
                 group.create_task(self._standby.run())
         finally:
             await self._extenders.close()
@@ -161,6 +166,8 @@ class Scheduler:
         self._settle_earlier_terms()
         self._traces.forget()
         self._binder.begin(token)
+        if self.attempts.begin(token):
+            log.warning("token %d: earlier terms ended soon: each pod is marked before it is tried", token)
         placed = len(self._cache)
         log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
         while self._leads(token):
@@ -175,6 +182,8 @@ class Scheduler:
         """Makes decisions for one slice, or waits for something to do."""
         started = now = self._clock.monotonic()
         while now - started < SLICE and self._binder.has_room and (queued := self._queue.pop(now)) is not None:
+            if self.attempts.must_mark(queued.info.raw, now) and not await self._mark(queued, token):
+                return
             info = queued.info
             if extenders := self._extenders.interested(info):
                 await self._consult(queued, token, extenders, now)
@@ -191,6 +200,18 @@ class Scheduler:
             await asyncio.sleep(0)
         else:
             await self._idle(now)
+
+    async def _mark(self, queued: QueuedPod, token: int) -> bool:
+        """Writes down that an attempt at the pod begins. False: it may not begin."""
+        writing = errors_of(self._marks.update_status_batch, [marked(queued.info.raw, self._clock.time())])
+        try:
+            (problem,) = await self._consulting.held(queued, writing, lambda: self._leads(token))
+        except Overtaken:
+            return False
+        if problem is not None:
+            log.info("pod %s is not tried: the attempt cannot be marked: %s", queued.info.key, problem)
+            self._queue.retry(queued, self._clock.monotonic())
+        return problem is None
 
     async def _consult(self, queued: QueuedPod, token: int, extenders: Sequence[Extender], began: float) -> None:
         framework = self._profiles.of(queued.info)

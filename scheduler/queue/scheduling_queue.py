@@ -20,6 +20,7 @@
   that is kept for a nominated pod wakes that pod, and nobody of its priority or below.
 * Who is GATED is asked about again when the pod changes, after an event that the plugin which holds it back awaits (in turns:
   `ask_gate`), when somebody activates it, and with the flush. It keeps its place in the line: that of its arrival.
+* A pod whose attempt may have ended a term (scheduler.attempts) is in BACKOFF until its time has come, also a new one.
 * A pod is in one place, whatever plugins do while they are asked about it or another.
 * A pod that is held is still seen to: it can be removed or changed; an event that comes meanwhile may have been the one that
   would help it, so that if no node takes it then, it waits for its backoff only.
@@ -52,7 +53,7 @@ class Policy(Protocol):
 class QueuedPod:
     """A pod on its way to a node. After `pop` it belongs to whoever popped it, until it is given back."""
 
-    __slots__ = ("attempts", "awaits", "errors", "held", "info", "place", "refusals", "refused_by", "since")
+    __slots__ = ("attempts", "awaits", "errors", "held", "info", "not_before", "place", "refusals", "refused_by", "since")
 
     def __init__(self, info: PodInfo, now: float) -> None:
         self.info = info
@@ -67,6 +68,8 @@ class QueuedPod:
         self.refused_by: frozenset[str] = frozenset()
         self.awaits = Change.NONE
         """Kinds of changes of which one may help, while it is unschedulable or gated."""
+        self.not_before = 0.0
+        """It is not tried before."""
         self.held: tuple[int, PodInfo] | None = None
         """Since `hold`: how many events had been told, and the pod as it was."""
 
@@ -120,13 +123,22 @@ class SchedulingQueue:
         for queued in self._pods.values():
             yield queued, self._ready(queued) - now if queued.place is Place.BACKOFF else 0.0
 
-    def add(self, info: PodInfo, now: float) -> None:
-        """A pending pod, new or changed."""
+    def add(self, info: PodInfo, now: float, wait: float = 0.0) -> None:
+        """A pending pod, new or changed. `wait`: seconds for which it is not tried."""
         queued = self._pods.get(info.uid)
         if queued is None:
-            self._admit(QueuedPod(info, now))
+            queued = QueuedPod(info, now)
+            if wait:
+                self._pods[info.uid], queued.not_before = queued, now + wait
+                self._after_backoff(queued, now)
+            else:
+                self._admit(queued)
             return
         old, queued.info = queued.info, info
+        queued.not_before = now + wait if wait else 0.0
+        if wait and queued.place is Place.ACTIVE:
+            self._put_off(queued, now)
+            return
         if queued.place is Place.GATED:
             self._ask_again(queued)
         elif queued.place is Place.UNSCHEDULABLE and _changed(old, info):
@@ -283,10 +295,12 @@ class SchedulingQueue:
         self._activate(queued)
 
     def _ready(self, queued: QueuedPod) -> float:
-        """When its backoff is over. It has failed at least once."""
-        doublings = min((queued.errors or queued.refusals) - 1, 32)
-        backoff: float = min(self._initial_backoff * 2**doublings, self._max_backoff)
-        return queued.since + backoff
+        """When its backoff is over."""
+        failed = queued.errors or queued.refusals
+        if not failed:
+            return queued.not_before
+        backoff: float = min(self._initial_backoff * 2 ** min(failed - 1, 32), self._max_backoff)
+        return max(queued.since + backoff, queued.not_before)
 
     def _after_backoff(self, queued: QueuedPod, now: float) -> None:
         ready = self._ready(queued)
@@ -296,12 +310,21 @@ class SchedulingQueue:
             queued.place = Place.BACKOFF
             heapq.heappush(self._backoff, (ready, next(self._sequence), queued))
 
+    def _put_off(self, queued: QueuedPod, now: float) -> None:
+        """An active pod goes to the backoff. Its entry among the active ones is left behind: it is another pod's by now."""
+        later = QueuedPod(queued.info, queued.since)
+        later.attempts, later.refusals, later.errors = queued.attempts, queued.refusals, queued.errors
+        later.not_before = queued.not_before
+        self._pods[queued.info.uid] = later
+        self._stale += 1
+        self._after_backoff(later, now)
+
     def _flush(self, now: float) -> None:
         """Moves what has waited long enough."""
         while self._backoff and self._backoff[0][0] <= now:
             queued = heapq.heappop(self._backoff)[2]
             if self._pods.get(queued.info.uid) is queued:
-                self._activate(queued)
+                self._after_backoff(queued, now)  # it may have been put off meanwhile
         while self._unschedulable:
             queued = next(iter(self._unschedulable.values()))
             if queued.since + self._flush_after > now:

@@ -12,6 +12,7 @@ framework/          what a plugin is, and how plugins are run; plugins/: those t
 preemption/         making room by removing pods of a lower priority
 extenders/          services outside that have a say; consulting.py: cycles that wait for them, and hold nobody's heartbeat up
 
+attempts.py         pods whose attempt may have ended a term: marked before, held back after
 decision.py         what the cycle hands over to binding, and what binding tells in return
 binding_cycles.py   what plugins do for a decision before it is sent: Permit, PreBind, Bind
 binding.py          decisions in batches under the fence; nothing whose outcome is unknown is forgotten

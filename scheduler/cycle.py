@@ -27,13 +27,15 @@ from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.opinion import Opinion
 from scheduler.framework import BoolArray, CycleState, NodeTable, PodInfo
 from scheduler.framework.binding_cycle import BindingCycle
+from scheduler.framework.cost import BUDGET
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.faults import failure
-from scheduler.framework.results import FilterResult, PluginError, Proposed, Refused
+from scheduler.framework.results import FilterResult, Nominated, PluginError, Proposed, Refused
 from scheduler.framework.reuse import Best, Passes, equal_best
 from scheduler.framework.runtime import Framework
 from scheduler.framework.victims import Victims
 
+CROWDED = "too many nodes are kept for nominated pods, the pod is tried again."
 NO_CANDIDATE = "no candidate node for preemption"
 
 
@@ -55,7 +57,8 @@ class Unschedulable:
     nominated: str = ""
     """Where room is being made for it."""
     outdated: bool = False
-    """What this rests on has changed meanwhile: the pod is to be tried again after its backoff, whatever happens."""
+    """What this rests on has changed meanwhile, or not all has been tried: the pod is to be tried again after its backoff,
+    whatever happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,8 @@ def attempt(
         node = nodes.names[row]
     except PluginError as error:
         return Broken(error)
+    except _Unfinished:
+        return Unschedulable(frozenset(), f"0/{len(nodes)} nodes are available: {CROWDED}", outdated=True)
     cache.assume(pod, node)
     if framework.binding.none:
         return Placed(node)
@@ -189,11 +194,14 @@ def _not_crowded(
     """As `_pick`, of the nodes that are feasible.
 
     What nominated pods need is counted for all nodes at once; whether they are in the way otherwise (ports, affinity, ...) is
-    only looked at on the node that is chosen, and then the next best is."""
+    only looked at on the node that is chosen, and then the next best is. Raises _Unfinished when that takes too long."""
     nodes = cache.nodes
     own = nodes.row(nodes.nominated.node_of(pod.uid))
     feasible, refusals = diagnosis.feasible.copy(), list(diagnosis.refusals)
+    left = BUDGET
     while np.count_nonzero(feasible):
+        if left <= 0:
+            raise _Unfinished
         if own is not None and feasible[own]:
             row = own
         else:
@@ -201,9 +209,14 @@ def _not_crowded(
         refused = crowded(pod, row, cache, framework)
         if not refused:
             return row
+        left -= framework.estimate(pod, nodes)
         refusals += refused
         feasible[row] = False
     return replace(diagnosis, refusals=refusals)
+
+
+class _Unfinished(Exception):
+    """No more nodes are looked at in this decision."""
 
 
 def _best(
@@ -231,13 +244,13 @@ def _unschedulable(
     state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework, diagnosis: Diagnosis
 ) -> Unschedulable | Proposal:
     """Raises PluginError."""
-    answer = framework.post_filter(state, pod, nodes, diagnosis) if diagnosis.nodes else ("", "")
+    answer = framework.post_filter(state, pod, nodes, diagnosis) if diagnosis.nodes else (Nominated(""), False)
     awaited = framework.awaited_plugins(pod, diagnosis)
     if isinstance(answer, Proposed):
         return Proposal(awaited, diagnosis.message, answer)
-    nominated, said = answer
-    message = f"{diagnosis.message} {said}" if said else diagnosis.message
-    return Unschedulable(awaited, message, nominated)
+    nominated, unfinished = answer
+    message = f"{diagnosis.message} {nominated.reason}" if nominated.reason else diagnosis.message
+    return Unschedulable(awaited, message, nominated.node, outdated=unfinished)
 
 
 def one_of(best: Best, pod: PodInfo, seed: int) -> int:

@@ -13,6 +13,7 @@ from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.points import Point
 from scheduler.framework.runtime import Framework
 from scheduler.preemption.candidates import Bounds, Candidates
+from scheduler.preemption.search import Exhausted
 
 MOST = 100
 """Nodes; there is no search for more."""
@@ -25,7 +26,10 @@ def preemption(framework: Framework, pod: PodInfo, cache: Cache, diagnosis: Diag
     lower = cache.below(pod.priority)
     if PODS not in lower or not lower[PODS].any():
         return ""
-    found = Candidates(Bounds(0, MOST)).find(pod, diagnosis, cache, framework, (), 0)
+    try:
+        found = Candidates(Bounds(0, MOST)).find(pod, diagnosis, cache, framework, (), 0)
+    except Exhausted:
+        return "it may help: the search for a node takes too long to be made here"
     if isinstance(found, Diagnosis):
         return f"it would not help: no node could take it, not even without its pods of lower priority than {pod.priority}"
     best = min(found, key=lambda each: (each.rank, each.node))

@@ -42,12 +42,7 @@ class CostBound:
 
     def refusal(self, pod: PodInfo, nodes: NodeTable) -> str:
         """Why no decision is made about the pod; empty: it is within the budget. Raises PluginError."""
-        labels = len(pod.raw.metadata.labels)
-        if len(pod.template) <= SMALL and labels <= _FEW_LABELS:
-            return ""
-        costs = [Cost(labels * _LABEL, labels, "labels")]
-        for plugin in self._plugins:
-            costs += call(plugin, "Cost", plugin.cost, pod, nodes)
+        costs = self._costs(pod, nodes)
         total = sum(each.seconds for each in costs)
         if total <= BUDGET:
             return ""
@@ -56,3 +51,16 @@ class CostBound:
             f"a decision about the pod would take {total:.1f} s of CPU, at most {BUDGET:g} s are allowed: the pod has "
             f"{most.number:,} {most.what}, use fewer"
         )
+
+    def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
+        """Seconds; 0 for a small pod. Raises PluginError."""
+        return sum(each.seconds for each in self._costs(pod, nodes))
+
+    def _costs(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        labels = len(pod.raw.metadata.labels)
+        if len(pod.template) <= SMALL and labels <= _FEW_LABELS:
+            return ()
+        costs = [Cost(labels * _LABEL, labels, "labels")]
+        for plugin in self._plugins:
+            costs += call(plugin, "Cost", plugin.cost, pod, nodes)
+        return costs

@@ -69,6 +69,8 @@ class Status:
 
     reason: str = ""
     """Why no node will do, in the words of an event. Empty: skip."""
+    unfinished: bool = False
+    """From PostFilter: not all has been tried. The pod is tried again after its backoff, whatever happens."""
 
 
 SKIP = Status()

@@ -230,6 +230,10 @@ class Framework:
         reason = self._cost_bound.refusal(pod, nodes)
         return Diagnosis(len(nodes), pre_filter=(CostBound.name, reason)) if reason else None
 
+    def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
+        """Seconds of CPU that `judge` takes, rather too much than too little. Raises PluginError."""
+        return self._cost_bound.estimate(pod, nodes) + _JUDGE + len(nodes) * _JUDGE_NODE
+
     def judge(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
         """Every filter's verdict on every node. Raises PluginError."""
         rows = len(nodes)
@@ -301,10 +305,10 @@ class Framework:
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis
-    ) -> tuple[str, str] | Proposed:
-        """After no node was found: the node where room is being made, and what is to be said of it; each may be empty. Or where
-        it could be made. Raises PluginError."""
-        said = []
+    ) -> tuple[Nominated, bool] | Proposed:
+        """After no node was found: the node where room is being made, and what is to be said of it, each may be empty; and
+        whether the pod is to be tried again in any case. Or where room could be made. Raises PluginError."""
+        said, unfinished = [], False
         for plugin in self._post_filters:
             answer = call(plugin, "PostFilter", plugin.post_filter, state, pod, nodes, diagnosis)
             if plugin.name in self._foreign:
@@ -312,10 +316,11 @@ class Framework:
             if isinstance(answer, Proposed):
                 return answer
             if isinstance(answer, Nominated):
-                return answer.node, answer.reason
+                return answer, False
             if answer is not None and answer.reason:
                 said.append(answer.reason)
-        return "", " ".join(said)
+                unfinished |= answer.unfinished
+        return Nominated("", " ".join(said)), unfinished
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         """The weighted sum of each node's scores; -inf where a node is not feasible. Raises PluginError."""
@@ -325,6 +330,10 @@ class Framework:
                 total += scorer.weighted(state, pod, nodes, feasible)
         np.putmask(total, ~feasible, -np.inf)
         return total
+
+
+_JUDGE, _JUDGE_NODE = 50e-6, 60e-9
+"""Seconds, of an ordinary pod."""
 
 
 class _Anything:

@@ -34,9 +34,11 @@ from scheduler.plugins.arguments import check_names, whole_number
 from scheduler.plugins.node_resources_fit import NodeResourcesFit
 from scheduler.preemption.candidates import Bounds, Candidates
 from scheduler.preemption.found import Found
+from scheduler.preemption.search import Exhausted
 
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ON_THEIR_WAY = "preemption: not eligible due to a terminating pod on the nominated node."
+NOT_YET = "preemption: no candidate node found yet, the search goes on with the next attempt."
 _MOST = (1 << 31) - 1
 
 
@@ -74,7 +76,10 @@ class DefaultPreemption:
         if self._in_vain is not None and self._in_vain[0] is diagnosis and self._in_vain[1] == nodes.touched.position:
             return self._in_vain[2]
         budgets = list(self._handle.objects(POD_DISRUPTION_BUDGETS).values())
-        found = self._candidates.find(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
+        try:
+            found = self._candidates.find(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
+        except Exhausted:
+            return Status(NOT_YET, unfinished=True)
         if isinstance(found, Diagnosis):
             nothing = Status(f"preemption: {found.message}")
             self._in_vain = diagnosis, nodes.touched.position, nothing

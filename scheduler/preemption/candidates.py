@@ -34,12 +34,18 @@ from scheduler.framework.results import FilterResult
 from scheduler.framework.victims import Victims
 from scheduler.preemption.found import Found
 from scheduler.preemption.rules import select_victims
-from scheduler.preemption.search import Search
+from scheduler.preemption.search import Exhausted, Search
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 _FIT = "NodeResourcesFit"
 _TEMPLATES = 8
+BUDGET = 0.2
+"""Seconds of CPU for the dry runs of one decision, by estimate."""
+_AT_LEAST = 8
+"""Dry runs, whatever they take."""
+_ROW, _HELD = 10e-6, 0.5e-6
+"""Seconds to ask about one row alone, and to hold a pod against a disruption budget."""
 _Key = tuple[object, ...]
 
 
@@ -59,6 +65,8 @@ class Candidates:
         self._bounds = bounds
         self._searches: dict[_Key, Search] = {}
         """By template. The least recently used first."""
+        self._stopped: dict[bytes, int] = {}
+        """By template: where the last search stopped, as an offset, if it found nothing in time."""
         self._judged: dict[int, tuple[Diagnosis, BoolArray, OneByOne | None]] = {}
         """The latest diagnoses by their ids, and what follows from each alone. Pods that are alike share one
         (scheduler.framework.reuse)."""
@@ -72,17 +80,27 @@ class Candidates:
         budgets: Sequence[PodDisruptionBudget],
         seed: int,
     ) -> Found | Diagnosis:
-        """At least one candidate; or why there is none. `diagnosis`: why no node takes the pod as things are."""
+        """At least one candidate; or why there is none. `diagnosis`: why no node takes the pod as things are. Raises Exhausted
+        when none was found within BUDGET: the next search for such a pod goes on where this one has stopped."""
         nodes = cache.nodes
         curable, one_by_one = self._consequences(diagnosis, filters)
         without = _Without(pod, cache, filters)
-        search = self._remembered(pod, budgets, nodes, seed) if one_by_one is not None else Search(pod, len(nodes), seed)
+        stopped = self._stopped.pop(pod.template, 0)
+        if one_by_one is not None:
+            search = self._remembered(pod, budgets, nodes, seed)
+        else:
+            search = Search(pod, len(nodes), seed, stopped)
         dry_runs = _DryRuns(pod, cache, filters, one_by_one, budgets)
         own = nodes.row(nodes.nominated.node_of(pod.uid))  # where the pod is in nobody's way but its own
         search.forget(own)
         try:
             search.look(nodes.versions, curable, without.promise)
             found = search.run(max(self._bounds.of(int(np.count_nonzero(curable))), 1), dry_runs.on)
+        except Exhausted:
+            self._stopped[pod.template] = stopped + search.last
+            if len(self._stopped) > _TEMPLATES:
+                del self._stopped[next(iter(self._stopped))]
+            raise
         finally:
             search.forget(own)
         if found:
@@ -157,18 +175,30 @@ class _DryRuns:
         self._filters = filters
         self._one_by_one = one_by_one
         self._budgets = budgets
+        self._ask = _ROW if one_by_one is not None else filters.estimate(pod, cache.nodes)
+        """Seconds for an answer about one node."""
+        self._left = BUDGET
+        self._runs = 0
 
     def on(self, row: int) -> Victims | None:
-        """Who would have to go from this node. Raises PluginError."""
+        """Who would have to go from this node. Raises PluginError, Exhausted."""
+        if self._left <= 0 and self._runs >= _AT_LEAST:
+            raise Exhausted
+        self._runs += 1
         nodes, one_by_one = self._cache.nodes, self._one_by_one
         name = nodes.names[row]
         lower = [each for each in self._cache.pods_on(name) if each.priority < self._pod.priority]
+        self._left -= len(self._budgets) * (1 + len(lower)) * _HELD
         if one_by_one is not None and one_by_one.see_room and not nodes.nominated.ahead_of(self._pod, name):
             freed = Freed(nodes, row)
-            return select_victims(lower, self._budgets, freed, lambda: one_by_one.passes(self._pod, row, freed))
+            return select_victims(lower, self._budgets, freed, lambda: self._passes(one_by_one, row, freed))
         node = SomeNodes(nodes, slice(row, row + 1))
         with self._cache.what_if() as what_if:
             return select_victims(lower, self._budgets, what_if, lambda: self._fits(row, node, what_if))
+
+    def _passes(self, one_by_one: OneByOne, row: int, node: NodeTable) -> bool:
+        self._left -= self._ask
+        return one_by_one.passes(self._pod, row, node)
 
     def _fits(self, row: int, node: NodeTable, what_if: WhatIf) -> bool:
         """Would the pod fit, with the nominated pods there that are ahead of it, and without them? Without, because it must not
@@ -183,7 +213,8 @@ class _DryRuns:
             what_if.clear()
             if not crowded:
                 return False
-        return self._judged(row) if self._one_by_one is None else self._one_by_one.passes(self._pod, row, node)
+        return self._judged(row) if self._one_by_one is None else self._passes(self._one_by_one, row, node)
 
     def _judged(self, row: int) -> bool:
+        self._left -= self._ask
         return self._filters.judge({}, self._pod, self._cache.nodes).passes(row)

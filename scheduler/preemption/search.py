@@ -18,11 +18,18 @@ from scheduler.preemption.found import Found
 _NEVER = -1
 
 
+class Exhausted(Exception):
+    """No more dry runs are made in this decision."""
+
+
 class Search:
     """All arrays are in the order in which nodes are tried: by place, not by row."""
 
-    def __init__(self, pod: PodInfo, rows: int, seed: int) -> None:
-        self._start = crc32(pod.raw.spec.SerializeToString(deterministic=True), seed) % rows
+    def __init__(self, pod: PodInfo, rows: int, seed: int, passed: int = 0) -> None:
+        """`passed`: places that another search has tried."""
+        self._start = (crc32(pod.raw.spec.SerializeToString(deterministic=True), seed) + passed) % rows
+        self.last = 0
+        """The last place that was tried, or would have been."""
         self._versions: IntArray = np.full(rows, _NEVER)
         """Those of the nodes when they were last looked at."""
         self._curable: BoolArray | None = None
@@ -55,7 +62,8 @@ class Search:
         self._versions, self._curable = versions, curable
 
     def run(self, enough: int, attempt: Callable[[int], Victims | None]) -> Found:
-        """The first candidates, in order, that are enough; all there are if they are not. Only what is not known is tried."""
+        """The first candidates, in order, that are enough; all there are if they are not. Only what is not known is tried. When
+        `attempt` raises Exhausted, those that are known by then. Raises it, if there are none."""
         while True:
             found = (self._promising & self._helps).nonzero()[0]
             missing = enough - len(found)
@@ -65,7 +73,15 @@ class Search:
             if not len(unknown):
                 return Found(found[:enough_found] if enough_found else found, self._victims, self._ranked)
             for place in (unknown[:missing] if missing > 0 else unknown).tolist():
-                self._note(place, attempt((place + self._start) % len(self._tried)))
+                self.last = place
+                try:
+                    victims = attempt((place + self._start) % len(self._tried))
+                except Exhausted:
+                    found = (self._promising & self._helps).nonzero()[0]
+                    if not len(found):
+                        raise
+                    return Found(found, self._victims, self._ranked)
+                self._note(place, victims)
                 if missing <= 0 and self._harmless[place]:
                     break
 

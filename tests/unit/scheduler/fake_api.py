@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Binding, Event, Pod
+from pinnace.api.elections_pb2 import Term
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES, PODS, Resource
@@ -32,6 +33,13 @@ class Weather(Enum):
     """The answer is: it has happened."""
 
 
+class FakeElections:
+    """No term is remembered."""
+
+    async def history(self, name: str) -> Sequence[Term]:
+        return ()
+
+
 class FakeApi:
     """`connection` is what a Candidate is made with."""
 
@@ -51,6 +59,7 @@ class FakeApi:
         self.pods = FakePods(self)
         self.nodes = FakeResource(self, NODES)
         self.events = FakeEvents(self)
+        self.elections = FakeElections()
         self._clients: dict[str, FakeResource] = {PODS.plural: self.pods, NODES.plural: self.nodes}
 
     def of(self, resource: Resource[Any]) -> "FakeResource":

@@ -17,10 +17,11 @@ import pytest
 
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import PersistentVolume, Pod
-from pinnace.api.resources import PERSISTENT_VOLUMES, STORAGE_CLASSES, Resource
+from pinnace.api.resources import PERSISTENT_VOLUMES, POD_DISRUPTION_BUDGETS, STORAGE_CLASSES, Resource
 from pinnace.api.wellknown import ZONE_LABEL
-from pinnace.chaos.hostile_pods import HOSTILE
+from pinnace.chaos.hostile_pods import HOSTILE, LABEL, VALUE
 from scheduler.cache.cache import Cache
+from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build
 from scheduler.cycle import Outcome, Placed, Unschedulable, schedule_one
@@ -184,3 +185,75 @@ def _volume(name: str, node: str) -> PersistentVolume:
         here: Mapping[str, Any] = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
     return from_dict(PERSISTENT_VOLUMES, {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}})
+
+
+class Preempting(Objects):
+    """A handle with which pods can be preempted; nothing comes of it."""
+
+    def __init__(self, stores: Stores, cache: Cache) -> None:
+        super().__init__(stores)
+        self.cache, self.seed, self.framework = cache, 0, None
+        self.preemption: Any = self
+
+    def filters(self, pod: PodInfo) -> Any:
+        return self.framework
+
+    def is_leaving(self, pod: PlacedPod) -> bool:
+        return False
+
+    def evict(self, *arguments: Any) -> None:
+        pass
+
+
+def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets: int = 0) -> tuple[Outcome, float]:
+    """The decision about a pod that asks for a CPU of full nodes of 4 CPUs, each with so many pods of a lower priority, and
+    `protectors` that the pod does not want to be near."""
+    cache = Cache()
+    for number in range(nodes):
+        cache.set_node(_node(number).capacity(cpu=4, memory="32Gi", pods=500).build())
+        for each in range(victims):
+            victim = make_pod(f"held-{number}-{each}").label("app", "other").req(cpu=f"{4000 // victims}m").priority(-5)
+            cache.observe(PodInfo(victim.build()), f"node-{number}")
+        for each in range(protectors):
+            cache.observe(
+                PodInfo(make_pod(f"stays-{number}-{each}").label(LABEL, VALUE).priority(100).build()), f"node-{number}"
+            )
+    disruption = [
+        from_dict(
+            POD_DISRUPTION_BUDGETS,
+            {
+                "metadata": {"name": f"b{number}", "namespace": "default"},
+                "spec": {"selector": {"matchLabels": {"app": "other"}}},
+            },
+        )
+        for number in range(budgets)
+    ]
+    handle = Preempting(Stores(), cache)
+    handle.objects(POD_DISRUPTION_BUDGETS).update({each.metadata.name: each for each in disruption})  # type: ignore[attr-defined]
+    (handle.framework,) = build(Configuration(), handle).values()  # type: ignore[assignment]
+    pod.spec.priority = 10
+    pod.spec.containers[0].resources.requests["cpu"].string = "1"
+    return decided(pod, cache, handle.framework)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("nodes", "victims", "budgets"), ((100, 100, 0), (1000, 20, 0), (5000, 4, 0), (100, 20, 1000)))
+def test_preemption_by_an_ordinary_pod(nodes: int, victims: int, budgets: int) -> None:
+    outcome, seconds = preempting(make_pod("a").req(cpu=1).build(), nodes, victims, budgets=budgets)
+    assert isinstance(outcome, Unschedulable) and outcome.nominated
+    assert seconds < 2 * BOUND
+
+
+@pytest.mark.parametrize(("nodes", "kind"), ((1000, "anti-affinity, selectors"), (1000, "spread constraints, ScheduleAnyway")))
+def test_preemption_by_a_costly_pod(nodes: int, kind: str) -> None:
+    """All filters are asked for each victim: with 1,000 terms and 4 victims a node it took 4 s on 1,000 nodes."""
+    outcome, seconds = preempting(HOSTILE[kind].pod("a", items=1000), nodes, 4)
+    assert isinstance(outcome, Unschedulable) and outcome.nominated
+    assert seconds < 2 * BOUND
+
+
+def test_a_search_for_victims_goes_on_with_the_next_attempt() -> None:
+    """One that helps nowhere took 1 s on 5,000 nodes, for each attempt."""
+    pod = make_pod("a").req(cpu=1).label(LABEL, VALUE).anti_affinity(f"{LABEL}={VALUE}", "kubernetes.io/hostname").build()
+    outcome, seconds = preempting(pod, 2000, 4, protectors=1)
+    assert isinstance(outcome, Unschedulable) and outcome.outdated and "goes on with the next attempt" in outcome.message
+    assert seconds < 2 * BOUND

@@ -301,4 +301,5 @@ class TestPostFilter:
 
     @staticmethod
     def run(*plugins: Custom) -> tuple[str, str] | Proposed:
-        return framework(*map(Enabled, plugins)).post_filter({}, POD, NODES, Diagnosis(2))
+        answer = framework(*map(Enabled, plugins)).post_filter({}, POD, NODES, Diagnosis(2))
+        return answer if isinstance(answer, Proposed) else (answer[0].node, answer[0].reason)

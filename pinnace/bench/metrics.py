@@ -13,13 +13,13 @@ _direct = build_opener(ProxyHandler({}))
 """Opens loopback addresses whatever http_proxy says."""
 
 
-async def read(http: str, name: str, **labels: str) -> int | None:
+async def read(http: str, name: str, /, **labels: str) -> int | None:
     """The sum of the samples of this name that have these labels; None when the process does not count that. Raises
     BenchError."""
     return total(await asyncio.to_thread(_fetch, http), name, **labels)
 
 
-def total(text: str, name: str, **labels: str) -> int | None:
+def total(text: str, name: str, /, **labels: str) -> int | None:
     """As `read`, of a text in Prometheus' format."""
     samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
     values = [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]

@@ -34,3 +34,7 @@ async def test_a_process_is_asked() -> None:
 async def test_a_process_that_does_not_answer_gives_no_figure() -> None:
     with pytest.raises(BenchError):
         await metrics.read(f"127.0.0.1:{Ports().next()}", "python_info")
+
+
+def test_a_label_may_be_called_name() -> None:
+    assert total('stalls_total{name="a"} 2\nstalls_total{name="b"} 3\n', "stalls_total", name="a") == 2

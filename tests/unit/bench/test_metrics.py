@@ -37,4 +37,4 @@ async def test_a_process_that_does_not_answer_gives_no_figure() -> None:
 
 
 def test_a_label_may_be_called_name() -> None:
-    assert total('stalls_total{name="a"} 2\nstalls_total{name="b"} 3\n', "stalls_total", name="a") == 2
+    assert metrics.total('stalls_total{name="a"} 2\nstalls_total{name="b"} 3\n', "stalls_total", name="a") == 2

@@ -471,7 +471,8 @@ class Cluster:
     def _check_data(self, record: ProcessRecord) -> None:
         """Raises StartFailed where a single etcd would begin anew although it has had data: the cluster's objects would be gone
         without a word."""
-        if record.component == ETCD and record.process and len(self.state.of(ETCD)) == 1 and _lacks_data(record):
+        served = any(server.process for server in self.state.of(APISERVER))  # so etcd was ready once
+        if record.component == ETCD and served and len(self.state.of(ETCD)) == 1 and _lacks_data(record):
             raise StartFailed(
                 f"etcd's data is gone: {etcd_folder(self.folder.path)} has none",
                 hint="put it back; or begin anew with `pinnace up --fresh`",

@@ -36,9 +36,11 @@ class Home:
         for name in ("PINNACE_SERVER", "PINNACE_CONFIG", "PINNACE_DATA_DIR"):
             self.environment.pop(name, None)
 
-    def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*arguments), env=self.environment | (environment or {}),
+            self.command(*arguments), env=self.environment | (environment or {}), cwd=cwd,
             capture_output=True, text=True, timeout=40, check=False,
         )  # fmt: skip
 
@@ -111,8 +113,11 @@ def test_up_status_kill_down(home: Home) -> None:
     processes = home.processes()
 
     second = home.run("up", "--detach")
-    assert second.returncode == 4
-    assert str(home.data_dir) in second.stderr and "pinnace down" in second.stderr
+    assert second.returncode == 0 and "all 6 processes ran already" in second.stdout
+    assert home.processes() == processes
+    other = home.run("up", "--detach", "--nodes", "6")
+    assert other.returncode == 4 and "was started with --nodes 3, and now --nodes 6 is given" in other.stderr
+    assert "--fresh" in other.stderr
 
     nodes = home.run("get", "nodes", "-o", "name")
     assert nodes.stdout.split() == ["node/node-0", "node/node-1", "node/node-2"], nodes
@@ -125,6 +130,7 @@ def test_up_status_kill_down(home: Home) -> None:
 
     down = home.run("down")
     assert down.returncode == 0, down.stderr
+    assert f"removing the cluster in {home.data_dir}: etcd's data (" in down.stderr
     home.assert_nothing_left(processes)
     assert home.run("down").returncode == 0
     assert home.run("status").returncode == 3
@@ -135,18 +141,19 @@ def test_restart_starts_what_has_ended(home: Home) -> None:
     before = home.status()
     pids = {process["name"]: process["pid"] for process in before}
 
-    running = home.run("restart", "scheduler-0")
-    assert running.returncode == 4 and "scheduler-0 runs" in running.stderr and "hint: " in running.stderr
+    running = home.run("start", "scheduler-0")
+    assert running.returncode == 0 and f"scheduler-0 runs already (pid {pids['scheduler-0']})" in running.stdout
+    again = home.run("restart", "scheduler-0")
+    assert again.returncode == 0 and again.stdout.startswith("scheduler-0 started again"), again
+    assert not Path(f"/proc/{pids['scheduler-0']}").exists()
     unknown = home.run("restart", "schedular-0")
     assert unknown.returncode == 3 and 'did you mean "scheduler-0"?' in unknown.stderr
-    assert "nothing to do" in home.run("restart").stdout
+    assert "nothing to do" in home.run("start").stdout
 
     for name in ("apiserver-0", "scheduler-1"):
         os.kill(pids[name], signal.SIGKILL)
     get = home.run("get", "nodes")
-    assert get.returncode == 6 and "`pinnace restart`" in get.stderr
-    again = home.run("up", "--detach")
-    assert again.returncode == 4 and "a cluster of 3 processes" in again.stderr and "`pinnace restart" in again.stderr
+    assert get.returncode == 6 and "`pinnace start`" in get.stderr
     one = home.run("restart", "apiserver-0")
     assert one.returncode == 0 and one.stdout.startswith("apiserver-0 started again"), one
     assert len(one.stdout.splitlines()) == 1
@@ -163,6 +170,103 @@ def test_restart_starts_what_has_ended(home: Home) -> None:
     assert home.run("get", "nodes", "-o", "name").stdout.split() == ["node/node-0", "node/node-1", "node/node-2"]
 
 
+def pods(count: int) -> str:
+    """A manifest of so many small pods."""
+    pod = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: pod-{}, labels: {{part: "{}"}}}}
+spec: {{containers: [{{name: main, image: nginx, resources: {{requests: {{cpu: 1m}}}}}}]}}
+"""
+    return "---".join(pod.format(number, number % 2) for number in range(count))
+
+
+def running_pods(home: Home) -> int:
+    """How many are Running on nodes that are Ready."""
+    found = home.run("get", "pods", "-o", "json")
+    items = json.loads(found.stdout)["items"] if found.returncode == 0 else []
+    return sum(pod["status"]["phase"] == "Running" for pod in items)
+
+
+def test_up_goes_on_with_a_cluster_whose_processes_were_all_killed(home: Home, tmp_path: Path) -> None:
+    """As by a reboot: `pinnace up --nodes 6 --detach` removed every object without a question."""
+    assert home.run("up", "--detach", *SMALL, "--controllers", "1").returncode == 0
+    (tmp_path / "pods.yaml").write_text(pods(100))
+    assert home.run("apply", "-f", str(tmp_path / "pods.yaml")).returncode == 0
+    until(lambda: running_pods(home) == 100, "not all Running")
+    for process in home.processes():
+        procfs.send_signal(process, signal.SIGKILL)
+    gone = home.run("get", "pods")
+    assert gone.returncode == 6 and "all of its 6 processes have ended" in gone.stderr and "`pinnace start`" in gone.stderr
+    assert home.run("up", "--detach", "--nodes", "6").returncode == 4
+    again = home.run("up", "--detach")
+    assert again.returncode == 0 and "6 of 6 processes were started again" in again.stdout, again
+    until(lambda: running_pods(home) == 100, "not all Running")
+
+    stop = home.run("stop")
+    assert stop.returncode == 0 and "is stopped (6 processes); its data is kept" in stop.stdout, stop
+    assert not any(map(procfs.alive, home.processes()))
+    assert "it was stopped" in home.run("get", "pods").stderr
+    start = home.run("start")
+    assert start.returncode == 0 and len(start.stdout.splitlines()) == 6, start
+    assert running_pods(home) == 100
+
+    fresh = home.run("up", "--detach", "--fresh", *SMALL)
+    assert fresh.returncode == 0 and "removing the cluster" in fresh.stderr, fresh
+    assert running_pods(home) == 0
+
+
+def test_a_cluster_keeps_the_configuration_that_it_was_started_with(home: Home, tmp_path: Path) -> None:
+    """After a kill and a restart the default policy was back."""
+    (tmp_path / "cwd" / "plugins").mkdir(parents=True)
+    (tmp_path / "cwd" / "plugins" / "last.py").write_text(LAST)
+    (tmp_path / "cwd" / "policy.yaml").write_text(POLICY)
+    config = {"PINNACE_SCHEDULER_CONFIG": "policy.yaml", "PINNACE_SCHEDULER_SEED": "7"}
+    up = home.run("up", "--detach", *SMALL, environment=config, cwd=tmp_path / "cwd")
+    assert up.returncode == 0, up.stderr
+    shutil.rmtree(tmp_path / "cwd")
+    copy = str(home.data_dir / "config" / "scheduler.yaml")
+    for process in home.processes():
+        procfs.send_signal(process, signal.SIGKILL)
+    assert home.run("start").returncode == 0
+    for process in home.status():
+        expected = {"--config": copy, "PINNACE_SCHEDULER_SEED": "7"} if process["component"] == "scheduler" else {}
+        assert process["options"] == expected
+    assert f"scheduler: --config {copy}" in home.run("status").stdout
+    (tmp_path / "pods.yaml").write_text(pods(3))
+    assert home.run("apply", "-f", str(tmp_path / "pods.yaml")).returncode == 0
+    until(lambda: running_pods(home) == 3, "not all Running")
+    nodes = home.run("get", "pods", "-o", "jsonpath={.items[*].spec.nodeName}").stdout.split()
+    assert nodes == ["node-2"] * 3, "the plugin decides"
+
+
+def test_the_leader_is_killed_by_its_role(home: Home) -> None:
+    assert home.run("up", "--detach", *SMALL).returncode == 0
+    (first,) = leaders(home.status())
+    kill = home.run("kill", "leader")
+    assert kill.returncode == 0 and f': {first}, which leads the election "scheduler" with token ' in kill.stdout, kill
+    until(lambda: leaders(home.status()) not in ([], [first]), f"nobody leads after {first} was killed")
+    assert home.run("start").stdout.startswith(f"{first} started again")
+
+
+LAST = """
+from scheduler.framework import PerNodeScore
+
+class Last(PerNodeScore):
+    name = "Last"
+
+    def score_node(self, pod, node):
+        return 100.0 if node.name == "node-2" else 0.0
+"""
+POLICY = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    multiPoint: {enabled: [{name: "plugins/last.py:Last", weight: 1000}]}
+"""
+
+
 def test_what_a_killed_up_leaves_is_found_by_down(home: Home) -> None:
     with home.running(*SMALL) as (up, _):
         processes = home.processes()
@@ -172,7 +276,7 @@ def test_what_a_killed_up_leaves_is_found_by_down(home: Home) -> None:
     home.assert_nothing_left(processes)
 
 
-def test_up_in_the_foreground_tells_what_changes_and_takes_all_down_when_interrupted(home: Home) -> None:
+def test_up_in_the_foreground_tells_what_changes_and_stops_the_cluster_when_interrupted(home: Home) -> None:
     with home.running(*SMALL) as (up, lines):
         processes = home.processes()
         (kubelet,) = (process["pid"] for process in home.status() if process["name"] == "kubelet-0")
@@ -180,13 +284,16 @@ def test_up_in_the_foreground_tells_what_changes_and_takes_all_down_when_interru
         assert any("kubelet-0 has ended" in line for line in lines)
         up.send_signal(signal.SIGINT)
         assert up.wait(20) == 130
-    home.assert_nothing_left(processes)
+    assert not any(map(procfs.alive, processes))
+    assert home.run("start").returncode == 0
+    assert len(home.run("get", "nodes", "-o", "name").stdout.split()) == 3
 
 
-def test_up_in_the_foreground_ends_when_another_command_takes_the_cluster_down(home: Home) -> None:
+@pytest.mark.parametrize("verb", ["down", "stop"])
+def test_up_in_the_foreground_ends_when_another_command_ends_the_cluster(home: Home, verb: str) -> None:
     with home.running(*SMALL) as (up, lines):
-        assert home.run("down").returncode == 0
-        assert any("brought down by another command" in line for line in lines)
+        assert home.run(verb).returncode == 0
+        assert any("another command has ended the cluster" in line for line in lines)
         assert up.wait(20) == 0
 
 
@@ -219,31 +326,37 @@ def fake_etcd(folder: Path, body: str) -> dict[str, str]:
     return {"ETCD_BIN": str(script)}
 
 
-def test_a_start_that_fails_shows_the_log_and_leaves_nothing(home: Home, tmp_path: Path) -> None:
+def test_a_start_that_fails_shows_the_log_and_leaves_it(home: Home, tmp_path: Path) -> None:
     up = home.run("up", "--detach", environment=fake_etcd(tmp_path, "echo 'the disk is on fire' >&2; exit 7"))
     assert up.returncode == 1
     assert "etcd-0 exited with 7" in up.stderr and "the disk is on fire" in up.stderr
+    log = home.data_dir / "logs" / "etcd-0.log"
+    assert f"({log})" in up.stderr and log.read_text() == "the disk is on fire\n"
+    assert [path.name for path in home.data_dir.iterdir()] == ["logs"]
+    assert "removed the logs of a start that failed" in home.run("down").stderr
     home.assert_nothing_left([])
 
 
 def test_a_start_that_takes_too_long_says_what_it_waited_for(home: Home, tmp_path: Path) -> None:
     up = home.run("up", "--detach", "--timeout", "1s", environment=fake_etcd(tmp_path, "exec sleep 60"))
     assert up.returncode == 6
-    assert "etcd-0 (not healthy)" in up.stderr
+    assert "etcd-0 (no answer: connection refused)" in up.stderr
+    home.run("down")
     home.assert_nothing_left([])
 
 
-def test_processes_that_are_long_dead_do_not_stand_in_the_way(home: Home, tmp_path: Path) -> None:
-    """A state whose processes have all ended is replaced, not refused."""
+def test_what_a_start_that_was_killed_has_left_is_gone_on_with(home: Home, tmp_path: Path) -> None:
+    """It has a state, and no certificates are missing that it had not made yet."""
     broken = fake_etcd(tmp_path, "exec sleep 60")
-    with subprocess.Popen(home.command("up"), env=home.environment | broken, stderr=subprocess.DEVNULL) as up:
+    with subprocess.Popen(home.command("up", *SMALL), env=home.environment | broken, stderr=subprocess.DEVNULL) as up:
         until(lambda: (home.data_dir / "cluster.json").exists() and bool(home.processes()), "nothing was started")
         (etcd,) = home.processes()
         up.kill()
     assert procfs.send_signal(etcd, signal.SIGKILL)
-    again = home.run("up", "--detach", environment=fake_etcd(tmp_path, "exit 7"))
-    assert "etcd-0 exited with 7" in again.stderr, "it was started anew"
-    assert f"removed what a cluster whose processes had all ended left in {home.data_dir}\n" in again.stderr
+    fake_etcd(tmp_path, "exit 7")
+    again = home.run("up", "--detach")
+    assert "going on with the cluster" in again.stderr and "etcd-0 exited with 7" in again.stderr
+    assert home.run("down").returncode == 0
     home.assert_nothing_left([etcd])
 
 

@@ -99,5 +99,7 @@ compose-bench: setup ## Measure failover in docker-compose: docker kill of the l
 	@$(BIN)/python tools/standins.py
 	@$(BIN)/python -m tests.compose.failover $(ARGS)
 
-clean: ## Remove what the other targets made here
+clean: ## Remove what the other targets made here: .venv if `make setup` made it, and the caches of the tools
+	@if [ -e .venv ] && [ ! -e .venv/.installed ]; then \
+		echo "error: nothing proves that \`make setup\` made .venv: remove it by hand if it may go" >&2; exit 1; fi
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

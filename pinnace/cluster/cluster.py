@@ -421,7 +421,7 @@ class Cluster:
         given = inputs.with_environment(self.spec, os.environ)
         gathered = inputs.gather(given, os.environ, cwd)
         plans = plan(self.spec, binary, self._ports.next, self._fittings, os.sched_getaffinity(0), gathered)
-        for warning in inputs.overruled(plans, os.environ):
+        for warning in (*gathered.notes, *inputs.overruled(plans, os.environ)):
             progress.warn(warning)
         self.spec = inputs.absolute(given, cwd)
         self._state = replace(planned(self.spec, plans, made, time.time()), digests=inputs.digests(given, cwd))

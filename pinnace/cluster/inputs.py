@@ -30,6 +30,7 @@ from pinnace.cluster.etcd import etcd_environment
 from pinnace.cluster.spec import (
     APISERVER,
     CONTROLLERS,
+    ELECTION,
     ETCD,
     KUBELET,
     PROCESS,
@@ -97,7 +98,7 @@ def gather(spec: ClusterSpec, environ: Mapping[str, str], cwd: Path) -> Inputs:
         text = copies.read(machine.machines, "--machines")
         machine = replace(machine, machines=copies.add("machines.yaml", text))
     arguments[KUBELET] += machine.arguments()
-    return Inputs(copies.files, arguments, _environment(spec, environ, copies))
+    return Inputs(copies.files, arguments, _environment(spec, environ, copies), copies.notes)
 
 
 def with_environment(spec: ClusterSpec, environ: Mapping[str, str]) -> ClusterSpec:
@@ -234,6 +235,7 @@ class _Copies:
     cwd: Path
     files: dict[str, bytes] = field(default_factory=dict)
     modules: Path | None = None
+    notes: list[str] = field(default_factory=list)
     _plugins: dict[Path, str] = field(default_factory=dict)
 
     def read(self, given: str, flag: str) -> bytes:
@@ -277,14 +279,22 @@ class _Copies:
             self.modules = self.folder / "modules"
 
     def scheduler_config(self, text: bytes, path: str) -> bytes:
-        """With the paths of the copies for those of plugins, and full paths for those of certificates. Raises SpecError."""
+        """With the paths of the copies for those of plugins, full paths for those of certificates, and the election that the
+        schedulers of a cluster may hold: others are for schedulers beside them. Raises SpecError."""
         text = _with_paths(text, self.cwd)
         try:
             document = yaml.safe_load(text)
         except (yaml.YAMLError, UnicodeDecodeError):
             return text  # the schedulers say what is wrong with it
         named = dict.fromkeys(value for key, value in _strings(document) if key == "name" and ":" in value)
-        return _replaced(text, {each: self.plugin(each, f"{path}: plugin") for each in named}, lambda key: key == "name")
+        text = _replaced(text, {each: self.plugin(each, f"{path}: plugin") for each in named}, lambda key: key == "name")
+        elections = {value: ELECTION for key, value in _strings(document) if key == "resourceName" and value != ELECTION}
+        for each in elections:
+            self.notes.append(
+                f'the schedulers hold the election "{ELECTION}", as in every cluster, and not "{each}" as {path} says: that is '
+                "for schedulers beside them"
+            )
+        return _replaced(text, elections, lambda key: key == "resourceName", before=r"\bresourceName:\s*[\"']?")
 
 
 def _with_paths(text: bytes, folder: Path) -> bytes:
@@ -297,14 +307,15 @@ def _with_paths(text: bytes, folder: Path) -> bytes:
     return _replaced(text, named, lambda key: key in _TLS_FILES)
 
 
-def _replaced(text: bytes, values: Mapping[str, str], wanted: Callable[[str], bool]) -> bytes:
-    """YAML documents with other values at the keys that are `wanted`: with their comments where they can be kept."""
+def _replaced(text: bytes, values: Mapping[str, str], wanted: Callable[[str], bool], *, before: str = "") -> bytes:
+    """YAML documents with other values at the keys that are `wanted`: with their comments where they can be kept. `before`: a
+    regular expression for what stands before such a value."""
     values = {old: new for old, new in values.items() if old != new}
     if not values:
         return text
     expected = [_mapped(each, values, wanted) for each in yaml.safe_load_all(text)]
     pattern = "|".join(re.escape(old) for old in sorted(values, key=len, reverse=True))
-    made = re.sub(rf"(?<![\w./-])(?:{pattern})(?!\w)", lambda found: values[found[0]], text.decode())
+    made = re.sub(rf"({before})(?<![\w./-])({pattern})(?!\w)", lambda found: found[1] + values[found[2]], text.decode())
     try:
         if list(yaml.safe_load_all(made)) == expected:
             return made.encode()

@@ -151,6 +151,8 @@ class Inputs:
     """Further arguments, by component."""
     environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Further environment variables, by component."""
+    notes: Sequence[str] = ()
+    """What is not done as a file says, each as a sentence."""
 
 
 NO_INPUTS = Inputs()

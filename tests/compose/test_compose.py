@@ -1,5 +1,6 @@
 """The cluster of docker-compose.yml, built and run: the story that the README tells, and the promises of its networks."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -93,3 +94,27 @@ def test_etcd_opens_to_its_own_authority_only(stack: Stack) -> None:
 def test_the_command_line_works_inside_of_the_containers_too(stack: Stack) -> None:
     leader = eventually("there is a leader", stack.leader, RUNNING)
     assert leader["holder"] in stack.compose("exec", "-T", "scheduler", "pinnace", "leader")
+
+
+def test_the_examples_can_be_applied_from_inside(stack: Stack) -> None:
+    """There were none in the containers."""
+    applied = stack.compose("exec", "-T", "apiserver", "pinnace", "apply", "-f", "examples/deployment.yaml")
+    assert "deployment/shop created" in applied
+    stack.compose("exec", "-T", "apiserver", "pinnace", "delete", "-f", "examples/deployment.yaml")
+
+
+def test_the_pods_of_a_kubelet_that_is_killed_move_to_the_other(stack: Stack) -> None:
+    stack.compose("exec", "-T", "apiserver", "pinnace", "apply", "-f", "examples/failover.yaml")
+    stack.compose("exec", "-T", "apiserver", "pinnace", "rollout", "status", "deployment/steady", timeout=RUNNING + 40)
+    first, second = stack.containers("kubelet")
+    run("docker", "kill", first)
+    nodes = f"kubelet-{run('docker', 'inspect', '--format', '{{.Config.Hostname}}', second).strip()}-"
+
+    def moved() -> bool | None:
+        answer = stack.pinnace("get", "pods", "-l", "app=steady", "-o", "json")
+        found = json.loads(answer.stdout)["items"] if answer.returncode == 0 else []
+        running = [pod for pod in found if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]]
+        return (len(running) == 10 and all(pod["spec"]["nodeName"].startswith(nodes) for pod in running)) or None
+
+    eventually("ten pods run on the other kubelet's nodes", moved, RUNNING + 20)
+    stack.compose("exec", "-T", "apiserver", "pinnace", "delete", "-f", "examples/failover.yaml")

@@ -26,3 +26,15 @@ def test_a_terminal_gets_colours_unless_nobody_wants_them(environment: dict[str,
     finally:
         os.close(ours)
         os.close(theirs)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_clean_removes_no_environment_that_setup_has_not_made(tmp_path: Path, installed: bool) -> None:
+    (tmp_path / "Makefile").write_bytes((ROOT / "Makefile").read_bytes())
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "pyvenv.cfg").touch()
+    if installed:
+        (tmp_path / ".venv" / ".installed").touch()
+    done = subprocess.run(["make", "clean"], cwd=tmp_path, env=PATHS, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0, (tmp_path / ".venv").exists()) == (installed, not installed)
+    assert installed or "remove it by hand" in done.stderr

@@ -365,7 +365,8 @@ def _save(report: Report, folder: Path) -> None:
     path = folder / f"{report.date.replace(':', '').replace('+0000', 'Z')}-{report.row}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report.to_json(), indent=2) + "\n")
+        with path.open("x") as file:  # a report that is there already stays
+            file.write(json.dumps(report.to_json(), indent=2) + "\n")
     except OSError as error:
         raise Failure(
             f"the result cannot be kept in {path}: {error.strerror}", hint="choose another folder with --save DIR"

@@ -30,6 +30,7 @@ class Cheap:
 CONFIG = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
+leaderElection: {resourceName: cheap}
 profiles:
 - schedulerName: cheap  # a comment
   plugins:
@@ -80,7 +81,10 @@ def test_a_configuration_and_the_plugins_that_it_names_are_copied(cwd: Path, spe
     argv = plans(spec, gathered)["scheduler-1"].argv
     copy = Path(argv[argv.index("--config") + 1])
     assert copy == spec.data_dir / "config" / "scheduler.yaml"
-    (profile,) = parse(copy.read_text()).profiles
+    found = parse(copy.read_text())
+    (profile,) = found.profiles
+    assert found.election == "scheduler", "no role allows the schedulers of a cluster another one"
+    assert gathered.notes and '"cheap"' in gathered.notes[0]
     assert profile.weights["Cheap"] == 5
     assert "# a comment" in copy.read_text() and str(spec.data_dir / "config/plugins/0/cheap.py:Cheap") in copy.read_text()
 

@@ -122,11 +122,12 @@ class Flood(Measuring):
     soon as one ends: a stranger with a certificate and no role, or a caller without a token at the port for tokens. Others are
     answered, pods are bound, and leadership stays where it is."""
 
-    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+    def __init__(self, world: World, target: str, rng: random.Random, who: str = "") -> None:
+        """`who`: "": one of them, by chance."""
         super().__init__()
         self._world = world
         self._target = target
-        self._who = rng.choice((NOBODY, STRANGER))
+        self._who = who or rng.choice((NOBODY, STRANGER))
         self._stack = AsyncExitStack()
         self._made: Made | None = None
         self.details = ""

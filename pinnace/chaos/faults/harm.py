@@ -175,10 +175,14 @@ class LeakingPlugin(FailingPlugin):
 class HostilePods(_Pods):
     """Pods that are valid and as costly as an object can be. Others are bound, and leadership stays where it is."""
 
+    def __init__(self, world: World, target: str, rng: random.Random, kinds: Sequence[str] = ()) -> None:
+        """`kinds`: of hostile pods; none: some, by chance."""
+        super().__init__(world, target, rng)
+        self._kinds = kinds or rng.sample(sorted(HOSTILE), HOSTILE_AT_ONCE)
+
     async def begin(self) -> None:
-        kinds = self._random.sample(sorted(HOSTILE), HOSTILE_AT_ONCE)
-        self.details = "; ".join(kinds)
-        for kind in kinds:
+        self.details = "; ".join(self._kinds)
+        for kind in self._kinds:
             await self._create_largest(HOSTILE[kind])
 
     async def _create_largest(self, kind: HostileKind) -> None:

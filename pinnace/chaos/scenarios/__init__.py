@@ -6,6 +6,7 @@ servers.py     API servers die
 stores.py      etcd loses its leader, its majority, its past
 restore.py     etcd is restored from an older copy, under a cluster that runs
 kubelets.py    two kubelets with one name
+harm.py        one user floods a server, or creates pods that cost as much as a pod can
 writers.py     many write the same few objects
 crowd.py       pods enough to keep a scheduler busy; figures.py: what a history says in one number
 table.py       all of them

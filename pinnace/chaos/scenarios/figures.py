@@ -48,6 +48,12 @@ def slowest(calls: Iterable[Call]) -> float:
     return max((call.ended - call.began for call in calls), default=0.0)
 
 
+def nine_of_ten(calls: Iterable[Call]) -> float:
+    """The time within which nine of ten calls are answered; infinite without calls, or when more than a tenth fail."""
+    took = sorted(call.ended - call.began if call.outcome == "ok" else float("inf") for call in calls)
+    return took[len(took) * 9 // 10] if took else float("inf")
+
+
 def lost_answers(seen: History) -> int:
     return sum(call.outcome == "unknown" for call in seen.calls)
 

@@ -1,6 +1,7 @@
 """All scenarios, in the order in which a person would try them."""
 
 from pinnace.chaos.scenarios.base import Scenario
+from pinnace.chaos.scenarios.harm import FloodWithoutRights, Hostile
 from pinnace.chaos.scenarios.kubelets import DuplicateKubelet
 from pinnace.chaos.scenarios.leaders import FreezeLeader, KillLeader, PartitionLeader
 from pinnace.chaos.scenarios.restore import Restore
@@ -19,5 +20,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     CompactHistory.name: CompactHistory,
     Restore.name: Restore,
     DuplicateKubelet.name: DuplicateKubelet,
+    FloodWithoutRights.name: FloodWithoutRights,
+    Hostile.name: Hostile,
     RacingWriters.name: RacingWriters,
 }

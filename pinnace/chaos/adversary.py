@@ -5,6 +5,10 @@ client with an old copy would do. Every attempt is a call in the history, so the
     bound_by_deposed  ... that were carried out: must be none
     not_the_holder    binds with the token of the present leader, without the secret of its session, refused by the fence
     borrowed          ... that were carried out: must be none
+    not_its_pods      binds of others' pods by the leader of another election, in its term, refused by the fence
+    bound_by_another  ... that were carried out: must be none
+    over              binds of its own pods by a leader of another election, after its term, refused by the fence
+    bound_afterwards  ... that were carried out: must be none
     bound_once        pods that two bound at once by hand, to different nodes, and one of them was refused
     bound_twice       ... and neither was: must be none
     kept              pods that ran already, and that a bind could not move
@@ -28,14 +32,28 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.chaos.workers import LABEL, LOAD, NOBODY, pod
 from pinnace.client.client import Client
-from pinnace.client.errors import ApiError, Conflict, Fenced, Invalid, NotFound, error_of, from_status
+from pinnace.client.election import Candidate
+from pinnace.client.errors import ApiError, Conflict, Fenced, Forbidden, Invalid, NotFound, error_of, from_status
 from pinnace.cluster.spec import ELECTION
 
 SEIZED = "seized"
 """The namespace of its pods."""
 FIRST_TOKEN = 1
 """etcd's first revision is never a leader's: until one has been deposed this is the old token."""
-_MUST_BE_NONE = ("bound_by_deposed", "borrowed", "bound_twice", "moved", "stale_written", "rewound")
+ANOTHER = "another"
+"""The election in which it leads itself, and the scheduler for whose pods."""
+ELECTED_WITHIN = 2.0
+"""Seconds after which it stops to campaign."""
+_MUST_BE_NONE = (
+    "bound_by_deposed",
+    "borrowed",
+    "bound_by_another",
+    "bound_afterwards",
+    "bound_twice",
+    "moved",
+    "stale_written",
+    "rewound",
+)
 
 
 def succeeded(counts: Mapping[str, int]) -> list[str]:
@@ -67,7 +85,10 @@ class Adversary:
         self._tokens: list[int] = [FIRST_TOKEN]
 
     async def step(self) -> None:
-        actions = (self._act_for_a_deposed_leader, self._borrow, self._bind_twice, self._move, self._write_stale, self._rewind)
+        actions = (
+            self._act_for_a_deposed_leader, self._borrow, self._lead_another, self._bind_twice, self._move,
+            self._write_stale, self._rewind,
+        )  # fmt: skip
         await self._random.choice(actions)()
 
     async def act_for(self, deposed: int) -> bool:
@@ -96,6 +117,36 @@ class Adversary:
         fence = Fence(election=ELECTION, token=election.token, secret=self._random.choice((b"", self._random.randbytes(32))))
         self._count(await bind_under(self._client, victim, self._node(), fence), "borrowed", "not_the_holder", Fenced)
         await self._remove(victim)
+
+    async def _lead_another(self) -> None:
+        """Its own term gives it no right to the pods of others, and none to its own pods once it is over."""
+        elected = asyncio.Event()
+        candidate = Candidate(
+            self._client.connection,
+            ANOTHER,
+            "adversary",
+            on_elected=lambda token: elected.set(),
+            on_lost=lambda reason: None,
+            scheduler_names=(ANOTHER,),
+        )
+        campaign = asyncio.create_task(candidate.run())
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ELECTED_WITHIN):
+                    await elected.wait()
+            if (fence := candidate.fence) is None:
+                return
+            victim, own = await self._seize(), await self._seize(ANOTHER)
+            answer = await bind_under(self._client, victim, self._node(), fence)
+            self._count(answer, "bound_by_another", "not_its_pods", Forbidden)
+            await candidate.resign()
+            answer = await bind_under(self._client, own, self._node(), candidate.fence_of(fence.token))
+            self._count(answer, "bound_afterwards", "over", Fenced)
+            await self._remove(victim)
+            await self._remove(own)
+        finally:
+            campaign.cancel()
+            await asyncio.wait((campaign,))
 
     async def _bind_twice(self) -> None:
         victim = await self._seize()
@@ -142,9 +193,9 @@ class Adversary:
         else:
             self.counts["rewound"] += 1
 
-    async def _seize(self) -> Pod:
+    async def _seize(self, scheduler: str = NOBODY) -> Pod:
         """A pod that no scheduler looks at."""
-        return await self._client.pods.create(pod(SEIZED, f"{SEIZED}-{next(self._numbers)}", scheduler=NOBODY))
+        return await self._client.pods.create(pod(SEIZED, f"{SEIZED}-{next(self._numbers)}", scheduler=scheduler))
 
     async def _remove(self, victim: Pod) -> None:
         with suppress(NotFound):

@@ -103,7 +103,7 @@ class RecordingConnection(Connection):
         return await self._random.choice(self._servers).stream(method, request, response)
 
     async def close(self) -> None:
-        await asyncio.gather(*(server.close() for server in self._servers))
+        await asyncio.gather(super().close(), *(server.close() for server in self._servers))
 
     def _write(self, number: int, call: Call) -> None:
         del self._under_way[number]

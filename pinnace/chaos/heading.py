@@ -1,5 +1,6 @@
 """What a history of chaos begins with: what its checkers must know of the load, the faults and the cluster."""
 
+from pinnace.chaos.adversary import ANOTHER
 from pinnace.chaos.faults.table import DOUBLING, HARMLESS, HOSTILE, OBSERVING, TOLERATED
 from pinnace.chaos.load import BYSTANDER, FENCED, PRIVATE
 from pinnace.check.history import Run
@@ -22,6 +23,7 @@ def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str
         fenced=FENCED,
         settle=settle,
         elections=(ELECTION,),
+        unsteady=(ANOTHER,),
         harmless=HARMLESS,
         tolerated=TOLERATED,
         bind_within=BIND_WITHIN,

@@ -46,6 +46,8 @@ class Run:
     """L1: seconds after the last fault within which every feasible pod is bound and Running."""
     elections: tuple[str, ...] = ()
     """L2: names of elections that have candidates when the load begins, so that somebody must lead soon after."""
+    unsteady: tuple[str, ...] = ()
+    """L2: names of elections whose holders come and go as they like, which are not judged."""
     leaderless: float = 10.0
     """L2: most seconds without a leader, but for the time that faults are on."""
     aftermath: float = 3.0

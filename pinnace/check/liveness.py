@@ -7,7 +7,8 @@ at the end: pods that ask for more than room are not judged. What is still withi
 either, and makes the run void: it ended too early to prove anything.
 
 L2 counts the time without a leader that no fault covers, in each gap of each election; a fault covers what it lasts. The
-elections that the run names must have a leader from the load on; the others, from when somebody led first. A leader
+elections that the run names must have a leader from the load on; the others, from when somebody led first, but for those that
+it calls unsteady. A leader
 that is replaced must have been hit: some fault lasted until at most `aftermath` seconds before, and not only one that the run
 calls bearable. Faults that the run calls harmless count for nothing in all of this: they are no cause, and cover no time. A
 leader that stands still for longer than `leaderless` seconds, and there is no other fault, leads no more.
@@ -67,6 +68,8 @@ def examine_leaders(history: History, found: Findings) -> None:
     faults = [fault for fault in history.faults.values() if fault.fired and fault.name not in harmless]
     wanted = _run(history).elections
     for name in dict.fromkeys((*wanted, *history.elections)):
+        if name in _run(history).unsteady:
+            continue
         versions = history.elections.get(name, [])
         vacant = load if name in wanted else None  # since when nobody leads
         token = 0

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pinnace.api.resources import PODS
+from pinnace.chaos.adversary import ANOTHER
 from pinnace.chaos.load import FENCED
 from pinnace.chaos.workers import CONTESTED
 from pinnace.check.check import NAMES, check
@@ -141,6 +142,7 @@ async def _story(made: Plan, cluster: Cluster, tell: Callable[[str], None]) -> l
             fenced=FENCED,
             settle=PATIENCE,
             elections=(ELECTION,) if made.kind is not Kind.STORAGE else (),
+            unsteady=(ANOTHER,),
             leaderless=LEADERLESS,
             bearable=BEARABLE + (BEARABLE_WITH_OTHERS if made.servers > 1 else ()),
             freezing=FREEZING,

@@ -193,7 +193,7 @@ class Act:
         """Binds that the fence has refused, by the API servers' count; without those of the adversary."""
         https = [record.plan.http for record in self.cluster.state.of(APISERVER)]
         counts = [await metrics.read(http, "apiserver_fenced_bindings_total") or 0 for http in https]
-        return sum(counts) - self.load.attempts["fenced"]
+        return sum(counts) - sum(self.load.attempts[each] for each in ("fenced", "not_the_holder", "over"))
 
     async def etcd_leader(self, but: str) -> str | None:
         """The member that leads etcd, if it is another one."""

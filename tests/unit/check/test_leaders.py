@@ -82,6 +82,11 @@ def test_somebody_leads_soon_after_the_load_begins(elected_at: float | None, fau
     assert not violations(*first, faults=faults)  # an election that nobody names may begin when it likes
 
 
+def test_an_election_whose_holders_come_and_go_is_not_judged() -> None:
+    assert violations(*MOVED, faults=[])
+    assert not violations(*MOVED, faults=[], run=replace(RUN, unsteady=("e",)))
+
+
 def test_a_long_time_that_nobody_may_lead_is_no_excuse_for_a_move() -> None:
     """How long a gap may be says nothing of how long after a fault a leader may be lost."""
     patient = replace(RUN, leaderless=10.0)

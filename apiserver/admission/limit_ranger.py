@@ -21,7 +21,7 @@ from pinnace.api.core_v1_pb2 import Container, LimitRange, LimitRangeItem, Persi
 from pinnace.api.quantity import QuantityError, amount, amounts, format_amount, parse
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS
-from pinnace.fit.requests import combine
+from pinnace.fit.requests import combine, pod_level
 
 ANNOTATION = "kubernetes.io/limit-ranger"
 """Says what the plugin has set."""
@@ -110,8 +110,9 @@ def _problems(item: LimitRangeItem, obj: Pod | PersistentVolumeClaim) -> Iterato
                 yield from _maximum(item, requests, limits)
                 yield from _ratio(item, requests, limits)
         case "Pod", Pod():
-            requests = _together(obj.spec, lambda container: amounts(container.resources.requests))
-            limits = _together(obj.spec, lambda container: amounts(container.resources.limits))
+            whole = obj.spec.resources
+            requests = {**_together(obj.spec, lambda each: amounts(each.resources.requests)), **_pod_level(whole.requests)}
+            limits = {**_together(obj.spec, lambda each: amounts(each.resources.limits)), **_pod_level(whole.limits)}
             yield from _minimum(item, requests, limits)
             yield from _maximum(item, requests, limits)
             yield from _ratio(item, requests, limits)
@@ -175,6 +176,10 @@ def _together(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Am
     total = combine(spec, of)
     named = {name for container in _containers(spec) for name in of(container)}
     return {name: Amount(total[name], format_amount(name, total[name])) for name in named}
+
+
+def _pod_level(quantities: Mapping[str, Quantity]) -> Amounts:
+    return {name: Amount(found, quantities[name].string) for name, found in pod_level(quantities).items()}
 
 
 def _containers(spec: PodSpec) -> Iterable[Container]:

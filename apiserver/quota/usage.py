@@ -20,7 +20,7 @@ from pinnace.api.quantity import QuantityError, amount, amounts
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
 from pinnace.api.storageclass import class_of
-from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, spec_limits
+from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, pod_level, spec_limits
 
 COUNTED: tuple[Resource[Any], ...] = tuple(each for each in ALL if each.namespaced and each is not EVENTS)
 """The resources whose objects count."""
@@ -108,10 +108,13 @@ def _remembered(spec_bytes: bytes) -> _Known:
 def _of_spec(spec_bytes: bytes) -> _Known:
     spec = PodSpec.FromString(spec_bytes)
     requests = combine(spec, lambda container: amounts(container.resources.requests))
+    for name, requested in pod_level(spec.resources.requests).items():
+        requests[name] = requested
     requests.update(amounts(spec.overhead))
     counts, scopes = _counts(PODS), _pod_scopes(spec)
     whole = Use((*counts, (PODS.plural, 1), *sorted(_computed(requests, spec_limits(spec)).items())), scopes)
-    said = {each.name: _said(each.resources) for each in (*spec.containers, *spec.initContainers)}
+    of_pod = _said(spec.resources)
+    said = {each.name: _said(each.resources) | of_pod for each in (*spec.containers, *spec.initContainers)}
     return _Known(whole, Use(counts, scopes), said)
 
 

@@ -1,6 +1,6 @@
 """Quality of service: which pods a node that runs out of something evicts first.
 
-    Guaranteed   every container limits cpu and memory, and requests just that much
+    Guaranteed   every container, or the pod as a whole, limits cpu and memory, and requests just that much
     BestEffort   no container requests or limits either
     Burstable    the others
 
@@ -22,7 +22,10 @@ _MAX_REMEMBERED = 512
 
 
 def qos_class(spec: PodSpec) -> str:
-    """Of a pod after defaults: limits without requests have become requests too."""
+    """Of a pod after defaults: limits without requests have become requests too. Resources of the pod as a whole count instead
+    of those of its containers."""
+    if spec.HasField("resources") and (spec.resources.requests or spec.resources.limits):
+        return _class(spec.resources.SerializeToString())
     classes = [_container_class(container) for container in spec.containers]
     if init_containers := spec.initContainers:
         classes += [_container_class(container) for container in init_containers]

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from pinnace.api.core_v1_pb2 import Container, Pod, PodSpec
 from pinnace.api.quantity import amount, amounts
+from pinnace.api.resource_v1_pb2 import Quantity
 
 MAX_AMOUNT = 1 << 50
 ANY_IP = "0.0.0.0"
@@ -81,6 +82,8 @@ def spec_requests(spec: PodSpec) -> Requests:
 def _asked(spec: PodSpec, missing: Mapping[str, int]) -> Counter[str]:
     """The pod's amounts. `missing` stands in for what a container does not request."""
     total = combine(spec, lambda container: _container(container, missing))
+    for name, requested in pod_level(spec.resources.requests).items():
+        total[name] = requested
     total.update(amounts(spec.overhead))
     return total
 
@@ -88,8 +91,23 @@ def _asked(spec: PodSpec, missing: Mapping[str, int]) -> Counter[str]:
 def spec_limits(spec: PodSpec) -> Counter[str]:
     """The pod's limits, as far as its containers have any; with its overhead."""
     total = combine(spec, lambda container: amounts(container.resources.limits))
+    for name, limit in pod_level(spec.resources.limits).items():
+        total[name] = limit
     total.update({name: amount for name, amount in amounts(spec.overhead).items() if total[name]})
     return total
+
+
+def pod_level(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    """The amounts of spec.resources, which count instead of the sums over the containers.
+
+    Source: https://kubernetes.io/docs/tasks/configure-pod-container/assign-pod-level-resources/
+    """
+    return {name: amount(name, each.string) for name, each in quantities.items() if is_pod_level(name)}
+
+
+def is_pod_level(resource: str) -> bool:
+    """Whether spec.resources may name the resource."""
+    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
 
 
 def combine(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Counter[str]:

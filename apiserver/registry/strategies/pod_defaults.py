@@ -1,6 +1,7 @@
 """What a pod that does not say gets, as in Kubernetes (pkg/apis/core/v1/defaults.go)."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 
 from pinnace.api import defaults
@@ -15,7 +16,9 @@ from pinnace.api.core_v1_pb2 import (
     Volume,
     VolumeSource,
 )
+from pinnace.api.quantity import QuantityError, amounts, format_amount
 from pinnace.api.unmodelled import says_more
+from pinnace.fit.requests import combine, is_pod_level
 
 FILE_MODE = 0o644
 TOKEN_SECONDS = 3600
@@ -35,6 +38,8 @@ def set_defaults(spec: PodSpec) -> None:
             _default_requests(container)
             if spec.hostNetwork:
                 _default_host_ports(container)
+    if spec.HasField("resources"):
+        _default_pod_requests(spec)
 
 
 def set_template_defaults(spec: PodSpec) -> None:
@@ -82,6 +87,19 @@ def _default_requests(container: Container) -> None:
         for name in limits:
             if name not in requests:
                 requests[name].CopyFrom(limits[name])
+
+
+def _default_pod_requests(spec: PodSpec) -> None:
+    """Requests of the pod as a whole are those of its containers, or else its limits."""
+    requests = spec.resources.requests
+    with suppress(QuantityError):  # validation reports it
+        of_containers = combine(spec, lambda container: amounts(container.resources.requests))
+        for name in filter(is_pod_level, of_containers):
+            if name not in requests:
+                requests[name].string = format_amount(name, of_containers[name])
+    for name, limit in spec.resources.limits.items():
+        if name not in requests:
+            requests[name].CopyFrom(limit)
 
 
 def _default_host_ports(container: Container) -> None:

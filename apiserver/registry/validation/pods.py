@@ -7,7 +7,7 @@ from apiserver.registry.validation.addresses import validate_ip
 from apiserver.registry.validation.affinity import validate_affinity
 from apiserver.registry.validation.containers import PodContext, validate_containers, validate_init_containers
 from apiserver.registry.validation.labels import validate_key, validate_labels
-from apiserver.registry.validation.resources import validate_overhead
+from apiserver.registry.validation.resources import validate_overhead, validate_pod_requirements
 from apiserver.registry.validation.security import validate_pod_security
 from apiserver.registry.validation.spreading import validate_gates, validate_spreading
 from apiserver.registry.validation.taints import validate_tolerations
@@ -53,6 +53,8 @@ def validate_spec(spec: PodSpec, out: list[Violation]) -> None:
     _validate_network(spec, out)
     if spec.HasField("securityContext"):
         validate_pod_security(spec.securityContext, "spec.securityContext", out)
+    if spec.HasField("resources"):
+        validate_pod_requirements(spec, out)
     if overhead := spec.overhead:
         validate_overhead(overhead, "spec.overhead", out)
     for index, gate in enumerate(spec.readinessGates):

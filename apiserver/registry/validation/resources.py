@@ -9,11 +9,12 @@ from decimal import Decimal
 from functools import lru_cache
 
 from apiserver.registry.validation.resource_names import COUNTED, HUGE_PAGES, of_container, overcommits
-from apiserver.registry.validation.violations import NEGATIVE, forbidden, invalid, required
+from apiserver.registry.validation.violations import NEGATIVE, forbidden, invalid, required, unsupported
 from pinnace.api import names, quantity
-from pinnace.api.core_v1_pb2 import ResourceRequirements
+from pinnace.api.core_v1_pb2 import PodSpec, ResourceRequirements
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Violation
+from pinnace.fit.requests import combine, is_pod_level, pod_level
 
 MAX_REMEMBERED = 512
 """Bytes of a message that is remembered."""
@@ -53,6 +54,35 @@ def _judge(encoded: bytes) -> tuple[Violation, ...]:
     if asked.isdisjoint(("cpu", "memory")) and any(name.startswith(HUGE_PAGES) for name in asked):
         out.append(forbidden("", "HugePages require cpu or memory"))
     return tuple(out)
+
+
+_POD_LEVEL = ("cpu", "hugepages-*", "memory")
+
+
+def validate_pod_requirements(spec: PodSpec, out: list[Violation]) -> None:
+    """What a pod as a whole asks for, against what its containers ask for."""
+    path, resources = "spec.resources", spec.resources
+    for field, quantities in (("limits", resources.limits), ("requests", resources.requests)):
+        wrong = [name for name in sorted(quantities) if not is_pod_level(name)]
+        out.extend(unsupported(f"{path}.{field}[{name[: names.MAX_KEY]}]", name, _POD_LEVEL) for name in wrong)
+    validate_requirements(resources, path, out)
+    try:
+        of_containers = combine(spec, lambda container: quantity.amounts(container.resources.requests))
+        limits, requests = pod_level(resources.limits), pod_level(resources.requests)
+        of_each = [(index, quantity.amounts(each.resources.limits)) for index, each in enumerate(spec.containers)]
+    except quantity.QuantityError:  # reported where it is
+        return
+    for name, requested in requests.items():
+        if requested < of_containers[name]:
+            total = quantity.format_amount(name, of_containers[name])
+            detail = f"must be greater than or equal to aggregate container requests of {total}"
+            out.append(invalid(f"{path}.requests[{name}]", resources.requests[name].string, detail))
+    for index, own in of_each:
+        for name in sorted(own.keys() & limits.keys()):
+            if own[name] > limits[name]:
+                detail = f"must be less than or equal to pod limits of {resources.limits[name].string}"
+                text = spec.containers[index].resources.limits[name].string
+                out.append(invalid(f"spec.containers[{index}].resources.limits[{name}]", text, detail))
 
 
 def validate_overhead(overhead: Mapping[str, Quantity], path: str, out: list[Violation]) -> None:

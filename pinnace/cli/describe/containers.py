@@ -39,7 +39,7 @@ def _container(container: Container, status: ContainerStatus | None) -> Fields:
         fields["Restart Count"] = str(status.restartCount)
     for label, quantities in (("Limits", container.resources.limits), ("Requests", container.resources.requests)):
         if quantities:
-            fields[label] = _quantities(quantities)
+            fields[label] = quantities_of(quantities)
     probes = (("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe"))
     fields |= {label: _probe(getattr(container, name)) for label, name in probes if container.HasField(name)}
     return {**fields, **_surroundings(container)}
@@ -77,7 +77,7 @@ def _without_empty(fields: Mapping[str, str]) -> dict[str, str]:
     return {label: text for label, text in fields.items() if text}
 
 
-def _quantities(quantities: Mapping[str, Quantity]) -> list[str]:
+def quantities_of(quantities: Mapping[str, Quantity]) -> list[str]:
     return [f"{name}: {quantity.string}" for name, quantity in sorted(quantities.items())]
 
 

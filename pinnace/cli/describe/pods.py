@@ -8,7 +8,7 @@ from pinnace.api.core_v1_pb2 import (
 )
 from pinnace.api.selectors import from_message
 from pinnace.cli.describe.common import annotations, controlled_by
-from pinnace.cli.describe.containers import containers
+from pinnace.cli.describe.containers import containers, quantities_of
 from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, instant, pairs
 from pinnace.cli.describe.volumes import volumes
 from pinnace.printers.ages import is_set
@@ -53,6 +53,9 @@ def describe(pod: Pod, *, leaderless: str | NotShown = "") -> Fields:
         fields["Nominated Node"] = pod.status.nominatedNodeName
     if spec.initContainers:
         fields["Init Containers"] = containers(spec.initContainers, pod.status.initContainerStatuses)
+    for label, quantities in (("Limits", spec.resources.limits), ("Requests", spec.resources.requests)):
+        if quantities:
+            fields[label] = quantities_of(quantities)
     fields["Containers"] = containers(spec.containers, pod.status.containerStatuses)
     if spec.readinessGates:
         fields["Readiness Gates"] = Rows(("Type", "Status"), [_gate(pod, gate.conditionType) for gate in spec.readinessGates])

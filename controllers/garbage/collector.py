@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from controllers.controller import Shared, Watch
+from controllers.garbage.cycles import Cycles, Later
 from controllers.garbage.dependents import Dependents, Place
 from controllers.garbage.fate import Delete, Keep, Owner, Release, deleting, fate, waits_for, without_owners
 from controllers.workqueue import MAX_BACKOFF
@@ -72,6 +73,7 @@ class GarbageCollector:
         self._deletions: Batcher[DeleteRequest] = Batcher(shared.client.pods.delete_batch)
         self._events = shared.events
         self._gone: OrderedDict[Named, Found] = OrderedDict()
+        self._cycles = Cycles(self._waiting_owners, self._waiting_dependents, shared.clock)
 
     @property
     def watches(self) -> Sequence[Watch[Any]]:
@@ -90,12 +92,14 @@ class GarbageCollector:
                 await self._orphan(resource, obj)
             elif deleting(metadata, FOREGROUND_FINALIZER):
                 await self._know_dependents(obj)
-                if not self._blocked(obj):
+                if not await self._blocked(obj):
                     await self._free(resource, obj, FOREGROUND_FINALIZER)
             elif metadata.ownerReferences and not metadata.HasField("deletionTimestamp"):
                 return await self._judge(resource, obj)
         except NotFound:
             return None
+        except Later as later:
+            return later.seconds
         return None
 
     # --- an object and its owners
@@ -178,28 +182,27 @@ class GarbageCollector:
         except TimeoutError as error:
             raise timed_out(str(error)) from None
 
-    def _blocked(self, owner: Object) -> bool:
-        """Does a dependent keep it? Not one that is waiting for this owner in turn: neither would ever go."""
-        waiting = self._waiting_for(owner)
-        return any(
-            reference.uid == owner.metadata.uid and reference.blockOwnerDeletion
-            for _, dependent in self._present(owner)
-            if dependent.metadata.uid not in waiting
-            for reference in dependent.metadata.ownerReferences
-        )
+    async def _blocked(self, owner: Object) -> bool:
+        """Does a dependent keep it? Not one that is waiting for this owner in turn: neither would ever go. Raises Later."""
+        waiting: list[Object] = []
+        for place, dependent in self._present(owner):
+            if place.blocks:
+                if not deleting(dependent.metadata, FOREGROUND_FINALIZER):
+                    return True
+                waiting.append(dependent)
+        return bool(waiting) and not await self._cycles.wait_in_turn(owner, waiting)
 
-    def _waiting_for(self, obj: Object) -> set[str]:
-        """The uids of its owners that go only after it, of theirs that go only after these, and so on."""
-        found, left = set[str](), [obj]
-        while left:
-            metadata = left.pop().metadata
-            for reference in metadata.ownerReferences:
-                if reference.uid in found or (owner := self._known(reference, metadata.namespace)) is None:
-                    continue
-                if waits_for(owner.metadata, reference):
-                    found.add(reference.uid)
-                    left.append(owner)
-        return found
+    def _waiting_owners(self, obj: Object) -> Iterable[Object | None]:
+        """Its owners that go only after it."""
+        metadata = obj.metadata
+        for reference in metadata.ownerReferences:
+            owner = self._known(reference, metadata.namespace)
+            yield owner if owner is not None and waits_for(owner.metadata, reference) else None
+
+    def _waiting_dependents(self, owner: Object) -> Iterable[Object | None]:
+        """Its dependents that it goes only after, and that wait for their own."""
+        for place, dependent in self._present(owner):
+            yield dependent if place.blocks and deleting(dependent.metadata, FOREGROUND_FINALIZER) else None
 
     async def _orphan(self, resource: Resource[Any], owner: Object) -> None:
         dependents = list(self._present(owner))
@@ -232,6 +235,7 @@ class GarbageCollector:
         metadata = delta.obj.metadata
         keys = set()
         if delta.kind == DELETED:
+            self._cycles.forget(metadata.uid)
             keys |= self._of_dependents(metadata.uid)
             if keys:
                 self._remember(Named(resource.plural, store_key(delta.obj), metadata.uid))

@@ -13,6 +13,8 @@ class Place(NamedTuple):
 
     resource: Resource[Any]
     key: str
+    blocks: bool = False
+    """One of its references to this owner has blockOwnerDeletion."""
 
 
 class Dependents:
@@ -30,7 +32,9 @@ class Dependents:
             if delta.kind != DELETED:
                 metadata, key = delta.obj.metadata, store_key(delta.obj)
                 for reference in metadata.ownerReferences:
-                    self._of.setdefault(reference.uid, {})[metadata.uid] = Place(resource, key)
+                    dependents, blocks = self._of.setdefault(reference.uid, {}), reference.blockOwnerDeletion
+                    before = dependents.get(metadata.uid)
+                    dependents[metadata.uid] = Place(resource, key, blocks or (before is not None and before.blocks))
 
     def _drop(self, metadata: Any) -> None:
         for reference in metadata.ownerReferences:

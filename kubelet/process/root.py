@@ -59,7 +59,10 @@ class Root:
             return ""
 
     def attempts(self, uid: str, container: str) -> list[Path]:
-        """The folders of the attempts at a container that are kept, the latest last."""
+        """The folders of the attempts at a container that are kept, the latest last. Both names may be a caller's: none that
+        leads elsewhere has any."""
+        if not all(name not in ("", ".", "..") and "/" not in name and "\0" not in name for name in (uid, container)):
+            return []
         home = self.pod(uid) / "containers" / container
         return [home / str(number) for number in sorted(int(each.name) for each in home.glob("[0-9]*"))]
 

@@ -251,8 +251,11 @@ COLLECTED = tuple(
 Kubernetes. No finalizer may wait for the collector on what it does not see to."""
 
 
+_BY_KIND = {(resource.kind, resource.api_version): resource for resource in ALL}
+
+
 def by_kind(kind: str, api_version: str) -> Resource[Any] | None:
-    return next((r for r in ALL if r.kind == kind and r.api_version == api_version), None)
+    return _BY_KIND.get((kind, api_version))
 
 
 def by_name(name: str) -> Resource[Any] | None:

@@ -1,6 +1,6 @@
 """ObjectMeta: names, labels, annotations, owners, finalizers, and what an update may not touch."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from apiserver.registry.validation.labels import validate_annotations, validate_key, validate_labels
 from apiserver.registry.validation.violations import IMMUTABLE, forbidden, invalid, required
@@ -11,6 +11,8 @@ from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 STANDARD_FINALIZERS = ("kubernetes", ORPHAN_FINALIZER, FOREGROUND_FINALIZER)
 """All others say whose they are: "example.com/mine"."""
+MAX_OWNERS = 100
+"""The garbage collector asks the API about each owner that it does not know. Kubernetes has no such bound."""
 NameCheck = Callable[[str], tuple[str, ...]]
 
 
@@ -64,7 +66,9 @@ def validate_metadata_update(new: ObjectMeta, old: ObjectMeta, out: list[Violati
             out.append(forbidden("metadata.finalizers", detail))
 
 
-def _validate_owners(owners: Iterable[OwnerReference], out: list[Violation]) -> None:
+def _validate_owners(owners: Sequence[OwnerReference], out: list[Violation]) -> None:
+    if len(owners) > MAX_OWNERS:  # without the number, so that an object which has more can still be changed
+        out.append(Violation("metadata.ownerReferences", f"Too many: must have at most {MAX_OWNERS} items"))
     controller = ""
     for index, owner in enumerate(owners):
         path = f"metadata.ownerReferences[{index}]"

@@ -161,3 +161,13 @@ def test_what_is_being_deleted_gets_no_new_finalizers() -> None:
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, "
         "found new finalizers example.com/c"
     ]
+
+
+def test_number_of_owners_is_bounded() -> None:
+    """The garbage collector asked the API about 9,000 owners of one object, again with each look."""
+
+    def owned(number: int) -> Data:
+        return {"name": "a", "ownerReferences": [OWNER | {"uid": f"u{index}"} for index in range(number)]}
+
+    assert created(PODS, pod(metadata=owned(100))) == []
+    assert created(PODS, pod(metadata=owned(101))) == ["metadata.ownerReferences: Too many: must have at most 100 items"]

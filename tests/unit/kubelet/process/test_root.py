@@ -114,3 +114,16 @@ async def test_what_stays_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     await bury(left, SYSTEM_CLOCK, asyncio.Lock())
     assert f"{left}/file" in caplog.text
     root.close()
+
+
+@pytest.mark.parametrize(("uid", "container"), [("..", "c"), ("../secret", "c"), ("uid", "../../x"), ("", "c"), ("uid", "a\0")])
+def test_names_of_a_caller_lead_nowhere_else(tmp_path: Path, uid: str, container: str) -> None:
+    """A log is asked for by the uid of a pod and the name of a container."""
+    root = Root(tmp_path / "root")
+    for outside in ("secret", "root/secret", "root/pods/c", "root/pods/x"):
+        (tmp_path / outside / "containers" / "c" / "0").mkdir(parents=True)
+        (tmp_path / outside / "0").mkdir()
+    (tmp_path / "root" / "pods" / "uid" / "containers" / "c" / "1").mkdir(parents=True)
+    assert root.attempts(uid, container) == []
+    assert len(root.attempts("uid", "c")) == 1
+    root.close()

@@ -95,19 +95,25 @@ class Renewed:
         """Raises OSError when they cannot be used to begin with."""
         self._files = files
         self._seen = files.stamp()
+        self._unusable: object = None
+        """The stamp of files that could not be used."""
         self.current = files.read()
 
     def renew(self) -> bool:
-        """Whether there is something new. What cannot be used is told once, and looked at again when it has changed."""
+        """Whether there is something new. Files that cannot be used are read once more at the next call, because a certificate
+        and its key are replaced one after the other. Then the error is logged, once."""
         stamp = self._files.stamp()
         if stamp == self._seen:
             return False
-        self._seen = stamp
         try:
-            self.current = self._files.read()
-        except OSError as error:  # perhaps one of them is about to be replaced, too
-            log.error("%s; going on with what was there", error)
+            current = self._files.read()
+        except OSError as error:
+            if stamp == self._unusable:
+                self._seen = stamp
+                log.error("%s; the earlier files stay in use", error)
+            self._unusable = stamp
             return False
+        self._seen, self.current = stamp, current
         log.info("%s was renewed", self._files.cert or self._files.ca)
         return True
 

@@ -222,6 +222,7 @@ class SecondControlPlane(Measuring):
             {
                 "--name": "stranger",
                 "--listen": listen,
+                "--token-listen": f"127.0.0.1:{ports.next()}",
                 "--http": http,
                 "--tls-cert-file": f"{own.cert}",
                 "--tls-private-key-file": f"{own.key}",

@@ -91,6 +91,6 @@ def test_what_is_gone_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
     files.key.rename(tmp_path / "away")
     assert not any(renewed.renew() for _ in range(3))
     (told,) = caplog.records
-    assert told.message == f"{files.key}: no such file or directory; going on with what was there"
+    assert told.message == f"{files.key}: no such file or directory; the earlier files stay in use"
     (tmp_path / "away").rename(files.key)
     assert renewed.renew()

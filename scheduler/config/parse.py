@@ -8,7 +8,7 @@ from pinnace.api import defaults, documents
 from pinnace.runtime.configuration import ConfigurationError, fields, items, seconds, text
 from scheduler.config.extenders import parse_extenders
 from scheduler.config.model import Configuration, ProfileConfiguration, Source, built_in
-from scheduler.config.plugins import NO_WEIGHT_GIVEN, resolve, source
+from scheduler.config.plugins import NO_WEIGHT_GIVEN, demand_part, resolve, source
 from scheduler.framework.points import Point, takes_part
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
@@ -70,6 +70,7 @@ def _and(profile: ProfileConfiguration, spec: str) -> ProfileConfiguration:
     name, added = source(spec, "--plugin", sources)
     if name in profile.plugins:
         raise ConfigurationError(f"--plugin: {name} is enabled twice")
+    demand_part(name, added, "--plugin")
     points = {point: [*names, name] if takes_part(added.plugin, point) else names for point, names in profile.points.items()}
     weights = dict(profile.weights) | ({name: NO_WEIGHT_GIVEN} if name in points[Point.SCORE] else {})
     return replace(profile, points=points, weights=weights, sources=sources)

@@ -49,9 +49,7 @@ def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
     sets = {name: _set(given.get(name, {}), f"{path}.{name}", sources) for name in (MULTI_POINT, *Point)}
     multi = sets[MULTI_POINT]
     for name in multi.enabled:
-        if not any(takes_part(sources[name].plugin, point) for point in Point):
-            methods = ", ".join(method for _, method in METHODS.values())
-            raise ConfigurationError(f"{path}.{MULTI_POINT}.enabled: {name} takes part in nothing: it has no method {methods}")
+        demand_part(name, sources[name], f"{path}.{MULTI_POINT}.enabled")
     everywhere = dict.fromkeys((*filter(multi.leaves, DEFAULTS), *multi.enabled))
     points: dict[Point, Sequence[str]] = {}
     for point in Point:
@@ -73,6 +71,13 @@ def _weight(name: str, at_score: _Set, multi: _Set) -> float:
         if name in named:
             return named[name] or NO_WEIGHT_GIVEN
     return DEFAULTS[name][1]
+
+
+def demand_part(name: str, found: Source, path: str) -> None:
+    """Raises ConfigurationError for a plugin that would do nothing."""
+    if not any(takes_part(found.plugin, point) for point in Point):
+        methods = ", ".join(method for _, method in METHODS.values())
+        raise ConfigurationError(f"{path}: {name} takes part in nothing: it has no method {methods}")
 
 
 def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Source]:

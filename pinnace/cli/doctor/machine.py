@@ -73,9 +73,17 @@ def etcd(*, elsewhere: bool) -> Sequence[Finding]:
 
 def disk(folder: Path, free: int | None = None) -> Sequence[Finding]:
     """Of the folder, or the one in which it would be made. `free`: bytes."""
-    there = next(each for each in (folder, *folder.parents) if each.exists())
+    there = next(each for each in (folder, *folder.parents) if _exists(each))
     left = shutil.disk_usage(there).free if free is None else free
     return [_enough("disk", left, DISK, f"{_size(left)} free for {folder}", "free some space, or use another --data-dir")]
+
+
+def _exists(path: Path) -> bool:
+    """False, too, where the user may not look."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
 
 
 def memory(available: int | None = None) -> Sequence[Finding]:

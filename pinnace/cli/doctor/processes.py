@@ -32,7 +32,7 @@ def _unwell(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
         return problem("processes", f"{record.name} is not ready: {reason}", log)
     taken = [each for each in {record.plan.address, record.plan.http} if not is_free(each)]
     if taken:
-        hint = f"`pinnace start{data_dir_flag(folder)}` chooses another one; `ss -ltnp` shows the program"
+        hint = "`pinnace stop` and `pinnace start` choose another one; `ss -ltnp` shows the program"
         return problem("processes", f"{record.name} does not run, and another program has {taken[0]}", hint)
     if lost := etcd.lost_member(record.name, Folder(folder).log_tail(record.name)):
         return problem("processes", f"{record.name} does not run", lost)

@@ -28,7 +28,7 @@ def _named(context: click.Context, option: click.Parameter, given: str | None) -
 
 data_dir_option = click.option(
     "--data-dir",
-    type=click.Path(),
+    type=click.Path(readable=False),  # what cannot be read is told by who reads it
     callback=_named,
     envvar="PINNACE_DATA_DIR",
     show_envvar=True,

@@ -135,7 +135,7 @@ async def _started(
         there = None
     if there is not None and not fresh:
         check_options(there, given, os.environ, Path.cwd())
-        steps.done(f"going on with the cluster in {spec.data_dir}, which has {described(there.spec)}")
+        steps.done(f"going on with the cluster in {spec.data_dir}, which was made with {described(there.spec)}")
         return there, await there.resume(steps, timeout=timeout)
     if there is not None:
         inputs.gather(spec, os.environ, Path.cwd())  # what cannot be used is refused before anything is removed
@@ -242,7 +242,10 @@ def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequenc
         ("pinnace get nodes", "its nodes"),
         *([(f"pinnace apply -f {example}", "some pods")] if example else []),
         ("pinnace get pods -w", "what becomes of them"),
-        ("pinnace stop" if detach else "Ctrl-C, or pinnace stop", "stops it and keeps its data; `pinnace up` goes on with it"),
+        (
+            "pinnace stop" if detach else "Ctrl-C, or pinnace stop",
+            "stops it and keeps its data; `pinnace start` goes on with it",
+        ),
         ("pinnace down", "the end: removes it with all its objects"),
     ]
     count = len(cluster.state.processes)

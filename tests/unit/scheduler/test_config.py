@@ -337,6 +337,12 @@ def test_a_plugin_that_would_never_be_asked_is_a_mistake() -> None:
         parse(HEAD + f"profiles: [{{plugins: {{multiPoint: {{enabled: [{{name: '{__name__}:Typo'}}]}}}}}}]")
 
 
+def test_a_plugin_of_the_command_line_that_takes_part_in_nothing_is_refused() -> None:
+    """It was accepted, and did nothing."""
+    with pytest.raises(ConfigurationError, match="--plugin: Typo takes part in nothing: it has no method pre_enqueue"):
+        with_plugin(Configuration(), f"{__name__}:Typo")
+
+
 def test_plugins_that_make_no_profile_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="CheapestNode is enabled twice"):
         with_plugin(with_plugin(Configuration(), EXAMPLE), EXAMPLE)

@@ -28,7 +28,7 @@ MOST = 500_000
 """References of one search: some seconds of CPU, in which others have their turns."""
 PAUSE = 4.0
 """Times its length, after a long search, until the next one may begin."""
-LATER = 60.0
+LATER = 1.0
 """Seconds until an owner that needs a long search is looked at again..."""
 RATE = 50.0
 """...or as many as it takes so that there are no more than so many of them in a second."""

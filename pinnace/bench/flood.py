@@ -199,7 +199,11 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
         for process in processes:
             process.terminate()
         for process in processes:
-            output, _ = await process.communicate()
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    output, _ = await process.communicate()
+            except TimeoutError:
+                raise BenchError(f"a process of the flood does not end within {PATIENCE:g} s of SIGTERM") from None
             if process.returncode != 0:
                 raise BenchError(f"a process of the flood ended with {process.returncode}")
             found = json.loads(output)

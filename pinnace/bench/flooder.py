@@ -90,7 +90,9 @@ class Calls:
 
     async def _repeat(self, calls: Sequence[grpc.aio.StreamStreamMultiCallable], number: int) -> None:
         holds, turn = number % 2, number // 2
-        while True:
+        task = asyncio.current_task()
+        assert task is not None
+        while not task.cancelling():  # gRPC may answer a cancellation with the status of the call
             turn += 1
             self.outcomes["wanted"] += 1
             call = calls[turn % len(calls)]()

@@ -92,6 +92,7 @@ from pinnace.api.resources import (
 )
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import never
+from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 
@@ -175,20 +176,20 @@ class Assembly:
         """Works until cancelled. A part that dies takes the server with it. Raises OtherCluster before anything is written."""
         await self._identity.check()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._identity.run(), name="identity")
-            tasks.create_task(self._committer.run(), name="committer")
-            tasks.create_task(self._elections_committer.run(), name="committer of elections")
+            tasks.create_task(unending("identity", self._identity.run), name="identity")
+            tasks.create_task(unending("committer", self._committer.run), name="committer")
+            tasks.create_task(unending("committer of elections", self._elections_committer.run), name="committer of elections")
             for committer in (self._committer, self._elections_committer):
-                tasks.create_task(committer.keep_lanes(), name="lanes")
-            tasks.create_task(self._flow.run(), name="flow control")
-            tasks.create_task(self._tenures.run(), name="tenures")
-            tasks.create_task(self._sweeper.run(), name="sweeper")
-            tasks.create_task(self._compactor.run(), name="compactor")
-            tasks.create_task(self._retention.run(), name="retention of events")
-            tasks.create_task(self.cacher.run(), name="cacher")
-            tasks.create_task(self._quotas.run(), name="quotas")
-            tasks.create_task(self._elections.run(), name="elections")
-            tasks.create_task(self.opening.run(), name="opening")
+                tasks.create_task(unending("lanes", committer.keep_lanes), name="lanes")
+            tasks.create_task(unending("flow control", self._flow.run), name="flow control")
+            tasks.create_task(unending("tenures", self._tenures.run), name="tenures")
+            tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
+            tasks.create_task(unending("compactor", self._compactor.run), name="compactor")
+            tasks.create_task(unending("retention of events", self._retention.run), name="retention of events")
+            tasks.create_task(unending("cacher", self.cacher.run), name="cacher")
+            tasks.create_task(unending("quotas", self._quotas.run), name="quotas")
+            tasks.create_task(unending("elections", self._elections.run), name="elections")
+            tasks.create_task(unending("opening", self.opening.run), name="opening")
             tasks.create_task(self._migrate(), name="migration")
 
     async def _migrate(self) -> None:

@@ -37,6 +37,7 @@ from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.cpu import preempted
 from pinnace.runtime.http import StatusServer, format_address
+from pinnace.runtime.supervise import unending
 from pinnace.runtime.tls import TlsFiles
 
 log = logging.getLogger(__name__)
@@ -267,7 +268,11 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         address = await server.start(options.listen, options.tls)
         log.info("serving on %s, status on %s, etcd at %s", address, status.address, ",".join(options.etcd))
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(part.run()) for part in (server, audit, affinity) if part is not None]
+            running: list[asyncio.Task[Any]] = [
+                group.create_task(unending(type(part).__name__, part.run)) for part in (server, audit) if part is not None
+            ]
+            if affinity is not None:
+                running.append(group.create_task(affinity.run()))  # which ends where there is nothing to choose
             await stop.wait()
             await server.stop()
             for part in running:

@@ -11,6 +11,7 @@ from pinnace.client.client import Client
 from pinnace.client.index import Index
 from pinnace.client.informer import Handler, Informer, complaint
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import unending
 
 
 class Informers:
@@ -78,7 +79,7 @@ class Informers:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self._informers.values():
-                group.create_task(informer.run())
+                group.create_task(unending("informer", informer.run))
 
     def _of(self, resource: Resource[T]) -> Informer[T]:
         informer = self._informers.get(resource)

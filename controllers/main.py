@@ -11,11 +11,13 @@ from controllers.manager import Manager
 from controllers.nodelifecycle.lifecycle import Options
 from controllers.nodelifecycle.zones import Rates
 from controllers.registry import build
+from controllers.working import on_stack
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
 from pinnace.client.lives import Lives
+from pinnace.client.standby import Patience
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
@@ -83,13 +85,14 @@ def main(
     """Brings the cluster closer to what was asked for. Of several replicas one leads; the others are ready to."""
     known = servers()
     options = Options(grace, startup, Rates(**rates))
-    sys.exit(process.run(lambda stop: serve(stop, http, known, name, options)))
+    sys.exit(process.run(lambda stop: serve(stop, http, known, name, options), blame=on_stack))
 
 
 async def serve(stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str, options: Options) -> None:
     """Controls until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
-    lives = Lives(lambda: Manager(Client(connection), name, lambda shared: build(shared, options)))
+    patience = Patience()
+    lives = Lives(lambda: Manager(Client(connection), name, lambda shared: build(shared, options), patience=patience))
     status = StatusServer(*http, lives.checks, asyncio.get_running_loop())
     status.start()
     log.info("controllers %s, status on %s, API servers at %s", name, status.address, ",".join(servers.endpoints))

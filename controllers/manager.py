@@ -1,6 +1,7 @@
 """The controllers, put together: informers -> controllers, under an election, as a standby (pinnace/client/standby.py).
 
 * While it stands by, its informers' indices are up to date. The barrier is for all of them.
+* A leader one of whose controllers does not go on (working.py) gives the election up, as the scheduler does.
 * On losing the lead everything is cancelled at once, writes that are under way too, and nothing more is sent. What has been
   sent is fenced: it commits only while this replica leads (pinnace/client/guarded.py). Events are not: they only tell.
 """
@@ -19,9 +20,10 @@ from pinnace.api.wellknown import CONTROLLERS_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.events import Recorder
 from pinnace.client.informer import Delta
-from pinnace.client.standby import Standby
+from pinnace.client.standby import Patience, Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
+from pinnace.runtime.supervise import unending
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +36,23 @@ Build = Callable[[Shared], Sequence[Controller]]
 class Manager:
     """`name` is the replica's: the holder of the election."""
 
-    def __init__(self, client: Client, name: str, build: Build, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, client: Client, name: str, build: Build, *, clock: Clock = SYSTEM_CLOCK, patience: Patience | None = None
+    ) -> None:
+        """`patience`: what the managers of this process share, one after the other."""
         self._clock = clock
         self._informers = Informers(client, clock=clock)
         self._events = Recorder(client.events, COMPONENT, name, clock=clock)
         self._standby = Standby(
-            client.connection, CONTROLLERS_ELECTION, name, self._informers, lead=self._lead, on_lost=self._on_lost, clock=clock
+            client.connection,
+            CONTROLLERS_ELECTION,
+            name,
+            self._informers,
+            lead=self._lead,
+            on_lost=self._on_lost,
+            stuck=self._stuck,
+            patience=patience,
+            clock=clock,
         )
         guarded = client.guarded(lambda: self._standby.fence)
         self._controllers = build(Shared(guarded, self._informers, self._events, clock, COMPONENT))
@@ -55,9 +68,9 @@ class Manager:
     async def run(self) -> None:
         """Until cancelled. Use `stop` first, for a polite end."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._informers.run())
-            group.create_task(self._events.run())
-            group.create_task(self._standby.run())
+            group.create_task(unending("informers", self._informers.run))
+            group.create_task(unending("event recorder", self._events.run))
+            group.create_task(self._standby.run())  # which ends when it has resigned
 
     async def stop(self) -> None:
         """Resigns, so that another replica leads at once, and sends the last events."""
@@ -69,6 +82,10 @@ class Manager:
     def _on_lost(self) -> None:
         self._working = {}
 
+    def _stuck(self) -> str | None:
+        """Which controller does not go on; None: all do."""
+        return next((problem for each in self._working.values() if (problem := each.stuck()) is not None), None)
+
     async def _lead(self, token: int) -> None:
         working = {
             each.name: Working(each, lambda: self._standby.token == token, clock=self._clock) for each in self._controllers
@@ -78,7 +95,7 @@ class Manager:
         async with asyncio.TaskGroup() as group:
             for each in working.values():
                 await each.begin(self._informers.store)
-                group.create_task(each.run())
+                group.create_task(unending(f"controller {each.name}", each.run))
 
     def _handle(self, controller: str, keys: Keys[Any], deltas: Sequence[Delta[Any]]) -> None:
         if (working := self._working.get(controller)) is not None:

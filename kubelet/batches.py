@@ -33,7 +33,7 @@ from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, from_status
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import supervise
+from pinnace.runtime.supervise import supervise, unending
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class BatchWriter(Generic[M]):
             for _ in range(self._senders):
                 attempt = supervise(self._name, self._loop, retry_on=(ApiError,), clock=self._clock)
                 group.create_task(attempt)
-            group.create_task(self._repeat())
+            group.create_task(unending(self._name, self._repeat))
 
     async def _repeat(self) -> None:
         while True:

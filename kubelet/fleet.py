@@ -17,6 +17,7 @@ and pods stay as they are, and the next process of that name takes them up.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from kubelet import metrics
 from kubelet.faults import Fault, fault_of
@@ -40,7 +41,7 @@ from pinnace.client.heartbeat import NodeSession
 from pinnace.client.informer import Delta, Informer
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import supervise
+from pinnace.runtime.supervise import supervise, unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 log = logging.getLogger(__name__)
@@ -113,16 +114,15 @@ class Fleet:
 
     async def run(self) -> None:
         """Plays the nodes until cancelled."""
-        reconciling = supervise(
-            "nodes of the fleet", self._reconcile, retry_on=(ApiError,), backoff=Backoff(maximum=2.0), clock=self._clock
-        )
+        name, backoff = "nodes of the fleet", Backoff(maximum=2.0)
+        reconcile = partial(supervise, name, self._reconcile, retry_on=(ApiError,), backoff=backoff, clock=self._clock)
         async with asyncio.TaskGroup() as group:
-            for activity in (
-                self._session.run(), self._informer.run(), self._watch.run(), self._pods.run(), self._recorder.run(),
-                self._taken.run(), self._housekeeping.run(), self._registration.run(),
-                reconciling,
+            group.create_task(self._session.run())  # which ends when it is closed
+            group.create_task(unending(name, reconcile))
+            for part in (
+                self._informer, self._watch, self._pods, self._recorder, self._taken, self._housekeeping, self._registration,
             ):  # fmt: skip
-                group.create_task(activity)
+                group.create_task(unending(type(part).__name__, part.run))
 
     def _nodes_healthy(self) -> str | None:
         if not self._registration.tried:

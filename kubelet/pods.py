@@ -50,6 +50,7 @@ from pinnace.api.podstatus import EVICTED
 from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 STOP_AGAIN = 1.0
@@ -115,8 +116,8 @@ class Pods:
         """Until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._reports.run())
-                group.create_task(self._step_all())
+                group.create_task(unending("reports", self._reports.run))
+                group.create_task(unending("steps of pods", self._step_all))
         finally:
             self._runtime.close()
 

@@ -22,6 +22,7 @@ from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
 from pinnace.client.resource import delete_request
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.supervise import unending
 
 PATIENCE = 2.0
 """Seconds between two reports of a pod that only contradict."""
@@ -66,9 +67,9 @@ class Reports:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._reports.run())
-            group.create_task(self._removals.run())
-            group.create_task(self._contradict_later())
+            group.create_task(unending("pod status", self._reports.run))
+            group.create_task(unending("pod removal", self._removals.run))
+            group.create_task(unending("contradictions", self._contradict_later))
 
     def changed(self, uid: str, record: Record) -> None:
         """There is something new to say."""

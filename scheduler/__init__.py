@@ -18,6 +18,7 @@ binding_cycles.py   what plugins do for a decision before it is sent: Permit, Pr
 binding.py          decisions in batches under the fence; nothing whose outcome is unknown is forgotten
 verdict.py          what the answer to a bind says about the world
 
+progress.py         whether a leader goes on with its work; one that does not gives the election up
 reporter.py         events, and the condition of pods that have no place; recorders.py: in whose name
 metrics.py          what is counted, under kube-scheduler's names
 tracing.py          where the time of traced pods went

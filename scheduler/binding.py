@@ -29,6 +29,7 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.resource import errors_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import unending
 from scheduler import metrics
 from scheduler.binding_cycles import BindingCycles
 from scheduler.cache.cache import Cache
@@ -43,6 +44,8 @@ MAX_PENDING = 4 * BATCH
 """Decisions that wait to be sent; with more, the scheduling cycle pauses."""
 RESOLVE_DELAY = 0.1
 """Seconds between looks at the binds in doubt."""
+STUCK = 60.0
+"""Seconds after which a batch must have been answered, or given up."""
 RESOLVING = 32
 """Of which so many are looked at together."""
 
@@ -67,6 +70,9 @@ class Binder:
         self._token: int | None = None
         self._pending: deque[Decision] = deque()
         self._doubts: list[tuple[Decision, Verdict, str]] = []
+        self._sending: dict[int, float] = {}
+        """Since when, by the number of each batch that is under way."""
+        self._sent = 0
         self._work = asyncio.Event()
         self._doubtful = asyncio.Event()
         self._room = asyncio.Event()
@@ -77,10 +83,16 @@ class Binder:
 
         self.call_off = self._cycles.call_off
         self.is_called_off = self._cycles.is_called_off
+        self.slow = self._cycles.slow
 
     @property
     def has_room(self) -> bool:
         return self._room.is_set()
+
+    def stuck(self, now: float) -> str | None:
+        """Which batch has no answer for STUCK seconds, though every call has a deadline; None: all go on."""
+        oldest = now - min(self._sending.values(), default=now)
+        return f"a batch of binds has had no answer for {oldest:.0f} s" if oldest >= STUCK else None
 
     async def room(self) -> None:
         """Returns when another decision may be submitted, or none ever will."""
@@ -124,9 +136,9 @@ class Binder:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
-                group.create_task(self._send_batches())
-            group.create_task(self._resolve_doubts())
-            group.create_task(self._cycles.run())
+                group.create_task(unending("batches of binds", self._send_batches))
+            group.create_task(unending("binds in doubt", self._resolve_doubts))
+            group.create_task(unending("binding cycles", self._cycles.run))
 
     async def _send_batches(self) -> None:
         while True:
@@ -140,7 +152,12 @@ class Binder:
     async def _send(self, batch: list[Decision]) -> None:
         token = batch[0].token
         bind = partial(self._pods.bind_batch, fence=self._fence_of(token))
-        answers = await errors_of(bind, [_binding(decision) for decision in batch])
+        self._sent += 1
+        number, self._sending[self._sent] = self._sent, self._clock.monotonic()
+        try:
+            answers = await errors_of(bind, [_binding(decision) for decision in batch])
+        finally:
+            del self._sending[number]
         fenced = False
         for decision, answer in zip(batch, answers, strict=True):
             fenced |= self._settle(decision, verdict(answer), str(answer))

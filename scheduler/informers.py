@@ -11,6 +11,7 @@ from pinnace.client.client import Client
 from pinnace.client.index import Index
 from pinnace.client.informer import Informer, complaint
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import unending
 from scheduler.framework.handle import Preemption, Waiting
 
 NOT_ENDED = ",".join(f"status.phase!={phase}" for phase in ENDED)
@@ -74,7 +75,7 @@ class Informers:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self._all.values():
-                group.create_task(informer.run())
+                group.create_task(unending("informer", informer.run))
 
 
 class PluginHandle:

@@ -16,10 +16,12 @@ from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
 from pinnace.client.lives import Lives
+from pinnace.client.standby import Patience
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import Page, StatusServer
 from pinnace.runtime.tracing import Tracer
 from scheduler import config, metrics
+from scheduler.framework.faults import on_stack
 from scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -79,7 +81,7 @@ def main(
         return
     known = servers()
     tracer = flags.tracer(tracing_endpoint, "scheduler", name)
-    sys.exit(process.run(lambda stop: serve(stop, http, known, name, configuration, tracer)))
+    sys.exit(process.run(lambda stop: serve(stop, http, known, name, configuration, tracer), blame=on_stack))
 
 
 async def serve(
@@ -92,7 +94,8 @@ async def serve(
 ) -> None:
     """Schedules until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
-    lives = Lives(lambda: Scheduler(Client(connection), name, configuration, tracer=tracer))
+    patience = Patience()
+    lives = Lives(lambda: Scheduler(Client(connection), name, configuration, tracer=tracer, patience=patience))
     metrics.register(lambda: lives.now)
     loop = asyncio.get_running_loop()
     pages: dict[str, Page] = {

@@ -7,6 +7,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.client.client import EventClient
 from pinnace.client.events import Recorder
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import unending
 
 
 class Recorders:
@@ -25,7 +26,7 @@ class Recorders:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for recorder in self._recorders.values():
-                group.create_task(recorder.run())
+                group.create_task(unending("event recorder", recorder.run))
 
     async def flush(self) -> None:
         for recorder in self._recorders.values():

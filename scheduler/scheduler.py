@@ -10,6 +10,7 @@
 * On losing the lead, of which a fenced bind may tell first, nothing more is decided or sent; assumed pods whose binds were not
   sent are forgotten and queue again, those whose binds were sent stay assumed.
 * All that a leader writes is fenced, but for events: binds under the token of their decision, the rest under the present one.
+* A leader that does not go on (`progress`), or whose term ends early, gives the election up, and says which plugin it was.
 """
 
 import asyncio
@@ -22,9 +23,10 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta
 from pinnace.client.resource import errors_of
-from pinnace.client.standby import Standby
+from pinnace.client.standby import Patience, Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
+from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 from scheduler import metrics
 from scheduler.attempts import Attempts, marked
@@ -41,13 +43,14 @@ from scheduler.extenders.extender import Extender
 from scheduler.extenders.extenders import Extenders
 from scheduler.feed import Feed
 from scheduler.framework.binding_cycle import BindingCycle
-from scheduler.framework.faults import Faults
+from scheduler.framework.faults import Faults, swallow_cancellation
 from scheduler.framework.profiles import Profiles
-from scheduler.framework.results import PluginError, Refused
+from scheduler.framework.results import PluginError, Refused, SelfCancelled
 from scheduler.framework.reuse import Passes
 from scheduler.informers import Informers, PluginHandle
 from scheduler.preemption.evictions import Evictions
 from scheduler.preemption.handle import PreemptionHandle
+from scheduler.progress import Progress
 from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from scheduler.recorders import Recorders
 from scheduler.reporter import Reporter
@@ -68,8 +71,16 @@ class Scheduler:
     """`name` is the replica's: the holder of the election."""
 
     def __init__(
-        self, client: Client, name: str, config: Configuration, *, clock: Clock = SYSTEM_CLOCK, tracer: Tracer = NO_TRACER
+        self,
+        client: Client,
+        name: str,
+        config: Configuration,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        tracer: Tracer = NO_TRACER,
+        patience: Patience | None = None,
     ) -> None:
+        """`patience`: what the schedulers of this process share, one after the other."""
         self._config = config
         self._clock = clock
         self._traces = PodTraces(clock, tracer)
@@ -77,6 +88,7 @@ class Scheduler:
         self._passes = Passes(self._cache.nodes)
         self._binder = Binder(client.pods, self._cache, self, lambda token: self._standby.fence_of(token), clock=clock)
         self._informers = Informers(client, needs(config), writes(config), clock=clock)
+        self._progress = Progress()
         self._standby = Standby(
             client.connection,
             config.election,
@@ -85,6 +97,8 @@ class Scheduler:
             lead=self._lead,
             on_lost=self._on_lost,
             scheduler_names=[each.scheduler_name for each in config.profiles],
+            stuck=self._stuck,
+            patience=patience,
             clock=clock,
         )
         guarded = client.guarded(lambda: self._standby.fence)
@@ -110,6 +124,8 @@ class Scheduler:
         self._faults = Faults()
         self._cycles: dict[str, BindingCycle] = {}
         """By uid, of the pods whose bind is not known to have ended."""
+        self._latest: PodInfo | None = None
+        """The pod that was tried last."""
         self._wake = asyncio.Event()
         waiting = self._binder.waiting
         self.debugger = Debugger(
@@ -137,10 +153,10 @@ class Scheduler:
         try:
             async with asyncio.TaskGroup() as group:
                 for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
-                    group.create_task(part.run())
-                group.create_task(self._feed.run(self._clock))
-                group.create_task(self.attempts.run())
-                group.create_task(self._standby.run())
+                    group.create_task(unending(type(part).__name__, part.run))
+                group.create_task(unending("Feed", partial(self._feed.run, self._clock)))
+                group.create_task(unending("attempts", self.attempts.run))
+                group.create_task(self._standby.run())  # which ends when it has resigned
         finally:
             await self._extenders.close()
 
@@ -164,27 +180,45 @@ class Scheduler:
 
     async def _lead(self, token: int) -> None:
         self._settle_earlier_terms()
+        self._progress.begin(self._clock.monotonic())
         self._traces.forget()
         self._binder.begin(token)
         if self.attempts.begin(token):
             log.warning("token %d: earlier terms ended soon: each pod is marked before it is tried", token)
         placed = len(self._cache)
         log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
-        while self._leads(token):
-            await self._work(token)
+        try:
+            while self._leads(token):
+                await self._work(token)
+        finally:
+            if self._leads(token):  # nobody ended the term: a plugin may have cancelled the task that it runs in
+                log.error("token %d ends early%s", token, self._suspects())
 
     def _leads(self, token: int) -> bool:
         return self._standby.token == token
+
+    def _suspects(self) -> str:
+        """Which plugins may have ended the term, for the log."""
+        if self._latest is None:
+            return ""
+        names = ", ".join(sorted(self._profiles.of(self._latest).foreign)) or "none"
+        return f", after pod {self._latest.key} was tried; plugins of its profile that are not built in: {names}"
+
+    def _stuck(self) -> str | None:
+        """What keeps this leader from going on; None: nothing. To be asked often while it leads."""
+        now = self._clock.monotonic()
+        return self._progress.stuck(self._queue.ready, self._binder.slow(now), now) or self._binder.stuck(now)
 
     # --- the work of a leader
 
     async def _work(self, token: int) -> None:
         """Makes decisions for one slice, or waits for something to do."""
+        self._progress.doing = "makes decisions"
         started = now = self._clock.monotonic()
         while now - started < SLICE and self._binder.has_room and (queued := self._queue.pop(now)) is not None:
             if self.attempts.must_mark(queued.info.raw, now) and not await self._mark(queued, token):
                 return
-            info = queued.info
+            info = self._latest = queued.info
             if extenders := self._extenders.interested(info):
                 await self._consult(queued, token, extenders, now)
                 if not self._leads(token):
@@ -193,8 +227,12 @@ class Scheduler:
                 kept = self._cache.nodes.nominated.node_of(info.uid)
                 outcome = schedule_one(info, self._cache, self._profiles.of(info), self._config.seed, self._passes)
                 self._conclude(queued, outcome, kept, token, now)
+                if isinstance(outcome, Broken) and _was_cancelled(outcome.error):
+                    await swallow_cancellation()
+                    return
             now = self._clock.monotonic()
         if not self._binder.has_room:
+            self._progress.doing = "waits for room among the pods that are being bound"
             await self._binder.room()
         elif self._queue.ready:
             await asyncio.sleep(0)
@@ -209,6 +247,7 @@ class Scheduler:
         except Overtaken:
             return False
         if problem is not None:
+            self._progress.tried()
             log.info("pod %s is not tried: the attempt cannot be marked: %s", queued.info.key, problem)
             self._queue.retry(queued, self._clock.monotonic())
         return problem is None
@@ -216,12 +255,15 @@ class Scheduler:
     async def _consult(self, queued: QueuedPod, token: int, extenders: Sequence[Extender], began: float) -> None:
         framework = self._profiles.of(queued.info)
         kept = self._cache.nodes.nominated.node_of(queued.info.uid)
+        names = ", ".join(each.name for each in extenders)
+        self._progress.expect(f"asks {names} about pod {queued.info.key}", sum(each.patience for each in extenders))
         outcome = await self._consulting.schedule(queued, framework, extenders, lambda: self._leads(token))
         if outcome is not None:
             self._conclude(queued, outcome, kept, token, began)
 
     def _conclude(self, queued: QueuedPod, outcome: Outcome, kept: str, token: int, began: float) -> None:
         """`kept`: the node where room was kept for the pod."""
+        self._progress.tried()
         info, now = queued.info, self._clock.monotonic()
         profile = info.raw.spec.schedulerName
         if kept not in ("", self._cache.nodes.nominated.node_of(info.uid), self._cache.node_of(info.uid)):
@@ -236,6 +278,7 @@ class Scheduler:
             case Unschedulable(refused_by, message, nominated, outdated):
                 metrics.attempts(profile, metrics.UNSCHEDULABLE).note(now - began)
                 self._traces.tried(queued, began, "unschedulable")
+                self._progress.worked()
                 self._nominate(info, nominated, now)
                 self._queue.unschedulable(queued, refused_by, now, missed=outdated)
                 self._reporter.failed(info, "Unschedulable", message, nominated)
@@ -245,8 +288,13 @@ class Scheduler:
                 log.debug("pod %s: %s", info.key, error)
                 if isinstance(error, PluginError):
                     self._faults.note(error)
-                self._queue.retry(queued, now)
+                    self._note_severe(error)
+                self._queue.retry(queued, now, rarely=isinstance(error, PluginError) and error.took_long)
                 self._reporter.failed(info, "SchedulerError", str(error), self._cache.nodes.nominated.node_of(info.uid))
+
+    def _note_severe(self, error: PluginError) -> None:
+        if error.severe:
+            self._progress.failed(str(error), self._clock.monotonic())
 
     def _nominate(self, info: PodInfo, node: str, now: float) -> None:
         """Keeps room for the pod on a node; empty: nowhere. Pods of a lower priority that had it kept there look elsewhere."""
@@ -261,6 +309,7 @@ class Scheduler:
 
     async def _idle(self, now: float) -> None:
         """Waits for a change, or until a backoff is over."""
+        self._progress.doing = "waits for an event"
         self._wake.clear()
         due = self._queue.next_due()
         with suppress(TimeoutError):
@@ -278,6 +327,7 @@ class Scheduler:
 
     def bound(self, decision: Decision) -> None:
         metrics.BOUND.inc()
+        self._progress.worked()
         self._traces.settled(decision, "bound")
         metrics.TRIES.observe(decision.queued.attempts)
         if (cycle := self._end_cycle(decision)) is not None:
@@ -285,6 +335,8 @@ class Scheduler:
         self._reporter.scheduled(decision.queued.info, decision.node)
 
     def failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
+        if isinstance(problem, PluginError):
+            self._note_severe(problem)
         current = self._given_up(decision)
         if current is not None and retry:
             self._queue.retry(decision.queued, self._clock.monotonic())
@@ -370,3 +422,8 @@ class Scheduler:
             event = ClusterEvent(Change.RESERVATION_ENDED, cycle.node)
             self._queue.wake(event, self._cache.nodes, self._clock.monotonic())
             self._look_again()
+
+
+def _was_cancelled(error: Exception) -> bool:
+    """Has a plugin cancelled the task of the term?"""
+    return isinstance(error, PluginError) and isinstance(error.problem, SelfCancelled)

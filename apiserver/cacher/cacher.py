@@ -43,6 +43,7 @@ from apiserver.cacher.ring import Ring
 from apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
 from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, RESTORES_KEY, ROOT, Object, Resource, prefix_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import unending
 
 T = TypeVar("T", bound=Object)
 LATE = (EVENTS,)
@@ -88,10 +89,10 @@ class Cacher:
     async def run(self) -> None:
         """Loads, follows, and answers, until cancelled. Survives the store's absence."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._feed.run(), name="feed")
-            tasks.create_task(self._freshness.run(), name="freshness")
-            tasks.create_task(self._bookmarks(), name="bookmarks")
-            tasks.create_task(self._releases(), name="releases")
+            tasks.create_task(unending("feed", self._feed.run), name="feed")
+            tasks.create_task(unending("freshness", self._freshness.run), name="freshness")
+            tasks.create_task(unending("bookmarks", self._bookmarks), name="bookmarks")
+            tasks.create_task(unending("releases", self._releases), name="releases")
 
     @property
     def ready(self) -> bool:

@@ -17,6 +17,7 @@ from apiserver.storage.interface import Storage, Write
 from pinnace.api.resources import Resource, namespace_of
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.cpu import never
+from pinnace.runtime.supervise import unending
 
 
 class Quotas:
@@ -43,8 +44,8 @@ class Quotas:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._charging.run(), name="committer of what is charged")
-            tasks.create_task(self._recount.run(), name="recount of quotas")
+            tasks.create_task(unending("committer of what is charged", self._charging.run), name="committer of what is charged")
+            tasks.create_task(unending("recount of quotas", self._recount.run), name="recount of quotas")
 
     def commits(self, resource: Resource[Any]) -> Commits:
         """Who takes the writes of a resource to etcd."""

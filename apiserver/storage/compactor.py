@@ -29,6 +29,7 @@ last one stays, with its create_revision and mod_revision, and no revision is ev
 create_revision of an election's key) holds or fails as it did, and terms, leases and commit markers are keys like others.
 """
 
+import asyncio
 import logging
 
 from apiserver.storage.interface import Committed, Compacted, OutOfSpace, Storage, StorageError, Write
@@ -57,7 +58,9 @@ class Compactor:
 
     async def run(self) -> None:
         """Until cancelled. When the store is away it waits for the next turn."""
-        while self._interval:
+        if not self._interval:
+            await asyncio.get_running_loop().create_future()
+        while True:
             await self._clock.sleep(self._interval)
             try:
                 await self._take_turn()

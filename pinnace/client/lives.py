@@ -1,10 +1,13 @@
-"""A component that lives as long as the history that it knows, and then begins anew, in the same process.
+"""A component that lives for as long as what it keeps can be trusted, and then begins anew, in the same process.
 
-    make --> run --OtherHistory--> run is over, with all its tasks --> make --> run ...
+    make --> run --BeginAnew--> run is over, with all its tasks --> make --> run ...
 
 After etcd was restored from a backup, what a component keeps (expectations, assumed pods, what a kubelet has reported) is of a
 history that is gone, and its revisions mean something else now. So nothing of it is kept: a new one is made, as a new process
 would make it. What is not of the history stays with the process: connections, addresses, metrics, the containers of a kubelet.
+
+So it is after a term that failed, or did not go on (TermFailed in standby.py): another replica leads meanwhile, and this one
+stands for election again as a new process would.
 """
 
 import logging
@@ -15,12 +18,17 @@ from typing import Generic, Protocol, TypeVar
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
+from pinnace.runtime.supervise import EndedEarly
 
 log = logging.getLogger(__name__)
 
 
-class OtherHistory(Exception):
-    """What is known is not of the history that the store has. No ApiError: trying again does not help."""
+class BeginAnew(Exception):
+    """What the component keeps cannot be trusted any more. No ApiError: trying again does not help."""
+
+
+class OtherHistory(BeginAnew):
+    """What is known is not of the history that the store has."""
 
 
 class Component(Protocol):
@@ -30,7 +38,7 @@ class Component(Protocol):
         ...
 
     async def run(self) -> None:
-        """Until cancelled. Raises OtherHistory, perhaps in a group, when all that it has begun has ended."""
+        """Until cancelled. Raises BeginAnew, perhaps in a group, when all that it has begun has ended."""
         ...
 
 
@@ -44,9 +52,19 @@ SHORT = 5.0
 class Lives(Generic[C]):
     """`now`: the component that lives."""
 
-    def __init__(self, make: Callable[[], C], clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        make: Callable[[], C],
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        causes: tuple[type[Exception], ...] = (BeginAnew, EndedEarly),
+    ) -> None:
+        """`causes`: for which it begins anew. EndedEarly is one of its parts that has ended, as by a plugin that cancelled its
+        task. Others end it, as a bug does."""
         self._make = make
         self._clock = clock
+        self._causes = causes
+        self._ended: str | None = None
         self.now = make()
 
     @property
@@ -55,22 +73,26 @@ class Lives(Generic[C]):
         return {name: partial(self._check, name) for name in self.now.checks}
 
     async def run(self) -> None:
-        """Until cancelled. Raises what the component raises, but for OtherHistory."""
+        """Until cancelled. Raises what the component raises, but for the causes."""
         backoff = Backoff(initial=0.1)
         while True:
             born = self._clock.monotonic()
             try:
                 await self.now.run()
                 return
-            except* OtherHistory as group:
-                log.warning("beginning anew: %s", _first(group))
+            except* self._causes as group:
+                self._ended = str(_first(group))
+                log.warning("beginning anew: %s", self._ended)
             if self._clock.monotonic() - born >= SHORT:
                 backoff.reset()
             else:
                 await self._clock.sleep(backoff.next())
             self.now = self._make()
+            self._ended = None
 
     def _check(self, name: str) -> str | None:
+        if self._ended is not None:
+            return f"it begins anew: {self._ended}"
         return self.now.checks[name]()
 
 

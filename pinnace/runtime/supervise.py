@@ -31,11 +31,15 @@ async def supervise(
     healthy_after: float = 5.0,
     asked: Callable[[Exception], float] = lambda error: 0.0,
 ) -> None:
-    """Runs `attempt` again and again, until cancelled. It is expected to run long; returning is not a failure.
+    """Runs `attempt` again and again, until cancelled. It is expected to run long; returning is not a failure. Raises what
+    it raises, but for `retry_on`; and EndedEarly for a CancelledError of its own.
 
     An attempt that lasted `healthy_after` seconds resets the backoff. `asked`: seconds for which a failure asks to wait, at
     least.
     """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
     backoff = backoff or Backoff()
     account = _Account(name, clock)
     try:
@@ -44,6 +48,10 @@ async def supervise(
             try:
                 await attempt()
                 backoff.reset()
+            except asyncio.CancelledError as error:
+                if task.cancelling() > before:
+                    raise
+                raise EndedEarly(f"{name}: cancelled by itself") from error
             except retry_on as error:
                 if clock.monotonic() - started >= healthy_after:
                     backoff.reset()
@@ -60,8 +68,8 @@ class EndedEarly(Exception):
     """An activity that must go on for as long as its owner has ended by itself. The message names it."""
 
 
-async def unending(name: str, activity: Awaitable[Any]) -> NoReturn:
-    """Awaits an activity that must not end before it is cancelled. For the children of a TaskGroup, which takes no notice of
+async def unending(name: str, activity: Callable[[], Awaitable[Any]]) -> NoReturn:
+    """Runs an activity that must not end before it is cancelled. For the children of a TaskGroup, which takes no notice of
     one that returns, nor of one that ends with a CancelledError of its own.
 
     Raises EndedEarly when it returns, is cancelled by itself, or raises SystemExit or KeyboardInterrupt, which would end the
@@ -71,7 +79,7 @@ async def unending(name: str, activity: Awaitable[Any]) -> NoReturn:
     assert task is not None
     before = task.cancelling()
     try:
-        await activity
+        await activity()
     except asyncio.CancelledError as error:
         if task.cancelling() > before:
             raise

@@ -30,6 +30,8 @@ class Extender:
         self.filters, self.prioritizes, self.preempts, self.binds = (
             verb in configuration.verbs for verb in (FILTER, PRIORITIZE, PREEMPT, BIND)
         )
+        self.patience = len(configuration.verbs) * configuration.timeout
+        """Seconds for all that it is asked about one pod, at most."""
         self._weight = configuration.weight
         self._managed = frozenset(configuration.managed_resources)
         self._transport = transport

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
-from scheduler.framework.faults import call
+from scheduler.framework.faults import call, check_costs
 from scheduler.framework.interface import CostPlugin
 from scheduler.framework.results import Cost
 
@@ -62,5 +62,5 @@ class CostBound:
             return ()
         costs = [Cost(labels * _LABEL, labels, "labels")]
         for plugin in self._plugins:
-            costs += call(plugin, "Cost", plugin.cost, pod, nodes)
+            costs += call(plugin, "Cost", check_costs, call(plugin, "Cost", plugin.cost, pod, nodes))
         return costs

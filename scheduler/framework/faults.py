@@ -33,11 +33,13 @@ from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.results import (
     MAX_SCORE,
     SKIP,
+    Cost,
     FilterResult,
     Nominated,
     PluginError,
     Proposed,
     Refused,
+    SelfCancelled,
     Status,
     Verdicts,
     Wait,
@@ -94,11 +96,48 @@ class Faults:
 
 
 def call(plugin: Named, point: str, method: Callable[..., T], *arguments: Any) -> T:
-    """What the plugin answers. Raises PluginError. (`on_stack` reads its arguments.)"""
+    """What the plugin answers. Raises PluginError. (`on_stack` reads its arguments.)
+
+    A plugin that cancels the task that calls it is found out at once. The task's next await then raises CancelledError,
+    although nobody wants it to end; see `swallow_cancellation`."""
+    task = None if type(plugin) in _TRUSTED else _task_of(plugin)
+    before = task.cancelling() if task is not None else 0
     try:
-        return method(*arguments)
+        answer = method(*arguments)
     except BaseException as error:
         raise failure(plugin.name, point, error) from error
+    if task is not None and task.cancelling() > before:
+        while task.uncancel() > before:
+            pass
+        raise PluginError(plugin.name, point, SelfCancelled("it cancelled the task that called it"))
+    return answer
+
+
+_TRUSTED = set[type]()
+"""The types of built-in plugins that have been called."""
+
+
+def _task_of(plugin: Named) -> "asyncio.Task[Any] | None":
+    """The task that calls a plugin that is not ours; None: there is none, or it is ours."""
+    if is_built_in(type(plugin)):
+        _TRUSTED.add(type(plugin))
+        return None
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs
+        return None
+
+
+async def swallow_cancellation() -> None:
+    """After a plugin has cancelled this task. Raises CancelledError when somebody else has, too."""
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        if task.cancelling() > before:
+            raise
 
 
 async def acall(plugin: Named, point: str, method: Callable[..., Awaitable[T]], *arguments: Any) -> T:
@@ -137,15 +176,15 @@ def is_built_in(plugin: type) -> bool:
 
 def on_stack(frame: FrameType | None) -> Culprit | None:
     """The plugin that this stack is in; None: it is in none."""
-    ours = False
+    modules = set[str]()
     while frame is not None:
         if frame.f_code in _CALLS:
             plugin, point = frame.f_locals["plugin"], frame.f_locals["point"]
             kind = plugin if isinstance(plugin, type) else type(plugin)
-            may_interrupt = not ours and not is_built_in(kind)
-            return Culprit(f'plugin "{plugin.name}" in {point}', may_interrupt, STALLS.labels(plugin.name, point).inc)
-        module = frame.f_globals.get("__name__", "")
-        ours = ours or (module.startswith(_OURS) and module not in _ADAPTERS)
+            ours = any(each.startswith(_OURS) for each in modules.difference(_ADAPTERS, (kind.__module__,)))
+            may_be_interrupted = not ours and not is_built_in(kind)
+            return Culprit(f'plugin "{plugin.name}" in {point}', may_be_interrupted, STALLS.labels(plugin.name, point).inc)
+        modules.add(frame.f_globals.get("__name__", ""))
         frame = frame.f_back
     return None
 
@@ -206,6 +245,14 @@ def check_key(answer: Any) -> str:
     if not isinstance(answer, str):
         raise TypeError(f"expected a string, got {answer!r:.100}")
     return answer
+
+
+def check_costs(answer: Any) -> Sequence[Cost]:
+    costs = list(answer)
+    for each in costs:
+        if not isinstance(each, Cost) or not float(each.seconds) >= 0.0:
+            raise TypeError(f"expected Cost of seconds from 0 on, got {each!r:.100}")
+    return costs
 
 
 def check_passed(result: Any, nodes: int) -> FilterResult:

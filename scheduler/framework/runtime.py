@@ -100,7 +100,7 @@ class Framework:
 
         self._faults = Faults()
         plugins = [each.plugin for enabled in profile.values() for each in enabled]
-        self._foreign = frozenset(each.name for each in plugins if not is_built_in(type(each)))
+        self.foreign = frozenset(each.name for each in plugins if not is_built_in(type(each)))
         """The plugins that are not ours: their answers are checked."""
         self._sorter = at(Point.QUEUE_SORT)[0]
         self._pre_enqueue = at(Point.PRE_ENQUEUE)
@@ -141,7 +141,7 @@ class Framework:
 
     def _awaits(self, hint: EnqueueHint) -> Change:
         """Its `helped_by`. Anything, where the plugin says it wrongly."""
-        if hint.name not in self._foreign:
+        if hint.name not in self.foreign:
             return hint.helped_by
         try:
             return call(hint, "helped_by", changes_of, hint)
@@ -153,7 +153,7 @@ class Framework:
         sorter = self._sorter
         try:
             key = call(sorter, "QueueSort", sorter.sort_key, pod, since)
-            return call(sorter, "QueueSort", check_sort_key, key) if sorter.name in self._foreign else tuple(map(float, key))
+            return call(sorter, "QueueSort", check_sort_key, key) if sorter.name in self.foreign else tuple(map(float, key))
         except PluginError as error:
             self._faults.note(error)
             return ()
@@ -311,7 +311,7 @@ class Framework:
         said, unfinished = [], False
         for plugin in self._post_filters:
             answer = call(plugin, "PostFilter", plugin.post_filter, state, pod, nodes, diagnosis)
-            if plugin.name in self._foreign:
+            if plugin.name in self.foreign:
                 answer = call(plugin, "PostFilter", check_post_filter, plugin, answer, nodes)
             if isinstance(answer, Proposed):
                 return answer

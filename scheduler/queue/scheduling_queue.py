@@ -40,6 +40,9 @@ from scheduler.cache.table import NodeTable
 from scheduler.framework.interface import Gate
 from scheduler.queue.gates import Gates
 
+_MANY = 32
+"""Failures; more make no difference."""
+
 
 class Policy(Protocol):
     """What plugins have to say about the queue: a Framework, or the Profiles of several."""
@@ -209,9 +212,10 @@ class SchedulingQueue:
         groups = self._groups.setdefault(queued.awaits, {})
         groups.setdefault((refused_by, queued.info.template), {})[uid] = queued
 
-    def retry(self, queued: QueuedPod, now: float) -> None:
-        """Gives back a pod whose attempt went wrong for reasons that are not the cluster's: it waits for its backoff."""
-        queued.since, queued.held, queued.errors = now, None, queued.errors + 1
+    def retry(self, queued: QueuedPod, now: float, *, rarely: bool = False) -> None:
+        """Gives back a pod whose attempt went wrong for reasons that are not the cluster's: it waits for its backoff. `rarely`:
+        the attempt held up all other pods, so it waits for the longest backoff."""
+        queued.since, queued.held, queued.errors = now, None, _MANY if rarely else queued.errors + 1
         self._pods[queued.info.uid] = queued
         self._after_backoff(queued, now)
 
@@ -299,7 +303,7 @@ class SchedulingQueue:
         failed = queued.errors or queued.refusals
         if not failed:
             return queued.not_before
-        backoff: float = min(self._initial_backoff * 2 ** min(failed - 1, 32), self._max_backoff)
+        backoff: float = min(self._initial_backoff * 2 ** min(failed - 1, _MANY), self._max_backoff)
         return max(queued.since + backoff, queued.not_before)
 
     def _after_backoff(self, queued: QueuedPod, now: float) -> None:

@@ -15,7 +15,7 @@ from pinnace.api.machines import MachineShape
 from pinnace.check.history import Ran
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.client.lives import Lives
+from pinnace.client.lives import Lives, OtherHistory
 from scheduler.config import Configuration
 from scheduler.scheduler import Scheduler
 from tests.simulation.etcd import SimEtcd
@@ -120,7 +120,7 @@ class Cluster:
                     await process.clock.sleep(BEAT)
                     witness(Ran(process.clock.monotonic(), "", "", "", "alive"))
 
-            lives = Lives(make, process.clock)
+            lives = Lives(make, process.clock, causes=(OtherHistory,))
             member.stop = lambda: lives.now.close()
             beating = asyncio.ensure_future(beat())
             try:
@@ -157,6 +157,6 @@ class Cluster:
             scheduler = self.schedulers[process.name] = Scheduler(client, process.name, configuration, clock=process.clock)
             return scheduler
 
-        lives = Lives(make, process.clock)
+        lives = Lives(make, process.clock, causes=(OtherHistory,))  # a term that fails is a failure of the run
         member.stop = lambda: lives.now.stop()
         await lives.run()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import pytest
 
 from pinnace.client.lives import Lives, OtherHistory
+from pinnace.client.standby import TermFailed
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from tests.clock import FakeClock
@@ -73,6 +74,26 @@ async def test_between_lives_that_were_short_there_is_a_pause() -> None:
     assert 5 < len(made) < 20
     running.cancel()
     await asyncio.wait((running,))
+
+
+async def test_after_a_term_that_failed_another_one_is_made_and_readyz_says_so_meanwhile() -> None:
+    clock = FakeClock()
+    lives, made = lives_of(TermFailed("no pod has been tried"), clock=clock)
+    running = asyncio.ensure_future(lives.run())
+    await asyncio.sleep(0.01)
+    assert lives.checks["number"]() == "it begins anew: no pod has been tried"
+    await clock.advance(5.0)
+    assert len(made) == 2 and lives.checks["number"]() == "1"
+    running.cancel()
+    await asyncio.wait((running,))
+
+
+async def test_what_is_not_among_the_causes_ends_it() -> None:
+    failing, _ = lives_of(TermFailed("no"))
+    lives = Lives(lambda: failing.now, causes=(OtherHistory,))
+    with pytest.raises(ExceptionGroup) as raised:
+        await lives.run()
+    assert raised.group_contains(TermFailed)
 
 
 async def test_a_bug_ends_it() -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from pinnace.client import standby as module
 from pinnace.client.connection import Connection
-from pinnace.client.standby import Standby
+from pinnace.client.standby import Patience, Standby, TermFailed
 from pinnace.runtime.clock import Clock
+from tests.clock import FakeClock
 
 
 class FakeCandidate:
@@ -28,10 +29,20 @@ class FakeCandidate:
         self._on_elected, self._on_lost = on_elected, on_lost
         self.token: int | None = None
         self.stands = asyncio.Event()
+        self.resigned = False
+        self._over = asyncio.Event()
 
     async def run(self) -> None:
         self.stands.set()
-        await asyncio.get_running_loop().create_future()
+        try:
+            await self._over.wait()
+        finally:
+            if self.token is not None:
+                self.lose()
+
+    async def resign(self) -> None:
+        self.token, self.resigned = None, True
+        self._over.set()
 
     def win(self, token: int) -> None:
         self.token = token
@@ -43,9 +54,10 @@ class FakeCandidate:
 
 
 class Informers:
-    synced, healthy = True, None
+    synced = True
 
     def __init__(self) -> None:
+        self.healthy: str | None = None
         self.reached = asyncio.Event()
         self.reached.set()
 
@@ -64,9 +76,21 @@ class Replica:
         self.tidying = asyncio.Event()
         self.tidying.set()
         self.informers = Informers()
-        self.failure: Exception | None = None
+        self.end: Callable[[], None] | None = None
+        self.stuck: str | None = None
+        self.clock = FakeClock()
+        self.patience = Patience()
+        self.running: asyncio.Future[None]
         self.standby = Standby(
-            Connection(["a:1"]), "scheduler", "s0", self.informers, lead=self._lead, on_lost=lambda: self.history.append("lost")
+            Connection(["a:1"]),
+            "scheduler",
+            "s0",
+            self.informers,
+            lead=self._lead,
+            on_lost=lambda: self.history.append("lost"),
+            stuck=lambda: self.stuck,
+            patience=self.patience,
+            clock=self.clock,
         )
         candidate = self.standby._candidate
         assert isinstance(candidate, FakeCandidate)
@@ -74,8 +98,10 @@ class Replica:
 
     async def _lead(self, token: int) -> None:
         self.history.append(f"leads {token}")
-        if self.failure is not None:
-            raise self.failure
+        if self.end is not None:
+            self.end()
+            await asyncio.sleep(0)
+            return
         try:
             await asyncio.get_running_loop().create_future()
         finally:
@@ -92,11 +118,11 @@ async def turns(number: int = 10) -> None:
 async def replica(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replica]:
     monkeypatch.setattr(module, "Candidate", FakeCandidate)
     replica = Replica()
-    running = asyncio.ensure_future(replica.standby.run())
+    replica.running = asyncio.ensure_future(replica.standby.run())
     await replica.candidate.stands.wait()
     yield replica
-    running.cancel()
-    await asyncio.wait([running])
+    replica.running.cancel()
+    await asyncio.wait([replica.running])
 
 
 async def test_it_leads_in_the_turn_after_it_was_elected(replica: Replica) -> None:
@@ -156,12 +182,116 @@ async def test_who_finds_out_first_stands_down_and_that_is_told_once(replica: Re
     assert replica.history == ["leads 7", "lost", "ends 7"]
 
 
-async def test_what_goes_wrong_in_a_term_ends_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Candidate", FakeCandidate)
-    replica = Replica()
-    replica.failure = ValueError("a bug")
-    running = asyncio.ensure_future(replica.standby.run())
-    await replica.candidate.stands.wait()
+def returns() -> None:
+    """At once."""
+
+
+def cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+def cancels_itself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
+def exits() -> None:
+    raise SystemExit(3)
+
+
+def generator_exits() -> None:
+    raise GeneratorExit
+
+
+def fails() -> None:
+    raise ValueError("a bug")
+
+
+@pytest.mark.parametrize("end", [returns, cancelled, cancels_itself, exits, generator_exits, fails])
+async def test_a_term_that_ends_early_is_resigned_and_logged(
+    replica: Replica, caplog: pytest.LogCaptureFixture, end: Callable[[], None]
+) -> None:
+    """TaskGroup takes no notice of a child that returns, or ends with a CancelledError of its own; SystemExit ends the process
+    without a word."""
+    replica.end = end
     replica.candidate.win(7)
+    with pytest.raises(ExceptionGroup) as raised:
+        await replica.running
+    assert raised.group_contains(TermFailed) and replica.candidate.resigned
+    assert replica.history == ["leads 7", "lost"] and replica.standby.token is None
+    [told] = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert told.getMessage().startswith('election "scheduler" is given up: the term with token 7 has ended early: ')
+    assert replica.standby.checks["progress"]() is not None
+
+
+async def test_a_term_that_has_run_out_by_the_clock_may_end(replica: Replica) -> None:
+    """The event loop stood still: `lead` returns before the candidate notices."""
+
+    def lapses() -> None:
+        replica.candidate.token = None
+
+    replica.end = lapses
+    replica.candidate.win(7)
+    await turns()
+    assert not replica.running.done() and not replica.candidate.resigned
+
+
+async def test_a_leader_that_does_not_go_on_gives_the_election_up(replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
+    replica.candidate.win(7)
+    replica.stuck = 'plugin "X" hangs'
+    await replica.clock.advance(9.0)
+    assert replica.standby.checks["progress"]() == 'plugin "X" hangs' and replica.standby.token == 7
+    await replica.clock.advance(3.0)
     with pytest.raises(ExceptionGroup):
-        await running
+        await replica.running
+    assert replica.candidate.resigned and replica.history == ["leads 7", "lost", "ends 7"]
+    assert any("is given up: it has not gone on for 1" in each and 'plugin "X" hangs' in each for each in caplog.messages)
+
+
+async def test_a_leader_that_goes_on_again_keeps_the_election(replica: Replica) -> None:
+    replica.candidate.win(7)
+    for _ in range(5):
+        replica.stuck = "a hitch"
+        await replica.clock.advance(8.0)
+        replica.stuck = None
+        await replica.clock.advance(2.0)
+    assert replica.standby.token == 7 and replica.standby.checks["progress"]() is None
+
+
+async def test_a_leader_whose_informers_do_not_follow_gives_the_election_up(replica: Replica) -> None:
+    replica.candidate.win(7)
+    replica.informers.healthy = "pods are not followed for 10 s"
+    await replica.clock.advance(12.0)
+    with pytest.raises(ExceptionGroup):
+        await replica.running
+    assert replica.candidate.resigned
+
+
+async def test_a_leader_that_does_not_get_past_the_barrier_gives_the_election_up(replica: Replica) -> None:
+    replica.informers.reached.clear()
+    replica.candidate.win(7)
+    await replica.clock.advance(17.0)
+    with pytest.raises(ExceptionGroup):
+        await replica.running
+    assert replica.candidate.resigned and "leads 7" not in replica.history
+
+
+async def test_a_standby_is_not_asked_what_it_does(replica: Replica) -> None:
+    replica.stuck = "nothing to do"
+    await replica.clock.advance(60.0)
+    assert not replica.running.done() and replica.standby.checks["progress"]() is None
+
+
+def test_patience_doubles_with_each_term_that_was_given_up() -> None:
+    patience = Patience(first=10.0, longest=60.0)
+    for seconds in (10.0, 20.0, 40.0, 60.0, 60.0):
+        assert patience.seconds == seconds
+        patience.failures += 1
+
+
+async def test_patience_is_reset_by_a_term_that_goes_on(replica: Replica) -> None:
+    replica.patience.failures = 3
+    replica.candidate.win(7)
+    await replica.clock.advance(25.0)
+    assert replica.patience.failures == 0

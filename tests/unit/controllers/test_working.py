@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.controller import Unfinished, Watch, its_controller, itself
-from controllers.working import Working
+from controllers.working import DEADLINE, GRACE, SLOW, Working
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, Resource
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
@@ -26,6 +26,8 @@ class Recording:
 
     def __init__(self, **does: Iterator[object]) -> None:
         self.looked: list[str] = []
+        self.over = False
+        """Looks that ignore their cancellation heed the next one."""
         self._does = does
 
     @property
@@ -35,8 +37,16 @@ class Recording:
     async def sync(self, key: str) -> float | None:
         self.looked.append(key)
         found = next(self._does.get(key, iter(())), None)
-        if isinstance(found, Exception):
+        if isinstance(found, BaseException):
             raise found
+        if found == "hangs":
+            await asyncio.get_running_loop().create_future()
+        while found == "ignores":
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                if self.over:
+                    raise
         return found if isinstance(found, float) else None
 
 
@@ -69,8 +79,19 @@ async def test_a_key_is_looked_at_again_when_the_controller_wants_it() -> None:
         assert controller.looked == ["a", "a"]
 
 
-@pytest.mark.parametrize("failure", [unavailable("no server"), ZeroDivisionError()], ids=["of the API", "a bug"])
-async def test_a_failure_is_tried_again_and_keeps_nobody_else(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        unavailable("no server"),
+        ZeroDivisionError(),
+        asyncio.CancelledError(),
+        SystemExit(3),
+        GeneratorExit(),
+        KeyboardInterrupt(),
+    ],
+    ids=["of the API", "a bug", "CancelledError", "SystemExit", "GeneratorExit", "KeyboardInterrupt"],
+)
+async def test_a_failure_is_tried_again_and_keeps_nobody_else(failure: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     clock, controller = FakeClock(), Recording(a=iter([failure, failure, None]))
     async with at_work(controller, clock, "a", "b") as working:
@@ -186,3 +207,34 @@ def owned(owner: str, *, controller: bool = True, kind: str = "Node") -> Pod:
 )
 def test_a_change_concerns_those_who_manage_the_object_now_and_before(new: Pod, old: Pod | None, keys: set[str]) -> None:
     assert set(its_controller(NODES)(Delta(ADDED, new, old))) == keys
+
+
+async def test_a_look_that_hangs_is_named_ended_and_made_again(caplog: pytest.LogCaptureFixture) -> None:
+    clock, controller = FakeClock(), Recording(a=iter(["hangs", None]))
+    async with at_work(controller, clock, "a", "b") as working:
+        await clock.advance(SLOW + 1.0)
+        assert "recording: the look at a has not ended for 30 s" in caplog.messages and working.stuck() is None
+        await clock.advance(DEADLINE - SLOW + 1.0)
+        assert "recording: the look at a was ended after 300 s" in caplog.messages
+        assert controller.looked.count("a") == 2 and controller.looked.count("b") == 1
+
+
+async def test_a_controller_all_of_whose_workers_hang_is_stuck(caplog: pytest.LogCaptureFixture) -> None:
+    clock, controller = FakeClock(), Recording(a=iter(["hangs"]), b=iter(["hangs"]))
+    async with at_work(controller, clock, "a", "b") as working:
+        await clock.advance(SLOW - 1.0)
+        assert working.stuck() is None
+        await clock.advance(2.0)
+        assert working.stuck() in [f"controller recording: all of its workers are stuck; {key} for 31 s" for key in "ab"]
+
+
+async def test_another_worker_takes_the_place_of_one_that_ignores_its_cancellation(caplog: pytest.LogCaptureFixture) -> None:
+    clock, controller = FakeClock(), Recording(a=iter(["ignores", None]), b=iter(["ignores", None]))
+    async with at_work(controller, clock, "a", "b") as working:
+        await clock.advance(DEADLINE + GRACE + 3.0)
+        assert sorted(controller.looked) == ["a", "a", "b", "b"]
+        assert "recording: the look at a ignores its cancellation; another worker goes on" in caplog.messages
+        working.handle(itself, [Delta(MODIFIED, make_node("c").build(), None)])
+        await clock.advance(0)
+        assert controller.looked[-1] == "c"
+        controller.over = True

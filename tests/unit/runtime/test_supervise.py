@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
 from pinnace.runtime.backoff import Backoff
-from pinnace.runtime.supervise import QUIET, supervise
+from pinnace.runtime.supervise import QUIET, EndedEarly, supervise, unending
 from tests.clock import FakeClock
 
 
@@ -101,3 +101,37 @@ async def test_after_it_was_well_the_same_failure_is_told_anew(caplog: pytest.Lo
         loop.trouble = lambda _: "no server"
         await clock.advance(3600.0)
     assert len(caplog.messages) > 1 and not any("more times" in message for message in caplog.messages[:2])
+
+
+async def _cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+async def _returns() -> None:
+    """At once."""
+
+
+async def _exits() -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("activity", "message"),
+    [(_cancelled, "part: cancelled by itself"), (_returns, "part: it has returned"), (_exits, "part: SystemExit: 3")],
+)
+async def test_what_must_not_end_is_named_when_it_does(activity: Callable[[], Awaitable[None]], message: str) -> None:
+    with pytest.raises(EndedEarly, match=message):
+        await unending("part", activity)
+
+
+async def test_what_is_cancelled_by_its_owner_ends_as_it_should() -> None:
+    task = asyncio.ensure_future(unending("part", asyncio.Event().wait))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+
+
+async def test_a_loop_that_cancels_itself_is_named() -> None:
+    with pytest.raises(EndedEarly, match="loop: cancelled by itself"):
+        await supervise("loop", _cancelled, retry_on=(Trouble,))

@@ -182,6 +182,70 @@ class TestPreBind:
                 await world.settle()
         assert world.told == ['failed a: plugin "Slow" failed in PreBind: Overdue: it did not return within 0.01 s, retry']
 
+    async def test_a_plugin_that_ignores_its_cancellation_is_left_to_itself(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setattr(Slow, "pre_bind_timeout", 0.01, raising=False)
+        monkeypatch.setattr(binding_cycles, "GRACE", 0.02)
+        over = asyncio.Event()
+
+        async def ignores(name: str) -> Status | None:
+            while not over.is_set():
+                try:
+                    await over.wait()
+                except asyncio.CancelledError:
+                    continue
+            return None
+
+        world.plugin.pre_binding = ignores
+        world.decide("a")
+        async with asyncio.timeout(5.0):
+            while not world.told:
+                await asyncio.sleep(0.01)
+                await world.settle()
+        said = 'failed a: plugin "Slow" failed in PreBind: Overdue: it ignored its cancellation for 0.02 s, retry'
+        assert world.told == [said] and 'plugin "Slow" in PreBind ignores its cancellation' in caplog.text
+        over.set()
+        await world.settle()
+        assert world.told == [said] and world.sent == [], "what it answers then counts for nothing"
+
+    async def test_a_plugin_that_ignores_that_its_pod_is_called_off(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(binding_cycles, "GRACE", 0.02)
+        over = asyncio.Event()
+
+        async def ignores(name: str) -> Status | None:
+            while not over.is_set():
+                try:
+                    await over.wait()
+                except asyncio.CancelledError:
+                    continue
+            return None
+
+        world.plugin.pre_binding = ignores
+        world.decide("a")
+        await world.settle()
+        assert world.binder.call_off(info(make_pod("a")).uid, Refused("Other", "room for another"))
+        async with asyncio.timeout(5.0):
+            while not world.told:
+                await asyncio.sleep(0.01)
+                await world.settle()
+        assert world.told == ["refused a: room for another"]
+        over.set()
+        await world.settle()
+
+    async def test_one_that_does_not_answer_is_named(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
+        world.plugin.pre_binding = stuck
+        world.decide("a", "b")
+        await world.settle()
+        assert world.binder.slow(world.clock.monotonic()) == {}
+        now = world.clock.monotonic() + binding_cycles.SLOW + 1.0
+        assert world.binder.slow(now) == {("Slow", "PreBind"): (2, binding_cycles.SLOW + 1.0)}
+        assert world.binder.slow(now + 1.0) and caplog.messages == [
+            'plugin "Slow" in PreBind has not answered about 2 pods for up to 11 s'
+        ], "once a minute"
+
     async def test_so_many_at_a_time_and_then_the_scheduling_cycle_pauses(self, world: World) -> None:
         gate = asyncio.Event()
 

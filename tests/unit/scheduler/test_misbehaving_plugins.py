@@ -17,10 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pinnace.client.standby import Patience
 from pinnace.runtime.stalls import LoopWatch
 from scheduler.config import parse
 from scheduler.framework import SKIP, Change, FilterResult, Nominated, Status, Verdicts, Wait
 from scheduler.framework.faults import on_stack
+from scheduler.framework.results import Cost
+from scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.cluster import Cluster
 
@@ -30,6 +33,12 @@ STALL = 0.3
 
 def _raise(error: BaseException) -> Any:
     raise error
+
+
+def _cancel() -> Any:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
 
 
 def _spin() -> None:
@@ -53,6 +62,7 @@ RAISES: dict[str, Callable[[], Any]] = {
     "keyboard-interrupt": lambda: _raise(KeyboardInterrupt()),
     "stop-iteration": lambda: _raise(StopIteration()),
 }
+CANCELS: dict[str, Callable[[], Any]] = {"cancels-the-task": _cancel}
 HANGS: dict[str, Callable[[], Any]] = {
     "sleeps": lambda: time.sleep(60.0),
     "spins": _spin,
@@ -103,12 +113,13 @@ NOMINATES: dict[str, Callable[[], Any]] = {
     "unknown-node": lambda: Nominated("nowhere"),
     "node-number": lambda: Nominated(7),  # type: ignore[arg-type]
 }
+COSTS: dict[str, Callable[[], Any]] = {"cost-nan": lambda: [Cost(float("nan"), 1, "labels")]}
 AWAITED: dict[str, Callable[[], Any]] = {"waits-for-ever": lambda: None, "cancels-itself": lambda: None}
 """See `does_later`."""
 SORTS: dict[str, Callable[[], Any]] = {"key-nan": lambda: (float("nan"),), "key-text": lambda: ("a",)}
 ALL = {
-    **RAISES, **HANGS, **NONSENSE, **NOTHING, **SCORES, **FILTERED, **EXPLAINED, **EMPTY_STATUS, **WAITS, **NOMINATES,
-    **SORTS, **AWAITED,
+    **RAISES, **CANCELS, **HANGS, **NONSENSE, **NOTHING, **SCORES, **FILTERED, **EXPLAINED, **EMPTY_STATUS, **WAITS,
+    **NOMINATES, **SORTS, **COSTS, **AWAITED,
 }  # fmt: skip
 
 
@@ -134,6 +145,14 @@ class BadPreEnqueue(Bad):
 class BadQueueSort(Bad):
     def sort_key(self, pod: Any, since: float) -> Any:
         return does(pod) if bad(pod) else (since,)
+
+
+class BadCost(Bad):
+    def cost(self, pod: Any, nodes: Any) -> Any:
+        return does(pod) if bad(pod) else []
+
+    def filter(self, state: Any, pod: Any, nodes: Any) -> Any:
+        return FilterResult.refusing(np.zeros(len(nodes), np.bool_), "")
 
 
 class BadPreFilter(Bad):
@@ -248,15 +267,16 @@ class BadHint(Bad):
 
 FAILS = [
     # (plugin, the point that is told, what it does there): the attempt fails, and an event of the pod names the plugin
-    (BadPreFilter, "PreFilter", [RAISES, HANGS, NONSENSE, EMPTY_STATUS]),
-    (BadFilter, "Filter", [RAISES, HANGS, NONSENSE, NOTHING, FILTERED, EXPLAINED]),
-    (BadPostFilter, "PostFilter", [RAISES, HANGS, NONSENSE, EMPTY_STATUS, NOMINATES]),
-    (BadPreScore, "PreScore", [RAISES, HANGS, NONSENSE, EMPTY_STATUS]),
-    (BadScore, "Score", [RAISES, HANGS, NONSENSE, NOTHING, SCORES]),
-    (BadNormalizeScore, "NormalizeScore", [RAISES, HANGS, NONSENSE, NOTHING, SCORES]),
-    (BadReserve, "Reserve", [RAISES, HANGS, NONSENSE, EMPTY_STATUS]),
-    (BadPermit, "Permit", [RAISES, HANGS, NONSENSE, EMPTY_STATUS, WAITS]),
-    (BadPreFlight, "PreFlight", [RAISES, HANGS, NONSENSE]),
+    (BadCost, "Cost", [RAISES, CANCELS, HANGS, NONSENSE, NOTHING, COSTS]),
+    (BadPreFilter, "PreFilter", [RAISES, CANCELS, HANGS, NONSENSE, EMPTY_STATUS]),
+    (BadFilter, "Filter", [RAISES, CANCELS, HANGS, NONSENSE, NOTHING, FILTERED, EXPLAINED]),
+    (BadPostFilter, "PostFilter", [RAISES, CANCELS, HANGS, NONSENSE, EMPTY_STATUS, NOMINATES]),
+    (BadPreScore, "PreScore", [RAISES, CANCELS, HANGS, NONSENSE, EMPTY_STATUS]),
+    (BadScore, "Score", [RAISES, CANCELS, HANGS, NONSENSE, NOTHING, SCORES]),
+    (BadNormalizeScore, "NormalizeScore", [RAISES, CANCELS, HANGS, NONSENSE, NOTHING, SCORES]),
+    (BadReserve, "Reserve", [RAISES, CANCELS, HANGS, NONSENSE, EMPTY_STATUS]),
+    (BadPermit, "Permit", [RAISES, CANCELS, HANGS, NONSENSE, EMPTY_STATUS, WAITS]),
+    (BadPreFlight, "PreFlight", [RAISES, CANCELS, HANGS, NONSENSE]),
     (BadPreBind, "PreBind", [RAISES, HANGS, NONSENSE, EMPTY_STATUS, AWAITED]),
     (BadBind, "Bind", [RAISES, HANGS, NONSENSE, EMPTY_STATUS]),
 ]
@@ -307,7 +327,11 @@ async def play(cluster: Cluster, plugin: type, kinds: list[Any], cpu: int = 1) -
     await cluster.create(make_node("m"), make_node("n"), make_pod("before").req(cpu="1m"))
     cluster.schedule("s0", configuration=configuration(plugin))
     await cluster.bound("before")
-    await cluster.create(*(make_pod(name).req(cpu=f"{cpu}m").label("does", name) for name in names))
+    for name in names:
+        pod = make_pod(name).req(cpu=f"{cpu}m").label("does", name)
+        for number in range(300 if hasattr(plugin, "cost") else 0):  # only large pods are asked about
+            pod = pod.label(f"label-{number}", "")
+        await cluster.create(pod)
     await cluster.create(make_pod("after").req(cpu="1m"))
     assert await cluster.bound("after") in ("m", "n")
     return names
@@ -373,6 +397,29 @@ podMaxBackoffSeconds: 1
 profiles:
 - plugins: {{multiPoint: {{enabled: [{{name: '{}'}}]}}}}
 """
+
+
+@pytest.mark.parametrize("kind", ["cancelled-error", "cancels-the-task", "system-exit", "generator-exit", "sleeps"])
+async def test_a_leader_all_of_whose_attempts_end_so_hands_the_election_over(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """A plugin that cancelled the term's task, or raised CancelledError, ended the term without a log line; the leader kept the
+    election, ready and idle."""
+    await cluster.create(make_node("m"))
+    bad = Scheduler(
+        cluster.connect(), "bad", parse(_QUICK.format(f"{__name__}:BadFilter"), seed=0), patience=Patience(first=1.0)
+    )
+    running = asyncio.ensure_future(bad.run())
+    await cluster.until(cluster.leader)
+    cluster.schedule("good")
+    await cluster.create(*(make_pod(name).req(cpu="1m").label("does", kind) for name in "abc"))
+    for name in "abc":
+        assert await cluster.bound(name) == "m"
+    assert await cluster.leader() == "good"
+    assert 'election "scheduler" is given up: ' in caplog.text or kind == "sleeps", "a leader that is silent is replaced anyway"
+    assert 'plugin "Bad" failed in Filter: ' in caplog.text
+    running.cancel()
+    await asyncio.wait((running,))
 
 
 class Rounded(Bad):

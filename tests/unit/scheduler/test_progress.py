@@ -1,0 +1,50 @@
+"""When a leader does not go on with its work."""
+
+from scheduler.progress import STILL, Progress
+
+SLOW = {("X", "PreBind"): (256, 40.0)}
+
+
+def test_a_leader_without_pods_goes_on() -> None:
+    progress = Progress()
+    for now in range(100):
+        assert progress.stuck(False, {}, float(now)) is None
+    assert progress.stuck(True, {}, 100.0) is None, "a pod has just come"
+
+
+def test_a_leader_that_makes_attempts_goes_on() -> None:
+    progress = Progress()
+    for now in range(100):
+        progress.tried()
+        assert progress.stuck(True, {}, float(now)) is None
+
+
+def test_one_that_makes_none_although_pods_wait_does_not() -> None:
+    progress = Progress()
+    progress.begin(0.0)
+    progress.doing = "waits for room"
+    assert progress.stuck(True, {}, STILL - 0.1) is None
+    said = progress.stuck(True, SLOW, STILL)
+    assert said is not None
+    assert said.endswith('although pods wait: the scheduling loop waits for room, for plugin "X" in PreBind (256 pods)')
+
+
+def test_extenders_have_the_time_that_is_configured() -> None:
+    progress = Progress()
+    progress.begin(0.0)
+    progress.expect("asks http://x about pod a", 25.0)
+    assert progress.stuck(True, {}, STILL + 24.0) is None
+    assert progress.stuck(True, {}, STILL + 26.0) is not None
+    progress.tried()
+    assert progress.stuck(True, {}, 100.0) is None
+
+
+def test_attempts_that_all_end_in_what_no_plugin_should_do_are_no_work() -> None:
+    progress = Progress()
+    progress.failed("no", 1.0)
+    progress.tried()
+    assert progress.stuck(True, {}, 2.0) is None, "it may be that one pod"
+    progress.failed("no again", 3.0)
+    assert progress.stuck(True, {}, 4.0) == "each of 2 attempts in 3 s has failed: no again"
+    progress.worked()
+    assert progress.stuck(True, {}, 5.0) is None

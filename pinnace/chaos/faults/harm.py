@@ -136,8 +136,8 @@ class FailingPlugin(_Pods, Measuring):
 
 
 class EndingPlugin(FailingPlugin):
-    """The plugin cancels the task that asks it: the leading scheduler's term. The framework undoes that and counts it as a failure
-    of the plugin, and the term goes on."""
+    """The plugin cancels the task that asks it: the leading scheduler's term. The framework undoes that, counts it as a failure of
+    the plugin, and the term goes on."""
 
     deeds = ("cancel-task",)
 

@@ -136,8 +136,8 @@ class FailingPlugin(_Pods, Measuring):
 
 
 class EndingPlugin(FailingPlugin):
-    """The plugin cancels the task that asks it: the leading scheduler's term. The framework undoes that, counts it as a failure of
-    the plugin, and the term goes on."""
+    """The plugin cancels the task that asks it: the leading scheduler's term. The framework undoes that and counts it as a
+    failure of the plugin. The term goes on."""
 
     deeds = ("cancel-task",)
 
@@ -221,7 +221,7 @@ class SecondControlPlane(Measuring):
             {
                 "--name": "stranger",
                 "--listen": listen,
-                "--token-listen": f"127.0.0.1:{ports.next()}",
+                **({"--token-listen": f"127.0.0.1:{ports.next()}"} if "--token-listen" in plan.argv else {}),
                 "--http": http,
                 "--tls-cert-file": f"{own.cert}",
                 "--tls-private-key-file": f"{own.key}",

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from controllers.labelled import Labelled, anything
+from controllers.labelled import Labelled, Selecting, anything
 from controllers.podfacts import FactBook
 from pinnace.api.resources import PODS, Resource, T
+from pinnace.api.selectors import LabelSelector
 from pinnace.client.client import Client
 from pinnace.client.index import Index
 from pinnace.client.informer import Handler, Informer, complaint
@@ -23,6 +24,7 @@ class Informers:
         self._informers: dict[Resource[Any], Informer[Any]] = {}
         self._indices: dict[tuple[Resource[Any], Callable[[Any], str]], Index[Any]] = {}
         self._facts: FactBook | None = None
+        self._selecting: dict[tuple[Resource[Any], Callable[[Any], LabelSelector]], Selecting[Any]] = {}
         self._labelled: dict[tuple[Resource[Any], Callable[[Any], bool]], Labelled[Any]] = {}
 
     def store(self, resource: Resource[T]) -> Mapping[str, T]:
@@ -44,6 +46,14 @@ class Informers:
             labelled = self._labelled[resource, only] = Labelled(only, self.store(resource).values())
             self.add_handler(resource, labelled.follow)
         return labelled
+
+    def selecting(self, resource: Resource[T], selector_of: Callable[[T], LabelSelector]) -> Selecting[T]:
+        """Likewise, the same for the same function."""
+        selecting = self._selecting.get((resource, selector_of))
+        if selecting is None:
+            selecting = self._selecting[resource, selector_of] = Selecting(selector_of, self.store(resource).values())
+            self.add_handler(resource, selecting.follow)
+        return selecting
 
     @property
     def facts(self) -> FactBook:

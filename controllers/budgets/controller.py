@@ -6,7 +6,6 @@ from typing import Any
 from controllers.budgets.status import Scale, needs_scale, remark, spared, status_of
 from controllers.controller import Shared, Watch, controller_of, itself
 from controllers.expectations import Expectations
-from controllers.places import namespace_of
 from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
@@ -33,7 +32,7 @@ class DisruptionController:
         self._events = shared.events
         self._clock = shared.clock
         self._budgets = informers.store(POD_DISRUPTION_BUDGETS)
-        self._budgets_in = informers.index(POD_DISRUPTION_BUDGETS, namespace_of)
+        self._selecting = informers.selecting(POD_DISRUPTION_BUDGETS, selector_of)
         self._pods = informers.labelled(PODS)
         self._sets = informers.store(REPLICA_SETS)
         self._deployments = informers.store(DEPLOYMENTS)
@@ -107,7 +106,4 @@ class DisruptionController:
         return self._that_select(delta.obj.metadata.namespace, [delta.obj.spec.template.metadata.labels])
 
     def _that_select(self, namespace: str, labels: Sequence[Any]) -> Iterable[str]:
-        for budget in self._budgets_in.under(namespace).values():
-            selector = selector_of(budget)
-            if any(map(selector.matches, labels)):
-                yield store_key(budget)
+        return {store_key(budget) for each in labels for budget in self._selecting.that_select(namespace, each)}

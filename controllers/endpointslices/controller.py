@@ -1,17 +1,19 @@
 """The endpoint slice controller."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from controllers.controller import Shared, Watch, itself
 from controllers.endpointslices.endpoints import grouped
 from controllers.endpointslices.slices import MANAGED_BY_LABEL, MANAGER, changes
 from controllers.expectations import Expectations
-from controllers.places import namespace_of, node_of
+from controllers.places import node_of
 from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.core_v1_pb2 import Node, Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
+from pinnace.api.meta_v1_pb2 import LabelSelector as SelectorMessage
 from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES, store_key
+from pinnace.api.selectors import NOTHING, LabelSelector, from_message
 from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.api.wellknown import SERVICE_LABEL, ZONE_LABEL
 from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown
@@ -26,10 +28,10 @@ def service_of(each: EndpointSlice) -> str:
     return f"{each.metadata.namespace}/{labels[SERVICE_LABEL]}"
 
 
-def selects(service: Service, labels: Mapping[str, str]) -> bool:
-    """A service without a selector has its endpoints from somebody else."""
+def selector_of(service: Service) -> LabelSelector:
+    """A service without a selector has its endpoints from elsewhere."""
     wanted = service.spec.selector
-    return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+    return from_message(SelectorMessage(matchLabels=wanted)) if wanted else NOTHING
 
 
 class EndpointSliceController:
@@ -41,7 +43,7 @@ class EndpointSliceController:
         informers = shared.informers
         self._client = shared.client.of(ENDPOINT_SLICES)
         self._services = informers.store(SERVICES)
-        self._services_in = informers.index(SERVICES, namespace_of)
+        self._selecting = informers.selecting(SERVICES, selector_of)
         self._pods = informers.labelled(PODS)
         self._bound = informers.index(PODS, node_of)
         self._nodes = informers.store(NODES)
@@ -85,7 +87,7 @@ class EndpointSliceController:
     def _reachable(self, key: str, service: Service) -> list[Pod]:
         """The pods that it selects, without those whose node is gone: nobody tells any more how they are. A service that
         publishes pods that are not ready has them all the same."""
-        pods = self._pods.select(service.metadata.namespace, lambda labels: selects(service, labels))
+        pods = self._pods.select(service.metadata.namespace, selector_of(service).matches)
         missed = {name for pod in pods if (name := pod.spec.nodeName) and name not in self._nodes}
         if not missed or service.spec.publishNotReadyAddresses:
             return pods
@@ -111,9 +113,8 @@ class EndpointSliceController:
 
     def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
         """The services that select it now or did."""
-        for service in self._services_in.under(delta.obj.metadata.namespace).values():
-            if any(selects(service, pod.metadata.labels) for pod in (delta.obj, delta.old) if pod is not None):
-                yield store_key(service)
+        namespace, pods = delta.obj.metadata.namespace, [pod for pod in (delta.obj, delta.old) if pod is not None]
+        return {store_key(each) for pod in pods for each in self._selecting.that_select(namespace, pod.metadata.labels)}
 
     def _of_node(self, delta: Delta[Node]) -> Iterable[str]:
         """Little where a term begins: the services are looked at then anyhow. A node that changes concerns services only if its

@@ -18,10 +18,14 @@ from controllers.workqueue import MAX_BACKOFF
 from pinnace.api.apps_v1_pb2 import ReplicaSet, ReplicaSetStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, REPLICA_SETS, RESOURCE_QUOTAS, store_key
-from pinnace.api.selectors import from_message
+from pinnace.api.selectors import LabelSelector, from_message
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta
+
+
+def selector_of(replica_set: ReplicaSet) -> LabelSelector:
+    return from_message(replica_set.spec.selector)
 
 
 class ReplicaSetController:
@@ -36,6 +40,7 @@ class ReplicaSetController:
         self._sets = informers.store(REPLICA_SETS)
         self._siblings = informers.index(REPLICA_SETS, keeper)
         self._neighbours = informers.index(REPLICA_SETS, namespace_of)
+        self._selecting = informers.selecting(REPLICA_SETS, selector_of)
         self._pods = informers.index(PODS, keeper)
         self._facts = shared.informers.facts
         self._expectations = Expectations(informers)
@@ -99,6 +104,5 @@ class ReplicaSetController:
         yield from its_controller(REPLICA_SETS)(delta)
         metadata = delta.obj.metadata
         if delta.kind != DELETED and controller_of(delta.obj) is None:
-            for each in self._neighbours.under(metadata.namespace).values():
-                if from_message(each.spec.selector).matches(metadata.labels):
-                    yield store_key(each)
+            for each in self._selecting.that_select(metadata.namespace, metadata.labels):
+                yield store_key(each)

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.budgets.controller import DisruptionController
 from controllers.budgets.status import UNCONFIRMED, Scale, status_of
-from controllers.labelled import Labelled, anything
+from controllers.labelled import Labelled, Selecting, anything
 from controllers.podfacts import FactBook, Facts, facts_of
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
@@ -18,7 +18,6 @@ from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetSt
 from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
 from pinnace.api.scalars import MAX_INT32, STRING
 from pinnace.api.times import to_time
-from pinnace.client.index import Index
 from tests.builders import make_pod
 from tests.workloads import make_deployment, make_replica_set, pod_of, running
 
@@ -130,7 +129,7 @@ async def synced(
 
     informers = SimpleNamespace(
         store=lambda resource: stores.get(resource, {}),
-        index=lambda resource, by: Index(by),
+        selecting=lambda resource, selector_of: Selecting(selector_of),
         labelled=lambda resource: Labelled(anything, pods),
         facts=FactBook(),
     )

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controllers.endpointslices.controller import EndpointSliceController, selects
+from controllers.endpointslices.controller import EndpointSliceController, selector_of
 from controllers.endpointslices.endpoints import endpoint, grouped
 from controllers.endpointslices.slices import CAPACITY, Changes, changes
-from controllers.labelled import Labelled, anything
+from controllers.labelled import Labelled, Selecting, anything
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -242,7 +242,7 @@ def test_a_service_selects_by_labels_and_without_a_selector_nothing(
 ) -> None:
     made = Service()
     made.spec.selector.update(selector)
-    assert selects(made, labels) is expected
+    assert selector_of(made).matches(labels) is expected
 
 
 @pytest.mark.parametrize("label", [None, "other"])
@@ -272,6 +272,7 @@ class Cluster:
         informers = SimpleNamespace(
             store=lambda resource: self.nodes if resource is NODES else {store_key(each): each for each in things[resource]},
             index=lambda resource, by: Index(by, things[resource]),
+            selecting=lambda resource, selector_of: Selecting(selector_of, things[resource]),
             labelled=lambda resource: Labelled(anything, pods),
             wait_for=self._know,
         )

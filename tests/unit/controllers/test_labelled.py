@@ -1,10 +1,15 @@
-"""Objects by their labels, as they change."""
+"""Objects by their labels, and by their selectors, as they change."""
 
 import random
+import time
 
-from controllers.labelled import Labelled
+from controllers.budgets.controller import selector_of
+from controllers.labelled import Labelled, Selecting
 from controllers.ownership import ownerless
 from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import LabelSelector
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.api.resources import store_key
 from pinnace.api.selectors import parse_labels
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
@@ -36,3 +41,52 @@ def test_after_any_changes_it_finds_what_a_look_at_every_object_finds() -> None:
                 if pod.metadata.namespace == "a" and ownerless(pod) and selector.matches(pod.metadata.labels)
             ]
             assert sorted(named(labelled.select("a", selector.matches))) == sorted(named(expected))
+
+
+def budget(name: str, selector: LabelSelector | None, namespace: str = "a") -> PodDisruptionBudget:
+    made = PodDisruptionBudget()
+    made.metadata.name, made.metadata.namespace, made.metadata.uid = name, namespace, f"{namespace}-{name}"
+    if selector is not None:
+        made.spec.selector.CopyFrom(selector)
+    return made
+
+
+def any_selector(rng: random.Random) -> LabelSelector | None:
+    if rng.random() < 0.1:
+        return None
+    made = LabelSelector(matchLabels={key: rng.choice("xy") for key in rng.sample(["app", "tier", "zone"], rng.randrange(3))})
+    for _ in range(rng.randrange(3)):
+        operator = rng.choice(["In", "NotIn", "Exists", "DoesNotExist", "Unknown"])
+        values = rng.sample("xyz", rng.randrange(1, 3)) if operator.endswith("In") else []
+        made.matchExpressions.add(key=rng.choice(["app", "tier", "zone"]), operator=operator, values=values)
+    return made
+
+
+def test_labels_find_the_selectors_that_a_look_at_every_object_finds() -> None:
+    rng = random.Random(11)
+    selecting, store = Selecting(selector_of), dict[str, PodDisruptionBudget]()
+    for _ in range(600):
+        made = budget(f"b{rng.randrange(12)}", any_selector(rng), rng.choice("ab"))
+        key = store_key(made)
+        old = store.get(key)
+        if old is not None and rng.random() < 0.3:
+            selecting.follow([Delta(DELETED, store.pop(key), old)])
+        else:
+            store[key] = made
+            selecting.follow([Delta(ADDED if old is None else MODIFIED, made, old)])
+        labels = {key: rng.choice("xyz") for key in rng.sample(["app", "tier", "zone"], rng.randrange(4))}
+        found = sorted(map(store_key, selecting.that_select("a", labels)))
+        assert found == sorted(
+            key for key, each in store.items() if each.metadata.namespace == "a" and selector_of(each).matches(labels)
+        )
+
+
+def test_labels_of_one_pod_cost_little_beside_many_selectors() -> None:
+    """20,000 services or budgets in one namespace cost 150 to 300 ms for each change of a pod."""
+    many = [LabelSelector(matchLabels={"app": "web", "n": f"v{number}"}) for number in range(20_000)]
+    selecting = Selecting(selector_of, [budget(f"b{number}", each) for number, each in enumerate(many)])
+    labels = {"app": "web", "n": "v7", "tier": "x"}
+    began = time.process_time()
+    for _ in range(20):
+        assert [each.metadata.name for each in selecting.that_select("a", labels)] == ["b7"]
+    assert time.process_time() - began < 0.2

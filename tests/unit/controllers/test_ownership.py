@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controllers.claiming import Claimer
-from controllers.labelled import Labelled
+from controllers.labelled import Labelled, Selecting
 from controllers.ownership import adopted, claims, keeper, kept_by, ownerless, released
 from controllers.podfacts import FactBook
 from controllers.replicasets.controller import ReplicaSetController
@@ -90,6 +90,7 @@ class Cluster:
         informers = SimpleNamespace(
             store=lambda resource: {f"default/{owner.metadata.name}": owner},
             index=lambda resource, by: Index(by, pods if resource is PODS else [owner]),
+            selecting=lambda resource, selector_of: Selecting(selector_of, [owner]),
             labelled=lambda resource, only: Labelled(only, pods),
             facts=FactBook(),
         )

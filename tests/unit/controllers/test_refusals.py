@@ -12,7 +12,7 @@ from controllers.deployments.controller import DeploymentController
 from controllers.deployments.plan import plan
 from controllers.deployments.status import PROGRESSING, condition
 from controllers.jobs.controller import JobController
-from controllers.labelled import Labelled
+from controllers.labelled import Labelled, Selecting
 from controllers.podfacts import FactBook
 from controllers.replicasets.controller import ReplicaSetController
 from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, Object, Resource
@@ -39,6 +39,7 @@ class Cluster:
         informers = SimpleNamespace(
             store=lambda resource: {f"default/{each.metadata.name}": each for each in self.things.get(resource, ())},
             index=lambda resource, by: Index(by, self.things.get(resource, ())),
+            selecting=lambda resource, selector_of: Selecting(selector_of, self.things.get(resource, ())),
             labelled=lambda resource, only: Labelled(only, self.things.get(resource, ())),
             facts=FactBook(),
             wait_for=self._know,

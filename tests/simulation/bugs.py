@@ -179,6 +179,16 @@ def _depose_without_compare(surgery: Surgery) -> None:
     original = surgery.replace(Committer, "commit", commit)
 
 
+@bug("term-ends-in-silence", "L1", "L3")
+def _term_ends_in_silence(surgery: Surgery) -> None:
+    """A leader whose term has ended by itself keeps the election, and does nothing."""
+
+    async def give_up(self: Standby, problem: str, cause: BaseException | None) -> None:
+        return None
+
+    surgery.replace(Standby, "_give_up", give_up)
+
+
 @bug("elected-over-a-leader", "I4")
 def _elected_over_a_leader(surgery: Surgery) -> None:
     """A candidate that waits takes the key that another has: the token stays, its holder changes."""

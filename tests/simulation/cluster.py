@@ -16,6 +16,7 @@ from pinnace.check.history import Ran
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.lives import Lives, OtherHistory
+from pinnace.client.standby import TermFailed
 from scheduler.config import Configuration
 from scheduler.scheduler import Scheduler
 from tests.simulation.etcd import SimEtcd
@@ -63,6 +64,8 @@ class Cluster:
         self.rng = rng
         self.odds = Odds()
         self.ports: dict[str, Port] = {}
+        self.ending: set[str] = set()
+        """The schedulers whose term a fault has ended: what they log about that is no failure."""
         self.schedulers: dict[str, Scheduler] = {}
         """By process, of those that have been started; the latest of each."""
         self.scheduler_clients: dict[str, Client] = {}
@@ -157,6 +160,6 @@ class Cluster:
             scheduler = self.schedulers[process.name] = Scheduler(client, process.name, configuration, clock=process.clock)
             return scheduler
 
-        lives = Lives(make, process.clock, causes=(OtherHistory,))  # a term that fails is a failure of the run
+        lives = Lives(make, process.clock, causes=(OtherHistory, TermFailed))  # what it then logs is a failure of the run
         member.stop = lambda: lives.now.stop()
         await lives.run()

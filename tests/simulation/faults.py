@@ -15,7 +15,7 @@ from pinnace.check.history import Fault
 from pinnace.cluster.spec import ELECTION
 from tests.simulation.cluster import Cluster, Member
 from tests.simulation.etcd_port import TIMEOUT
-from tests.simulation.plan import Blow
+from tests.simulation.plan import ENDING, Blow
 
 RESTART = 0.3
 """Seconds, at least, after which a process that died is started again."""
@@ -175,6 +175,20 @@ def _has_backlog(cluster: Cluster) -> bool:
     """Does a pod wait for a node?"""
     pods = cluster.journal.pods.items()
     return any(key.startswith(f"{PODS.prefix}{LOAD}/") and not facts.node and not facts.terminating for key, facts in pods)
+
+
+@asynccontextmanager
+async def _end_term(cluster: Cluster) -> AsyncIterator[str | None]:
+    """The task in which the leader makes its decisions is cancelled, by nobody who wants the term to end."""
+    leader = _leader(cluster)
+    term = cluster.schedulers[leader.name]._standby._begun if leader is not None else None
+    if leader is None or term is None or term.done():
+        yield None
+        return
+    cluster.ending.add(leader.name)
+    term.cancel()
+    yield leader.name
+    cluster.ending.discard(leader.name)
 
 
 @asynccontextmanager
@@ -384,6 +398,7 @@ FAULTS |= {
     "kill-apiserver-and-compact": _kill_and_compact,
     "kill-scheduler-while-late": _kill_while_late,
     "stall-apiserver": _stall,
+    ENDING: _end_term,
     "etcd-away": _etcd_away,
     "etcd-full": _etcd_full,
     "etcd-slow": _etcd_odds(loss=0.0, latency=0.05, watch_latency=0.0),

@@ -52,6 +52,8 @@ LATE = ("kill-scheduler-while-late",)
 """Faults that strike only where there is somebody else to go on."""
 FREEZING = ("pause-candidate", "pause-scheduler")
 """Faults under which their target stands still."""
+ENDING = "end-term"
+"""The fault under which the task of the leading scheduler's term ends."""
 DOUBLING = ("twin-kubelet", "twin-kubelet-killed")
 """Faults under which two processes play the same nodes."""
 
@@ -103,6 +105,7 @@ def plan(seed: int) -> Plan:
             fault for fault in choice if fault in LATE
         ]
         blows = [Blow(rng.choice(lone), rng.uniform(0.5, 2.0), rng.uniform(0.3, 5.0))]
+    blows += _ended_term(seed, kind, seconds)
     least = 2 if any(blow.fault in LATE for blow in blows) else 1
     nodes = rng.randint(1, 5) if kind is Kind.WHOLE else 0
     owners = 0 if kind is Kind.ELECTION else rng.randint(1, 2)
@@ -121,6 +124,14 @@ def plan(seed: int) -> Plan:
         jitter=rng.choice((0.0002, 0.001, 0.005)),
         blows=tuple(sorted(blows, key=lambda blow: blow.at)),
     )
+
+
+def _ended_term(seed: int, kind: Kind, seconds: float) -> list[Blow]:
+    """Now and then a leader's term ends by itself. Chance of its own: the other seeds stay as they are."""
+    rng = random.Random(f"ended term {seed}")
+    if kind is not Kind.WHOLE or rng.random() >= 0.15:
+        return []
+    return [Blow(ENDING, rng.uniform(0.5, seconds), 0.5)]
 
 
 def _duration(rng: random.Random) -> float:

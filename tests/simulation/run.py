@@ -31,6 +31,8 @@ SETTLING = 2.5
 """Seconds, at least, between the last fault and the end: whoever is going to lead leads by then."""
 LEADERLESS = 3.0
 """Seconds without a leader, at most: a lease that runs out, and a little more."""
+ENDINGS = ("pinnace.client.standby", "scheduler.scheduler")
+"""The loggers that tell of a term that has ended by itself."""
 JUDGED: dict[Kind, tuple[str, ...]] = {
     Kind.ELECTION: tuple(name for name in NAMES if name not in ("I2", "L1")),  # candidates bind to nodes that nobody has
     Kind.STORAGE: tuple(name for name in NAMES if name != "L1"),
@@ -59,6 +61,8 @@ class Complaints(logging.Handler):
     def __init__(self, loop: SimLoop, say: Callable[[str], None] | None) -> None:
         super().__init__(logging.INFO if say else logging.ERROR)
         self.errors: list[str] = []
+        self.ending: set[str] = set()
+        """As Cluster.ending."""
         self._loop = loop
         self._say = say
 
@@ -66,7 +70,10 @@ class Complaints(logging.Handler):
         text = self.format(record)
         if record.levelno >= logging.ERROR:
             process = PROCESS.get()
-            self.errors.append(f"{process.name if process else 'world'} logged at {self._loop.time() - START:.3f} s: {text}")
+            if record.name not in ENDINGS or process is None or process.name not in self.ending:
+                self.errors.append(
+                    f"{process.name if process else 'world'} logged at {self._loop.time() - START:.3f} s: {text}"
+                )
         if self._say:
             self._say(text)
 
@@ -105,6 +112,7 @@ def play(seed: int, *, say: Callable[[str], None] | None = None) -> Outcome:
                 on_compaction=journal.compacted,
             )
             cluster = Cluster(loop, network, etcd, journal, rng, made.servers)
+            complaints.ending = cluster.ending
             try:
                 problems += loop.run(_story(made, cluster, tell))
             except Stuck as stuck:

@@ -14,6 +14,7 @@ BEGIN = {
     "bind-twice": 8,
     "informer-resumes-too-late": 18,
     "list-of-two-snapshots": 12,
+    "term-ends-in-silence": 7,
     "status-goes-backward": 14,
 }
 """Where the search begins, when the first seed that finds a bug comes late."""
@@ -22,6 +23,7 @@ FOUND_FAST = (
     "bind-for-any-scheduler",
     "bind-twice",
     "elected-over-a-leader",
+    "term-ends-in-silence",
     "answer-before-commit",
     "unknown-is-done",
     "unknown-is-refused",

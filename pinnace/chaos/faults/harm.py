@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.bench import metrics
@@ -83,9 +82,8 @@ class FailingPlugin(_Pods, Measuring):
     """A pod whose plugin does harm in the process that decides about it, each time that it does. It has begun when the plugin
     has been asked. The scheduler must count that, by the plugin's name; it may log it as an error."""
 
-    deeds: Sequence[str] = ("cancel", "exit", "generator-exit")
+    deeds: Sequence[str] = ("cancel", "cancel-task", "exit", "generator-exit")
     counter = "scheduler_plugin_failures_total"
-    labels: Mapping[str, str] = MappingProxyType({"plugin": Saboteur.name})
     least = 1
     """Of what is counted."""
 
@@ -118,7 +116,7 @@ class FailingPlugin(_Pods, Measuring):
         counts = []
         for record in self._schedulers:
             with suppress(BenchError):  # it hangs, or ends
-                counts.append(await metrics.read(record.plan.http, self.counter, **self.labels) or 0)
+                counts.append(await metrics.read(record.plan.http, self.counter, plugin=Saboteur.name) or 0)
         return sum(counts)
 
     async def _ask(self, deed: str) -> None:
@@ -133,13 +131,6 @@ class FailingPlugin(_Pods, Measuring):
                 if time.monotonic() > deadline:
                     raise NotPossible("no scheduler has decided about the pod")
                 await asyncio.sleep(POLL)
-
-
-class EndingPlugin(FailingPlugin):
-    """The plugin cancels the task that asks it: the leading scheduler's term. The framework undoes that and counts it as a
-    failure of the plugin. The term goes on."""
-
-    deeds = ("cancel-task",)
 
 
 class HangingPlugin(FailingPlugin):

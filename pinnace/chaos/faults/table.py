@@ -4,7 +4,7 @@ from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, kubelets, ro
 from pinnace.chaos.faults.certificates import ETCD_CLIENTS, SCHEDULERS, SERVERS, Expire, Rotate
 from pinnace.chaos.faults.clocks import ClockRate, ClockStep
 from pinnace.chaos.faults.crowds import Flood, Handover, Storm, StuckWatchers
-from pinnace.chaos.faults.harm import EndingPlugin, FailingPlugin, HangingPlugin, HostilePods, LeakingPlugin, SecondControlPlane
+from pinnace.chaos.faults.harm import FailingPlugin, HangingPlugin, HostilePods, LeakingPlugin, SecondControlPlane
 from pinnace.chaos.faults.limits import FewDescriptors, FullAudit, FullLog, LittleMemory
 from pinnace.chaos.faults.network import BlackHole, Partition, Reset, Slow
 from pinnace.chaos.faults.processes import Freeze, Kill, Quorum, Roll, Terminate, Twin
@@ -249,7 +249,6 @@ _HARM = (
         (4.0, 8.0),
         1,
     ),
-    Kind("ending-plugin", "a plugin that ends the leader's term", Area.SCHEDULERS, leader, EndingPlugin, (2.0, 5.0), 1),
     Kind("hanging-plugin", "a plugin that does not return for seconds", Area.SCHEDULERS, leader, HangingPlugin, (3.0, 6.0), 1),
     Kind(
         "leaking-plugin",
@@ -318,7 +317,6 @@ OBSERVING = (
     "second-control-plane",
     "failing-plugin",
     "hanging-plugin",
-    "ending-plugin",
     "flood",
 )
 """For history.Run: those that read figures from their targets."""

@@ -9,10 +9,12 @@ many calls were wanted, how many ended with which code, and which pods were crea
 
 import asyncio
 import json
+import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -141,20 +143,18 @@ async def flood(
     limit: float,
 ) -> None:
     own = (("grpc.use_local_subchannel_pool", 1),)
-    async with AsyncExitStack() as stack:
-        channels = [
-            await stack.enter_async_context(grpc.aio.secure_channel(server, credentials, options=own))
-            for _ in range(max(1, calls // PER_CONNECTION))
-        ]
-        flood: Flood | Calls = Calls(channels, methods, calls) if methods else Flood(channels[0], prefix)
-        running = asyncio.create_task(flood.run() if isinstance(flood, Calls) else flood.run(rate))
-        click.echo(BEGUN)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit):
-                await stop.wait()
-        click.echo(json.dumps({"outcomes": flood.outcomes, "created": flood.created}))
-        running.cancel()
-        await asyncio.wait((running,))
+    count = max(1, calls // PER_CONNECTION)
+    channels = [grpc.aio.secure_channel(server, credentials, options=own) for _ in range(count)]
+    flood: Flood | Calls = Calls(channels, methods, calls) if methods else Flood(channels[0], prefix)
+    running = asyncio.create_task(flood.run() if isinstance(flood, Calls) else flood.run(rate))
+    click.echo(BEGUN)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit):
+            await stop.wait()
+    running.cancel()
+    click.echo(json.dumps({"outcomes": flood.outcomes, "created": flood.created}))
+    sys.stdout.flush()
+    os._exit(0)  # gRPC looks at each task for each channel that is closed, which takes a minute for thousands of calls
 
 
 if __name__ == "__main__":

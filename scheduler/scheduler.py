@@ -10,7 +10,7 @@
 * On losing the lead, of which a fenced bind may tell first, nothing more is decided or sent; assumed pods whose binds were not
   sent are forgotten and queue again, those whose binds were sent stay assumed.
 * All that a leader writes is fenced, but for events: binds under the token of their decision, the rest under the present one.
-* A leader that does not go on (`progress`), or whose term ends early, gives the election up, and says which plugin it was.
+* A leader that does not go on (`progress`), or whose term ends early, gives the election up, and says why.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ from scheduler.extenders.extender import Extender
 from scheduler.extenders.extenders import Extenders
 from scheduler.feed import Feed
 from scheduler.framework.binding_cycle import BindingCycle
-from scheduler.framework.faults import Faults, swallow_cancellation
+from scheduler.framework.faults import Faults
 from scheduler.framework.profiles import Profiles
-from scheduler.framework.results import PluginError, Refused, SelfCancelled
+from scheduler.framework.results import PluginError, Refused
 from scheduler.framework.reuse import Passes
 from scheduler.informers import Informers, PluginHandle
 from scheduler.preemption.evictions import Evictions
@@ -124,8 +124,6 @@ class Scheduler:
         self._faults = Faults()
         self._cycles: dict[str, BindingCycle] = {}
         """By uid, of the pods whose bind is not known to have ended."""
-        self._latest: PodInfo | None = None
-        """The pod that was tried last."""
         self._wake = asyncio.Event()
         waiting = self._binder.waiting
         self.debugger = Debugger(
@@ -187,22 +185,11 @@ class Scheduler:
             log.warning("token %d: earlier terms ended soon: each pod is marked before it is tried", token)
         placed = len(self._cache)
         log.info("token %d: %d nodes, %d pods placed, %d wait", token, len(self._cache.nodes), placed, len(self._queue))
-        try:
-            while self._leads(token):
-                await self._work(token)
-        finally:
-            if self._leads(token):  # nobody ended the term: a plugin may have cancelled the task that it runs in
-                log.error("token %d ends early%s", token, self._suspects())
+        while self._leads(token):
+            await self._work(token)
 
     def _leads(self, token: int) -> bool:
         return self._standby.token == token
-
-    def _suspects(self) -> str:
-        """Which plugins may have ended the term, for the log."""
-        if self._latest is None:
-            return ""
-        names = ", ".join(sorted(self._profiles.of(self._latest).foreign)) or "none"
-        return f", after pod {self._latest.key} was tried; plugins of its profile that are not built in: {names}"
 
     def _stuck(self) -> str | None:
         """What keeps this leader from going on; None: nothing. To be asked often while it leads."""
@@ -218,7 +205,7 @@ class Scheduler:
         while now - started < SLICE and self._binder.has_room and (queued := self._queue.pop(now)) is not None:
             if self.attempts.must_mark(queued.info.raw, now) and not await self._mark(queued, token):
                 return
-            info = self._latest = queued.info
+            info = queued.info
             if extenders := self._extenders.interested(info):
                 await self._consult(queued, token, extenders, now)
                 if not self._leads(token):
@@ -227,9 +214,6 @@ class Scheduler:
                 kept = self._cache.nodes.nominated.node_of(info.uid)
                 outcome = schedule_one(info, self._cache, self._profiles.of(info), self._config.seed, self._passes)
                 self._conclude(queued, outcome, kept, token, now)
-                if isinstance(outcome, Broken) and _was_cancelled(outcome.error):
-                    await swallow_cancellation()
-                    return
             now = self._clock.monotonic()
         if not self._binder.has_room:
             self._progress.doing = "waits for room among the pods that are being bound"
@@ -422,8 +406,3 @@ class Scheduler:
             event = ClusterEvent(Change.RESERVATION_ENDED, cycle.node)
             self._queue.wake(event, self._cache.nodes, self._clock.monotonic())
             self._look_again()
-
-
-def _was_cancelled(error: Exception) -> bool:
-    """Has a plugin cancelled the task of the term?"""
-    return isinstance(error, PluginError) and isinstance(error.problem, SelfCancelled)

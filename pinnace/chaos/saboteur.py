@@ -4,7 +4,7 @@ It belongs to a profile of its own, so other pods are decided about without it. 
 the plugin does each time that the pod is decided about:
 
     cancel          raises asyncio.CancelledError, as code that was cancelled does
-    cancel-task     cancels the task that asks it
+    cancel-task     cancels the task that asks it, if it can see it, and fails otherwise
     exit            raises SystemExit
     generator-exit  raises GeneratorExit
     hang            does not return for HANG seconds, longer than a leader may be silent
@@ -60,8 +60,10 @@ def _cancel() -> None:
 
 
 def _cancel_task() -> None:
-    if task := asyncio.current_task():
-        task.cancel()
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("the framework does not show the task that asks")
+    task.cancel()
 
 
 def _exit() -> None:

@@ -18,6 +18,7 @@ docs/scheduler-plugins.md, "A plugin that misbehaves".
 import asyncio
 import logging
 import signal
+from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import FrameType
@@ -39,7 +40,6 @@ from scheduler.framework.results import (
     PluginError,
     Proposed,
     Refused,
-    SelfCancelled,
     Status,
     Verdicts,
     Wait,
@@ -98,19 +98,17 @@ class Faults:
 def call(plugin: Named, point: str, method: Callable[..., T], *arguments: Any) -> T:
     """What the plugin answers. Raises PluginError. (`on_stack` reads its arguments.)
 
-    A plugin that cancels the task that calls it is found out at once. The task's next await then raises CancelledError,
-    although nobody wants it to end; see `swallow_cancellation`."""
+    A plugin that is not ours does not see the task that calls it, so it cannot cancel the leader's term, or an informer."""
     task = None if type(plugin) in _TRUSTED else _task_of(plugin)
-    before = task.cancelling() if task is not None else 0
+    if task is not None:
+        _leave_task(task.get_loop(), task)
     try:
-        answer = method(*arguments)
+        return method(*arguments)
     except BaseException as error:
         raise failure(plugin.name, point, error) from error
-    if task is not None and task.cancelling() > before:
-        while task.uncancel() > before:
-            pass
-        raise PluginError(plugin.name, point, SelfCancelled("it cancelled the task that called it"))
-    return answer
+    finally:
+        if task is not None:
+            _enter_task(task.get_loop(), task)
 
 
 _TRUSTED = set[type]()
@@ -126,18 +124,6 @@ def _task_of(plugin: Named) -> "asyncio.Task[Any] | None":
         return asyncio.current_task()
     except RuntimeError:  # no event loop runs
         return None
-
-
-async def swallow_cancellation() -> None:
-    """After a plugin has cancelled this task. Raises CancelledError when somebody else has, too."""
-    task = asyncio.current_task()
-    assert task is not None
-    before = task.cancelling()
-    try:
-        await asyncio.sleep(0)
-    except asyncio.CancelledError:
-        if task.cancelling() > before:
-            raise
 
 
 async def acall(plugin: Named, point: str, method: Callable[..., Awaitable[T]], *arguments: Any) -> T:

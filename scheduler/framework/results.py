@@ -44,7 +44,7 @@ class PluginError(Exception):
     def severe(self) -> bool:
         """No plugin should do this: it did not return in time, or raised what ends tasks and processes. A leader all of whose
         attempts end so gives the election up (scheduler/progress.py)."""
-        return isinstance(self.problem, Overdue | SelfCancelled) or not isinstance(self.problem, Exception)
+        return isinstance(self.problem, Overdue) or not isinstance(self.problem, Exception)
 
     @property
     def took_long(self) -> bool:
@@ -54,10 +54,6 @@ class PluginError(Exception):
 
 class Overdue(TimeoutError):
     """A coroutine of a plugin did not end within its time."""
-
-
-class SelfCancelled(Exception):
-    """A plugin cancelled the task that called it."""
 
 
 def _place(problem: BaseException) -> str:

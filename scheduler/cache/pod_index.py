@@ -27,6 +27,8 @@ _KEPT = 64
 """Columns that one question may make."""
 _LONG = 100
 """Requirements of a selection for which no column is kept: each new group of pods would be held against all of them."""
+_ANY_NAMESPACE = "*"
+"""No namespace has this name."""
 _CONTROLLER = ""
 """Stands for the uid of a pod's controller among its labels: no label has an empty key."""
 
@@ -103,7 +105,8 @@ class PodIndex:
         self._selections = SelectorIndex[Selection]()
         """Those that have a column."""
         self._stating: dict[Term, set[PodGroup]] = {}
-        self._terms = {kind: SelectorIndex[Term]() for kind in Kind}
+        self._terms: dict[Kind, dict[str, SelectorIndex[Term]]] = {kind: {} for kind in Kind}
+        """By the namespace that they are about. Those that select namespaces by labels are under _ANY_NAMESPACE."""
         self.terms_version = 0
         """Another one after every change of the set of terms that are stated."""
 
@@ -139,13 +142,16 @@ class PodIndex:
         """Some of the rows."""
         return _SomePods(self, rows)
 
-    def stated(self, kind: Kind, labels: Mapping[str, str]) -> Iterator[Term]:
-        """The terms of pods on nodes whose selector matches these labels; each once. Namespaces are not looked at."""
-        return self._terms[kind].matching(labels)
+    def stated(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> Iterator[Term]:
+        """The terms of pods on nodes that may be about a pod of this namespace, and whose selector matches its labels; each
+        once. Terms about other namespaces cost nothing. Those that select namespaces by labels are not held against these."""
+        for each in (namespace, _ANY_NAMESPACE):
+            if (terms := self._terms[kind].get(each)) is not None:
+                yield from terms.matching(labels)
 
     def states(self, kind: Kind) -> bool:
         """Does any pod on a node state a term of this kind?"""
-        return len(self._terms[kind]) > 0
+        return bool(self._terms[kind])
 
     def place(
         self, pod: Pod, node: str, identity: Hashable = None, terms: Callable[[Pod], tuple[Term, ...]] = pod_terms
@@ -246,7 +252,8 @@ class PodIndex:
         for term in group.terms:
             groups = self._stating.setdefault(term, set())
             if not groups:
-                self._terms[term.kind].add(term, term.labels)
+                for namespace in _namespaces_of(term):
+                    self._terms[term.kind].setdefault(namespace, SelectorIndex()).add(term, term.labels)
                 self.terms_version += 1
             groups.add(group)
             if term in self._columns:
@@ -263,7 +270,11 @@ class PodIndex:
             self._stating[term].remove(group)
             if not self._stating[term]:
                 del self._stating[term]
-                self._terms[term.kind].remove(term, term.labels)
+                for namespace in _namespaces_of(term):
+                    terms = self._terms[term.kind][namespace]
+                    terms.remove(term, term.labels)
+                    if not len(terms):
+                        del self._terms[term.kind][namespace]
                 self.terms_version += 1
 
     @staticmethod
@@ -285,6 +296,11 @@ class _SomePods(PodIndex):
 
     def sum(self, of: Sequence[tuple[Selection | Term, float]]) -> NDArray[np.float64]:
         return self._all.sum(of)[self._some]
+
+
+def _namespaces_of(term: Term) -> Iterable[str]:
+    """Under which it is filed."""
+    return term.namespaces if term.namespace_selector is None else (_ANY_NAMESPACE,)
 
 
 def _is_long(of: Selection | Term) -> bool:

@@ -14,7 +14,7 @@ from scheduler.explain.advice import advisor
 from scheduler.explain.case import Case
 from scheduler.explain.preempting import preemption
 from scheduler.explain.remedies import remedies, without_nodes
-from scheduler.explain.survey import Survey, scores, survey
+from scheduler.explain.survey import Survey, refused_everywhere, scores, survey
 from scheduler.framework.diagnosis import NO_NODES
 from scheduler.framework.results import CycleState, PluginError
 from scheduler.framework.runtime import Framework
@@ -76,6 +76,9 @@ def explain(
 def _surveyed(framework: Framework, state: CycleState, case: Case, cache: Cache) -> Survey:
     """As the scheduler decides: of nominated pods amounts count on all nodes, the rest (ports, affinity, ...) where the pod
     would have a place. Raises PluginError."""
+    costly = framework.too_costly(case.pod, cache.nodes)
+    if costly is not None and costly.pre_filter is not None:
+        return refused_everywhere(case.nodes, *costly.pre_filter)
     found = survey(framework, state, case.pod, case.nodes)
     refused = [each for row in np.flatnonzero(found.feasible).tolist() for each in crowded(case.pod, row, cache, framework)]
     return replace(found, refusals=[*found.refusals, *refused])

@@ -71,6 +71,12 @@ class Survey:
         return list(dict.fromkeys(plugin for plugin, result in self.objecting if not result.passed[rows].all()))
 
 
+def refused_everywhere(nodes: NodeTable, by: str, reason: str) -> Survey:
+    """No plugin is asked."""
+    refused = FilterResult.refusing(np.ones(len(nodes), np.bool_), reason)
+    return Survey(nodes, [(by, refused)], np.zeros(len(nodes), np.bool_), (by, reason))
+
+
 def survey(framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Survey:
     """What several PreFilters refuse the pod for, in the same words, is one thing in the way: the first tells of it. Raises
     PluginError. There must be a node."""

@@ -184,7 +184,7 @@ class InterPodAffinity:
         """The terms of pods on nodes that are about this one."""
         if nodes.pods.states(kind):
             labels = self._namespaces.labels(pod.namespace)
-            for term in nodes.pods.stated(kind, pod.raw.metadata.labels):
+            for term in nodes.pods.stated(kind, pod.namespace, pod.raw.metadata.labels):
                 if term.covers(pod.namespace, labels):
                     yield term
 

@@ -1,6 +1,7 @@
 """NodeAffinity: which requirement keeps the pod off, found by leaving out one after the other."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from scheduler.explain.case import Case
 from scheduler.plugins.node_affinity import ENFORCED, matching_nodes
 
 _MOST = 3
+_TRIED = 20
+"""Requirements that are looked at: each costs a copy of the spec, and a look at all nodes."""
 
 
 class Unmatched:
@@ -22,12 +25,15 @@ class Unmatched:
         if not len(rows):
             return [Remedy("label a node as addedAffinity of the scheduler's configuration wants", names_of(case, enforced))]
         found = []
-        for text, without in _each_left_out(case.pod.raw.spec):
+        for text, without in islice(_each_left_out(case.pod.raw.spec), _TRIED):
             matching = rows[matching_nodes(without, case.nodes)[rows]].tolist()
             if matching:
                 found.append(Remedy(f"drop {text}{_nobody(case, text)}, or label a node accordingly", names_of(case, matching)))
         if not found:
-            every = " and ".join(text for text, _ in _each_left_out(case.pod.raw.spec))
+            texts = [text for text, _ in islice(_each_left_out(case.pod.raw.spec), _TRIED)]
+            number = len(case.pod.raw.spec.nodeSelector) + sum(1 for _ in _requirements(case.pod.raw.spec))
+            more = [f"{number - len(texts)} more"] if number > len(texts) else []
+            every = " and ".join([*texts, *more])
             found = [Remedy(f"drop {every}, or label a node accordingly", names_of(case, rows.tolist()))]
         return sorted(found, key=lambda remedy: -len(remedy.nodes))[:_MOST]
 
@@ -41,7 +47,7 @@ class Unmatched:
             for key, value in sorted(spec.nodeSelector.items())
             if labels.get(key) != value
         ]
-        for requirement in _requirements(spec):
+        for requirement in islice(_requirements(spec), _TRIED):
             if not _matches(requirement, case, row):
                 field = case.nodes.names[row] if requirement.key == "metadata.name" else labels.get(requirement.key)
                 found.append(f"node affinity {_text(requirement)}: {_has(field, requirement.key)}")

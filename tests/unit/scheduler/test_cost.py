@@ -17,7 +17,8 @@ import pytest
 
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import PersistentVolume, Pod
-from pinnace.api.resources import PERSISTENT_VOLUMES, POD_DISRUPTION_BUDGETS, STORAGE_CLASSES, Resource
+from pinnace.api.resources import ALL, PERSISTENT_VOLUMES, POD_DISRUPTION_BUDGETS, STORAGE_CLASSES, Resource
+from pinnace.api.resources import NODES as NODE_RESOURCE
 from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.chaos.hostile_pods import HOSTILE, LABEL, VALUE
 from scheduler.cache.cache import Cache
@@ -25,6 +26,7 @@ from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build
 from scheduler.cycle import Outcome, Placed, Unschedulable, schedule_one
+from scheduler.explaining import explanation
 from scheduler.framework.cost import BUDGET
 from scheduler.framework.handle import Offline
 from scheduler.framework.reuse import Passes
@@ -257,3 +259,50 @@ def test_a_search_for_victims_goes_on_with_the_next_attempt() -> None:
     outcome, seconds = preempting(pod, 2000, 4, protectors=1)
     assert isinstance(outcome, Unschedulable) and outcome.outdated and "goes on with the next attempt" in outcome.message
     assert seconds < 2 * BOUND
+
+
+WHY = 3.0
+"""CPU seconds of an explanation, in a process of its own."""
+
+
+@pytest.mark.parametrize("items", (500, None))
+@pytest.mark.parametrize(
+    "kind",
+    (
+        "anti-affinity, selectors",
+        "affinity, keys that no node has",
+        "node terms, keys that no node has",
+        "node requirements",
+        "node selector",
+        "spread constraints, DoNotSchedule",
+        "tolerations",
+        "extended resources",
+    ),
+)
+def test_an_explanation(kind: str, items: int | None) -> None:
+    """`pinnace why` tried the pod without each of its requirements, with a copy of its spec for each."""
+    nodes = {f"node-{number}": _node(number).build() for number in range(1000)}
+    pod = HOSTILE[kind].pod("asked", items=items)
+    pod.metadata.uid = "uid"
+    stores: dict[Resource[Any], dict[str, Any]] = {resource: {} for resource in ALL}
+    stores[NODE_RESOURCE] = nodes
+    began = time.process_time()
+    explanation(pod, stores, Configuration())
+    assert time.process_time() - began < WHY
+
+
+@pytest.mark.parametrize("namespace", ("default", "hostile"))
+def test_an_ordinary_pod_beside_pods_with_terms_about_others(namespace: str, framework: Framework) -> None:
+    """20 pods with 1,000 anti-affinity terms each, about pods of their own namespace."""
+    cache = Cache()
+    for number in range(1000):
+        cache.set_node(_node(number).build())
+    for number in range(20):
+        hostile = HOSTILE["anti-affinity, selectors"].pod(f"h{number}", "hostile", items=1000)
+        for term in hostile.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution:
+            term.labelSelector.matchExpressions.add(key=f"k{number}", operator="DoesNotExist")
+        hostile.metadata.uid = f"h{number}"
+        cache.observe(PodInfo(hostile), f"node-{number}")
+    pod = make_pod("a", namespace).label(LABEL, VALUE).label("v", "1").req(cpu="1m").build()
+    _, seconds = decided(pod, cache, framework)
+    assert seconds < BUDGET

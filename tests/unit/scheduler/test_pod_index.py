@@ -66,8 +66,9 @@ def test_a_term_is_known_as_long_as_a_pod_states_it() -> None:
     assert not cache.nodes.pods.states(Kind.ANTI_AFFINITY)
     cache.observe(PodInfo(loner.build()), "n")
     assert cache.nodes.pods.states(Kind.ANTI_AFFINITY) and not cache.nodes.pods.states(Kind.AFFINITY)
-    assert list(cache.nodes.pods.stated(Kind.ANTI_AFFINITY, {"app": "web"})) == [term]
-    assert list(cache.nodes.pods.stated(Kind.ANTI_AFFINITY, {"app": "db"})) == []
+    assert list(cache.nodes.pods.stated(Kind.ANTI_AFFINITY, "default", {"app": "web"})) == [term]
+    assert list(cache.nodes.pods.stated(Kind.ANTI_AFFINITY, "default", {"app": "db"})) == []
+    assert list(cache.nodes.pods.stated(Kind.ANTI_AFFINITY, "other", {"app": "web"})) == []
     assert counts(cache, term) == {"n": 1}
     cache.remove(loner.build().metadata.uid)
     assert not cache.nodes.pods.states(Kind.ANTI_AFFINITY)
@@ -185,8 +186,9 @@ def check_terms(cache: Cache, placed: Mapping[str, tuple[Pod, str]], rng: random
     labels = dict(any_pod(rng, "other").metadata.labels)
     for kind in Kind:
         stated = {term for pod, _ in placed.values() for term in pod_terms(pod) if term.kind is kind}
-        found = list(cache.nodes.pods.stated(kind, labels))
-        assert len(found) == len(set(found)) and set(found) == {term for term in stated if term.labels.matches(labels)}
+        found = list(cache.nodes.pods.stated(kind, "default", labels))
+        about = {each for each in stated if each.namespace_selector is not None or "default" in each.namespaces}
+        assert len(found) == len(set(found)) and set(found) == {term for term in about if term.labels.matches(labels)}
         assert cache.nodes.pods.states(kind) is bool(stated)
         if stated:
             check(cache, placed, rng.choice(sorted(stated, key=str)))

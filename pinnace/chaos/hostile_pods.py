@@ -1,6 +1,6 @@
-"""Pods that are valid and as costly as a pod can be: each kind fills an object, up to the API's limit, with one thing.
+"""Pods that are valid and as costly as a pod can be: each kind fills an object, up to the API's limits, with one thing.
 
-    HOSTILE["anti-affinity, keys that no node has"].pod("a")               # as many terms as an object holds
+    HOSTILE["anti-affinity, keys that no node has"].pod("a")               # as many terms as an object may have
     HOSTILE["anti-affinity, keys that no node has"].pod("a", items=1000)   # 1,000 terms
 
 Any user with `create pods` in one namespace can create them. Other pods must be scheduled beside them, and heartbeats must not
@@ -10,11 +10,17 @@ wait for them: the cost tests of the scheduler (tests/unit/scheduler/test_cost.p
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from google.protobuf.message import Message
+
 from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm
 from pinnace.api.wellknown import ZONE_LABEL
 
 MAX_BYTES = 1_000_000
 """Of a pod. The API server stores objects of 1 MiB; the rest is for defaults and status."""
+MAX_PARTS = 10_000
+"""Items of lists and maps, at any depth, that the API server accepts in an object (apiserver.registry.extent)."""
+_SPARE = 100
+"""Parts that are left for what admission and defaults add."""
 HOSTNAME = "kubernetes.io/hostname"
 LABEL, VALUE = "app", "hostile"
 """Each pod has this label, so that terms can be about the pods themselves."""
@@ -28,11 +34,9 @@ _PROTOCOLS = ("TCP", "UDP", "SCTP")
 class HostileKind:
     add: Callable[[Pod, int], None]
     """Adds item number n to a pod."""
-    most: int = 1 << 20
-    """Items that validation allows, or that an object holds with their defaults, where that is fewer."""
 
     def pod(self, name: str, namespace: str = "default", items: int | None = None) -> Pod:
-        """As a client creates it. `items`: at most so many; None: as many as an object holds."""
+        """As a client creates it. `items`: at most so many; None: as many as an object may have."""
         made = Pod()
         made.metadata.name, made.metadata.namespace = name, namespace
         made.metadata.labels[LABEL] = VALUE
@@ -44,6 +48,28 @@ class HostileKind:
             if number % _CHECK_EVERY == 0 and made.ByteSize() > MAX_BYTES:
                 break
         return made
+
+    @property
+    def most(self) -> int:
+        """Items that an object may have."""
+        few, more = Pod(), Pod()
+        for pod, items in ((few, 4), (more, 8)):
+            pod.spec.containers.add()
+            for number in range(items):
+                self.add(pod, number)
+        return (MAX_PARTS - _SPARE) * 4 // (_parts(more) - _parts(few))
+
+
+def _parts(message: Message) -> int:
+    """Items of its lists and maps, at any depth."""
+    found = 0
+    for field, value in message.ListFields():
+        found += len(value) if field.is_repeated else 0
+        if field.message_type is not None:
+            is_map = field.message_type.GetOptions().map_entry
+            inner = (value.values() if is_map else value) if field.is_repeated else (value,)
+            found += sum(_parts(each) for each in inner if isinstance(each, Message))
+    return found
 
 
 def _key(number: int) -> str:
@@ -241,12 +267,12 @@ HOSTILE: Mapping[str, HostileKind] = {
     "spread constraints, DoNotSchedule": HostileKind(_spread_hard),
     "spread constraints, ScheduleAnyway": HostileKind(_spread_soft),
     "tolerations": HostileKind(_tolerations),
-    "host ports": HostileKind(_host_ports, most=len(_PROTOCOLS) * _MAX_PORT),
-    "containers": HostileKind(_containers, most=13_000),
-    "init containers": HostileKind(_init_containers, most=11_000),
+    "host ports": HostileKind(_host_ports),
+    "containers": HostileKind(_containers),
+    "init containers": HostileKind(_init_containers),
     "extended resources": HostileKind(_resources),
     "claims": HostileKind(_claims),
-    "ephemeral volumes": HostileKind(_ephemeral_volumes, most=15_000),
+    "ephemeral volumes": HostileKind(_ephemeral_volumes),
     "disks": HostileKind(_disks),
     "monitors of a disk": HostileKind(_monitors),
     "scheduling gates": HostileKind(_gates),

@@ -16,7 +16,7 @@ from scheduler.cache.changes import ANY, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.binding_cycle import BindingPlugins
-from scheduler.framework.cost import CostBound
+from scheduler.framework.cost import SMALL, CostBound
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.faults import (
     Faults,
@@ -167,9 +167,12 @@ class Framework:
         return awaited or ANY
 
     def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """May the event help a pod that this plugin refused?"""
+        """May the event help a pod that this plugin refused? Of a large pod only the kind of the event is asked: what it states
+        would be held against each event, of which there may be thousands a second."""
         for hint in self._helpers(plugin):
             if event.change & self._awaits(hint):
+                if len(pod.template) > SMALL and hint is not self._cost_bound:
+                    return True
                 try:
                     answer = call(hint, "helps", hint.helps, event, pod, nodes)
                     if answer is True or (answer is not False and call(hint, "helps", check_truth, answer)):

@@ -2,18 +2,20 @@
 
 import pytest
 
+from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.strategies.pods import PodStrategy
 from apiserver.storage.interface import MAX_BYTES
+from pinnace.api.core_v1_pb2 import Toleration
 from pinnace.api.status import Violation
+from pinnace.chaos import hostile_pods
 from pinnace.chaos.hostile_pods import HOSTILE
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_pods_are_valid_and_can_be_stored(kind: str) -> None:
-    """Smaller ones, but for the kinds whose defaults make them grow: every item is like the others."""
     strategy = PodStrategy()
-    grows = kind in ("containers", "init containers", "ephemeral volumes")
-    pod = HOSTILE[kind].pod("a", items=None if grows else 500)
+    pod = HOSTILE[kind].pod("a")
+    assert not parts_exceeded(pod)
     strategy.prepare_create(pod)
     strategy.set_defaults(pod)
     violations: list[Violation] = []
@@ -22,5 +24,8 @@ def test_hostile_pods_are_valid_and_can_be_stored(kind: str) -> None:
     assert pod.ByteSize() <= MAX_BYTES
 
 
-def test_a_hostile_pod_fills_an_object() -> None:
-    assert MAX_BYTES * 0.9 < HOSTILE["node terms, keys that no node has"].pod("a").ByteSize() < MAX_BYTES
+def test_a_hostile_pod_has_as_many_parts_as_an_object_may_have() -> None:
+    assert hostile_pods.MAX_PARTS == MAX_PARTS
+    pod = HOSTILE["node terms, keys that no node has"].pod("a")
+    pod.spec.tolerations.extend(Toleration(key=f"k{number}") for number in range(200))
+    assert parts_exceeded(pod)

@@ -126,11 +126,11 @@ def test_a_thousand_items_are_evaluated_and_not_refused(kind: str, framework: Fr
 
 
 def test_the_refusal_says_what_the_pod_has_too_many_of(framework: Framework) -> None:
-    outcome, seconds = decided(HOSTILE["spread constraints, DoNotSchedule"].pod("a"), cache_of(1000), framework)
+    outcome, seconds = decided(HOSTILE["extended resources"].pod("a"), cache_of(5000), framework)
     assert isinstance(outcome, Unschedulable)
     assert outcome.refused_by == {"SchedulingCost"}
-    assert outcome.message.startswith("0/1000 nodes are available: a decision about the pod would take ")
-    assert "topology spread constraints, use fewer." in outcome.message
+    assert outcome.message.startswith("0/5000 nodes are available: a decision about the pod would take ")
+    assert "resource requests and limits, use fewer." in outcome.message
     assert seconds < REFUSED
 
 
@@ -141,6 +141,21 @@ def test_nothing_wakes_a_pod_that_is_refused_for_its_cost(framework: Framework) 
     event = cache_of(100).set_node(_node(0).label("new", "label").build())
     assert event.change not in framework.awaited(refused_by, pod)
     assert not framework.helps("SchedulingCost", event, pod, cache_of(100).nodes)
+
+
+@pytest.mark.parametrize("kind", ("anti-affinity, selectors", "spread constraints, DoNotSchedule", "tolerations"))
+def test_an_event_does_not_cost_what_a_waiting_pod_states(kind: str, framework: Framework) -> None:
+    """Each pod that is bound is such an event. 3,000 constraints were held against each."""
+    pod = PodInfo(HOSTILE[kind].pod("a"))
+    cache = Cache()
+    cache.set_node(_node(0).build())
+    event = cache.observe(PodInfo(make_pod("b").label(LABEL, VALUE).node("node-0").build()), "node-0")
+    assert event is not None and len(pod.template) > 0
+    began = time.process_time()
+    for _ in range(100):
+        for plugin in ("InterPodAffinity", "PodTopologySpread", "TaintToleration"):
+            framework.helps(plugin, event, pod, cache.nodes)
+    assert time.process_time() - began < 0.1
 
 
 @pytest.mark.parametrize("nodes", NODES)

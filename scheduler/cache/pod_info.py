@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from functools import cached_property
+from typing import Any
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.readonly import read_only
@@ -23,6 +24,11 @@ class PodInfo:
         self.namespace = metadata.namespace
         self.name = metadata.name
         self.priority = pod.spec.priority
+
+    @cached_property
+    def parsed(self) -> dict[Hashable, Any]:
+        """What plugins have read out of this version of the pod, by a key of their own."""
+        return {}
 
     @cached_property
     def requests(self) -> Requests:

@@ -30,7 +30,7 @@ from scheduler.framework import (
 )
 from scheduler.plugins.added_affinity import added_affinity
 
-_BYTE, _BYTE_NODE = 0.3e-6, 0.1e-9
+_BYTE, _BYTE_NODE = 0.5e-6, 0.1e-9
 """Seconds for a byte of the terms, and for it on each node."""
 _SELECTED = 2e-6
 ENFORCED = "node(s) didn't match scheduler-enforced node affinity"

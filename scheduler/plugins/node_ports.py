@@ -8,7 +8,7 @@ from pinnace.fit.room import PORTS_REASON
 from scheduler.framework import SKIP, Change, ClusterEvent, Cost, CycleState, FilterResult, NodeTable, PodInfo, Sees, Status
 from scheduler.framework.cost import BUDGET
 
-_PORT, _USER = 5e-6, 0.3e-6
+_PORT, _USER = 12e-6, 0.3e-6
 """Seconds for a port, and for each node where it is taken."""
 
 

@@ -35,7 +35,7 @@ from scheduler.framework import (
 from scheduler.plugins import scoring_strategy
 from scheduler.plugins.arguments import check_names, label_key
 
-_CONTAINER, _RESOURCE, _RESOURCE_NODE = 16e-6, 5e-6, 6e-9
+_CONTAINER, _RESOURCE, _RESOURCE_NODE = 25e-6, 5e-6, 6e-9
 """Seconds for a container, for a request or limit, and for it on each node."""
 _BITS = 63
 """Of a code that is not negative."""

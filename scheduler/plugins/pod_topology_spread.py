@@ -50,7 +50,7 @@ from scheduler.plugins.topology import domain_sums, per_domain
 
 REASON = "node(s) didn't match pod topology spread constraints"
 LABEL_REASON = f"{REASON} (missing required label)"
-_BYTE, _NODE = 0.4e-6, 40e-9
+_BYTE, _NODE = 0.5e-6, 40e-9
 """Seconds for a byte of the constraints, and for one over a label that nodes have, on each node."""
 _HARD = "PodTopologySpread.hard"
 _SOFT = "PodTopologySpread.soft"

@@ -39,6 +39,13 @@ class Constraint:
 
 
 def own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
+    known: list[Constraint] | None = pod.parsed.get(("topologySpreadConstraints", when))
+    if known is None:
+        known = pod.parsed["topologySpreadConstraints", when] = _own_constraints(pod, when)
+    return known
+
+
+def _own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
     labels = pod.raw.metadata.labels
     found = []
     for each in pod.raw.spec.topologySpreadConstraints:

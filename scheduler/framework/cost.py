@@ -27,6 +27,11 @@ _LABEL = 3e-6
 """Seconds for a label: selectors are held against it, and pods with other labels are told apart."""
 
 
+def is_small(pod: PodInfo) -> bool:
+    """Is it within the budget, whatever it states?"""
+    return len(pod.template) <= SMALL and len(pod.raw.metadata.labels) <= _FEW_LABELS
+
+
 class CostBound:
     """The hint of pods that are refused for their cost: nothing helps them but a change of the pod, or fewer nodes, which the
     flush of the queue tries."""
@@ -57,9 +62,9 @@ class CostBound:
         return sum(each.seconds for each in self._costs(pod, nodes))
 
     def _costs(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
-        labels = len(pod.raw.metadata.labels)
-        if len(pod.template) <= SMALL and labels <= _FEW_LABELS:
+        if is_small(pod):
             return ()
+        labels = len(pod.raw.metadata.labels)
         costs = [Cost(labels * _LABEL, labels, "labels")]
         for plugin in self._plugins:
             costs += call(plugin, "Cost", check_costs, call(plugin, "Cost", plugin.cost, pod, nodes))

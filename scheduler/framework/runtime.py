@@ -16,7 +16,7 @@ from scheduler.cache.changes import ANY, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
 from scheduler.framework.binding_cycle import BindingPlugins
-from scheduler.framework.cost import SMALL, CostBound
+from scheduler.framework.cost import CostBound, is_small
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.faults import (
     Faults,
@@ -171,7 +171,7 @@ class Framework:
         would be held against each event, of which there may be thousands a second."""
         for hint in self._helpers(plugin):
             if event.change & self._awaits(hint):
-                if len(pod.template) > SMALL and hint is not self._cost_bound:
+                if not is_small(pod) and hint is not self._cost_bound:
                     return True
                 try:
                     answer = call(hint, "helps", hint.helps, event, pod, nodes)
@@ -230,6 +230,8 @@ class Framework:
 
     def too_costly(self, pod: PodInfo, nodes: NodeTable) -> Diagnosis | None:
         """Why no decision may be made about the pod, before any plugin does its work. Raises PluginError."""
+        if is_small(pod):
+            return None
         reason = self._cost_bound.refusal(pod, nodes)
         return Diagnosis(len(nodes), pre_filter=(CostBound.name, reason)) if reason else None
 

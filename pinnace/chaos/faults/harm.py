@@ -16,11 +16,11 @@ from pinnace.bench import metrics
 from pinnace.bench.errors import BenchError
 from pinnace.chaos.faults.base import Measuring
 from pinnace.chaos.faults.limits import LittleMemory
-from pinnace.chaos.hostile_pods import HOSTILE, HostileKind
+from pinnace.chaos.hostile_pods import HOSTILE
 from pinnace.chaos.saboteur import DEED, DEEDS, PROFILE, REPORT, Saboteur
 from pinnace.chaos.workers import HARM, pod
 from pinnace.chaos.world import LEADER, NotPossible, World
-from pinnace.client.errors import ApiError, NotFound
+from pinnace.client.errors import ApiError, Exhausted, Invalid, NotFound
 from pinnace.cluster import certificates
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.helper import dying_with_us
@@ -42,6 +42,8 @@ REFUSED_WITHIN = 30.0
 """Seconds for an API server of another cluster to start, to look into etcd, and to end."""
 POLL = 0.05
 _numbers = count()
+_accepted: dict[str, int] = {}
+"""Items of a hostile pod that is accepted, by kind."""
 
 
 class _Pods:
@@ -173,19 +175,21 @@ class HostilePods(_Pods):
     async def begin(self) -> None:
         self.details = "; ".join(self._kinds)
         for kind in self._kinds:
-            await self._create_largest(HOSTILE[kind])
+            await self._create_largest(kind)
 
-    async def _create_largest(self, kind: HostileKind) -> None:
-        """Of the items of an object the API server counts all, at any depth: with how many it is accepted, is tried. Raises
+    async def _create_largest(self, kind: str) -> None:
+        """The API server counts the items of an object at any depth. How many it accepts is tried once for each kind. Raises
         NotPossible."""
-        for items in ITEMS:
-            made = await asyncio.to_thread(kind.pod, "", HARM, items)
+        for items in ITEMS[ITEMS.index(_accepted.get(kind, ITEMS[0])) :]:
+            made = await asyncio.to_thread(HOSTILE[kind].pod, "", HARM, items)
             try:
                 await self._create(made)
-                return
-            except NotPossible:
-                if items == ITEMS[-1]:
+            except NotPossible as error:
+                if items == ITEMS[-1] or not isinstance(error.__cause__, Invalid | Exhausted):
                     raise
+            else:
+                _accepted[kind] = items
+                return
 
 
 class SecondControlPlane(Measuring):

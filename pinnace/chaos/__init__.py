@@ -8,6 +8,7 @@ saboteur.py    a scheduler plugin that does harm
 engine.py      lets a schedule happen, and writes down what happened
 load.py        many clients at work (workers.py, adversary.py, watching.py), all of it in the history (clients.py, calls.py)
 hostile_pods.py   valid pods that cost as much as a pod can
+bystander.py   another user, whose calls must be answered while somebody does harm
 journal.py     the history file of this process; heading.py: what it begins with; recorder.py: etcd's, by another process
 run.py         a whole run: cluster, load, faults, peace, verdict; report.py: what it found
 complaints.py  what processes say in their logs that must not be

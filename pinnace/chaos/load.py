@@ -25,12 +25,11 @@ from pinnace.chaos.adversary import SEIZED, Adversary
 from pinnace.chaos.clients import RecordingConnection
 from pinnace.chaos.journal import Journal
 from pinnace.chaos.watching import RecordingWatcher
-from pinnace.chaos.workers import CONTESTED, HARM, LOAD, NOBODY, Bystander, Owner, Rival, Worker
+from pinnace.chaos.workers import CONTESTED, HARM, LOAD, NOBODY, Owner, Rival, Worker
 from pinnace.check.history import Phase
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import AlreadyExists, ApiError, Unavailable
-from pinnace.runtime.tls import TlsFiles
 
 RATE = 360.0
 """Calls a second, where nothing is broken: the bound of 200 and some more, since whoever waits for an answer makes none."""
@@ -55,7 +54,7 @@ POLL = 0.1
 PRIVATE = (f"{PODS.prefix}{CONTESTED}/",)
 """For history.Run: what nobody but the load writes."""
 BYSTANDER, BYSTANDER_RATE = "bystander", 10.0
-"""Another user than all the rest, which reads one pod so many times a second: what it gets while somebody does harm."""
+"""Another user, and so many reads a second: what it gets while somebody does harm (bystander.py)."""
 FENCED = (f"{PODS.prefix}{LOAD}/",)
 """For history.Run: what nobody but schedulers binds. The adversary binds its own pods by hand."""
 
@@ -76,8 +75,7 @@ class Settled:
 
 
 class Load:
-    """`nodes`: names of nodes; there are as many owners as these have room for. `bystander`: the certificate of another user;
-    None: there is none."""
+    """`nodes`: names of nodes; there are as many owners as these have room for."""
 
     def __init__(
         self,
@@ -87,14 +85,12 @@ class Load:
         *,
         seed: int = 0,
         rate: float = RATE,
-        bystander: TlsFiles | None = None,
     ) -> None:
         self._endpoints, self._tls = servers.endpoints, servers.tls
         self._journal = journal
         self._nodes = nodes
         self._random = random.Random(seed)
         self._rate = rate
-        self._bystander = bystander
         self._connections: list[RecordingConnection] = []
         self._watchers: list[RecordingWatcher[Any]] = []
         self._working: list[asyncio.Task[None]] = []
@@ -163,9 +159,9 @@ class Load:
         self._journal.write(Phase(time.monotonic(), "end"))
         return Settled(seconds, tuple(lacking), revision, pods)
 
-    def client(self, name: str, endpoints: Sequence[str] = (), tls: TlsFiles | None = None) -> Client:
+    def client(self, name: str, endpoints: Sequence[str] = ()) -> Client:
         """A further client whose calls are in the history and count; of these servers, or of all. Closed with the load."""
-        connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork(), tls or self._tls)
+        connection = RecordingConnection(name, endpoints or self._endpoints, self._journal, self._fork(), self._tls)
         self._connections.append(connection)
         return Client(connection)
 
@@ -202,8 +198,6 @@ class Load:
         work(self._adversary, ADVERSARY_RATE / 3)  # calls, of which a step has three
         for i in range(RIVALS):
             work(Rival(self.client(f"rival-{i}"), self._fork()), RIVAL_RATE)
-        if self._bystander is not None:
-            work(Bystander(self.client(BYSTANDER, tls=self._bystander)), BYSTANDER_RATE)
         steps = (self._rate - ADVERSARY_RATE - RIVALS * RIVAL_RATE) / CALLS_PER_STEP
         owners = max(1, min(OWNERS, len(self._nodes) * PODS_PER_NODE // ROOM))
         for i in range(owners):

@@ -85,7 +85,7 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
     with Journal(folder / JOURNAL) as journal:
         journal.write(heading(time.time(), seed, f"chaos {scenario.name}", SETTLE))
         async with stage(scenario.spec, folder, progress, scenario.props) as on, on.cluster.client() as client:
-            async with Load(on.cluster.config, journal, on.nodes, seed=seed, bystander=on.bystander) as load:
+            async with on.bystander, Load(on.cluster.config, journal, on.nodes, seed=seed) as load:
                 act = Act(on, load, journal, client, rng)
                 progress.waiting("load, and the fault")
                 await asyncio.sleep(STEADY)

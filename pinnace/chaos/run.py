@@ -66,7 +66,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
         async with stage(options.spec, folder, progress, props) as on:
             engine = Engine(on.world, journal, say)
             began = time.monotonic()
-            async with Load(on.cluster.config, journal, on.nodes, seed=options.seed, bystander=on.bystander) as load:
+            async with on.bystander, Load(on.cluster.config, journal, on.nodes, seed=options.seed) as load:
                 progress.waiting(f"{what} to happen")
                 await engine.run(strikes)
                 seconds = time.monotonic() - began

@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pinnace.bench.scratch import START_TIMEOUT
+from pinnace.chaos.bystander import Bystander
 from pinnace.chaos.clocks import Clocks
 from pinnace.chaos.disks import Disk, disk
+from pinnace.chaos.load import BYSTANDER
 from pinnace.chaos.recorder import Recorder
 from pinnace.chaos.saboteur import CONFIG
 from pinnace.chaos.world import World
@@ -30,14 +32,11 @@ from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, NODE_PREFIX, SCHEDULE
 from pinnace.pki import Subject
 from pinnace.pki.folder import Folder as Pki
 from pinnace.pki.folder import Wanted
-from pinnace.runtime.tls import TlsFiles
 
 CATCH_UP = 30.0
 """Seconds that the recorder may take to get to the present, at the start."""
 JOURNAL, STORED, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "{}.run.jsonl"
 LOGS = "logs"
-BYSTANDER = "bystander"
-"""A user that does no harm, with a certificate of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,12 @@ NO_PROPS = Props()
 
 @dataclass(frozen=True, slots=True)
 class Stage:
+    """`output`: the folder where the histories are."""
+
     cluster: Cluster
     world: World
     recorder: Recorder
+    output: Path
 
     @property
     def nodes(self) -> list[str]:
@@ -64,11 +66,11 @@ class Stage:
         return [f"{NODE_PREFIX}{number}" for number in range(self.cluster.spec.nodes)]
 
     @property
-    def bystander(self) -> TlsFiles:
-        """The certificate of another user than the load's."""
+    def bystander(self) -> Bystander:
+        """Another user than the load's."""
         folder = pki_folder(self.cluster.spec.data_dir)
         Pki(folder).provide([Wanted(BYSTANDER, Subject(BYSTANDER, ("system:masters",)))], datetime.now(UTC))
-        return certificates.files(folder, BYSTANDER)
+        return Bystander(self.cluster.endpoints, certificates.files(folder, BYSTANDER), self.output / f"{BYSTANDER}.jsonl")
 
 
 @asynccontextmanager
@@ -119,7 +121,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
             ):
                 await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)
                 world = World(cluster, links, surgeon, client, clocks, lambda: recorder.revision, disks)
-                yield Stage(cluster, world, recorder)
+                yield Stage(cluster, world, recorder, folder)
         finally:
             progress.waiting("the processes to end")
             try:

@@ -1,14 +1,12 @@
 """Those who make the load. Each takes one step at a time, of one to three calls; a step that fails has been recorded, and is
 over.
 
-    Owner      has pods of its own, all alike: creates, reads, relabels and deletes them, so that a bounded number lives
-    Rival      one of several who write the same few objects through different API servers, without asking each other
-    Bystander  reads a pod that is not there
+    Owner   has pods of its own, all alike: creates, reads, relabels and deletes them, so that a bounded number lives
+    Rival   one of several who write the same few objects through different API servers, without asking each other
 """
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Protocol
 
 from pinnace.api.core_v1_pb2 import Pod
@@ -136,17 +134,6 @@ class Owner:
         _create, _create_batch, _delete, _delete_batch, _get, _relabel, _relabel_blindly, _list,
     )  # fmt: skip
     _weights = (20, 2, 18, 2, 40, 22, 8, 1)
-
-
-class Bystander:
-    """Reads one pod again and again. It does not exist: so the read is answered whatever else happens to pods."""
-
-    def __init__(self, client: Client) -> None:
-        self._pods = client.pods
-
-    async def step(self) -> None:
-        with suppress(NotFound):
-            await self._pods.get("bystander", LOAD)
 
 
 class Rival:

@@ -1,15 +1,20 @@
 """What plugins read of other objects than pods and nodes. A plugin that has no handle finds none."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import chain, islice
 from typing import Protocol, TypeVar
 
+from pinnace.api.core_v1_pb2 import Service
 from pinnace.api.resources import NAMESPACES, SERVICES, Object, Resource
 from pinnace.api.selectors import LabelRequirement, LabelSelector
+from pinnace.client.index import Index
 from scheduler.cache.pod_index import Selection, controlled_by
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.pod_terms import Term
 
 T = TypeVar("T", bound=Object)
+MOST = 1_000
+"""Services that are looked at for one pod: three milliseconds."""
 _SPREADING = ("ReplicaSet", "ReplicationController", "StatefulSet")
 
 
@@ -19,6 +24,20 @@ class Objects(Protocol):
     def objects(self, resource: Resource[T]) -> Mapping[str, T]:
         """As an informer sees them, by "namespace/name" or "name"."""
         ...
+
+    def index(self, resource: Resource[T], by: Callable[[T], str]) -> Index[T]:
+        """The same by a key that `by` makes of each."""
+        ...
+
+
+def _anchor(service: Service) -> str:
+    """By which a service is found: the label with the longest value, which few others have. "": it selects nothing."""
+    label = max(service.spec.selector.items(), key=lambda each: (len(each[1]), each), default=None)
+    return _key(service.metadata.namespace, *label) if label is not None else ""
+
+
+def _key(namespace: str, key: str, value: str) -> str:
+    return f"{namespace}/{key}={value}"
 
 
 class Namespaces:
@@ -49,22 +68,26 @@ class Siblings:
     """The pods that a pod is to be spread among, if it does not say so itself: those of its ReplicaSet, ReplicationController
     or StatefulSet, and of its services. Pods of other controllers, a Job for one, are spread among those of services only.
 
-    Kubernetes reads the selectors of these controllers; an owner reference says the same.
+    Kubernetes reads the selectors of these controllers; an owner reference says the same. Services are looked up by one label
+    that they demand, in the namespace of the pod, and at most MOST of them: any user of a namespace can create 20,000.
     """
 
     needs = (SERVICES,)
 
     def __init__(self, handle: Objects | None) -> None:
-        self._handle = handle
+        self._services = handle.index(SERVICES, _anchor) if handle is not None else Index[Service](_anchor)
 
     def of(self, pod: PodInfo) -> Selection | None:
         """Without those that are being deleted. None: it is on its own."""
         owner = next((each for each in pod.raw.metadata.ownerReferences if each.controller), None)
         selector = controlled_by(owner.uid) if owner is not None and owner.kind in _SPREADING else LabelSelector()
         labels = pod.raw.metadata.labels
-        if len(labels) and self._handle is not None:
-            for service in self._handle.objects(SERVICES).values():
-                wanted = service.spec.selector
-                if service.metadata.namespace == pod.namespace and wanted and wanted.items() <= labels.items():
-                    selector = selector.and_also(LabelRequirement(key, frozenset((wanted[key],))) for key in wanted)
+        found = (self._services.under(_key(pod.namespace, *label)).values() for label in labels.items())
+        demanded = set[str]()
+        for service in islice(chain.from_iterable(found), MOST):
+            wanted = service.spec.selector
+            if len(wanted) == 1 or wanted.items() <= labels.items():
+                demanded.update(wanted)
+        if demanded:
+            selector = selector.and_also(LabelRequirement(key, frozenset((labels[key],))) for key in demanded)
         return Selection(frozenset((pod.namespace,)), selector, living=True) if selector.requirements else None

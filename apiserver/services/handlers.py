@@ -2,7 +2,7 @@
 the trailers, and so do the id of the call, and warnings.
 
     call --> authenticated --> request is parsed --> gate, seat, permission (apiserver.services.methods) --> service
-                '--no----------unknown method--------'--TooManyRequests--> refused, at a pace (pinnace.runtime.refusals)
+                '--no----------unknown method--------'--no room, denied--> refused, at a pace (pinnace.runtime.refusals)
 
 `MethodHandlers` answers every path, so that no other service of the same gRPC server could be reached past it. A caller that is
 not authenticated is refused for every path, also for that of no method, before its request is parsed; on a port for tokens
@@ -224,9 +224,9 @@ class _Door:
         context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
     async def _refuse(self, context: Any, refusal: Refusal, caller: str, size: int = 0) -> NoReturn:
-        """Ends the call. `caller`: the name of a user. `size`: bytes of a request that gRPC keeps until then. A call that was
-        refused before it had a seat waits, as nothing else limits how many of these there are."""
-        if refusal.code in _SEATLESS or refusal.reason == TOO_MANY_REQUESTS:
+        """Ends the call. `caller`: the name of a user. `size`: bytes of a request that gRPC keeps until then. The refusals
+        of a caller without rights are paced, and those for lack of room: a caller could repeat such calls at once."""
+        if refusal.code in _PACED or refusal.reason == TOO_MANY_REQUESTS:
             waited = await self._refusals.wait(caller, size, context.time_remaining())
             if refusal.retry_after is not None:
                 refusal = replace(refusal, retry_after=max(0.0, refusal.retry_after - waited))
@@ -275,4 +275,4 @@ def cut(message: str) -> str:
 
 
 _GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}
-_SEATLESS = frozenset({Code.UNAUTHENTICATED, Code.UNIMPLEMENTED})
+_PACED = frozenset({Code.UNAUTHENTICATED, Code.UNIMPLEMENTED, Code.PERMISSION_DENIED})

@@ -5,9 +5,10 @@
 
 Two processes keep a number of calls open, to the methods of one service in turn, and begin a new call as soon as one ends. Each
 sends an empty request and never ends its side, so a server that waits for more waits forever. Half of the calls are cancelled
-after their first response, the others stay open. The services are those that the
-API server names over gRPC's reflection. The gets and the heartbeats are those of `pinnace.bench.flood`;
-they are measured from the first call of the flood on.
+after their first response, the others stay open. The services are those that the API server names over gRPC's reflection.
+
+The gets and the heartbeats are those of `pinnace.bench.flood`. "rise" has those of the first seconds of all floods, in which
+all calls arrive at once.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 from pinnace.bench import metrics
 from pinnace.bench.calibration import Bench
 from pinnace.bench.errors import BenchError
-from pinnace.bench.flood import PATIENCE, PROCESSES, SOMEBODY, Arguments, Probe, flooded
+from pinnace.bench.flood import PATIENCE, PROCESSES, RISE, SOMEBODY, Arguments, Probe, flooded
 from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter
 from pinnace.client.client import Client
@@ -59,6 +60,8 @@ async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: 
         for name, methods in chosen.items():
             progress.waiting(f"{calls:,} calls of {name} as {who} for {seconds:g} s")
             async with flooded(target, tls, _calls(methods, calls), seconds + PATIENCE) as made:
+                for what, times in (await probe.measure(RISE)).items():
+                    samples[f"{what}, rise"] = [*samples.get(f"{what}, rise", ()), *times]
                 samples |= {f"{what}, {name}": times for what, times in (await probe.measure(seconds)).items()}
             counts |= {f"{name} {code}": count for code, count in made.outcomes.items() if code != "wanted"}
         lost = probe.lost

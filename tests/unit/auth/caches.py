@@ -29,6 +29,9 @@ class Cache:
     def get(self, key: str) -> Any:
         return self._entries.get(key)
 
+    def count(self, namespace: str) -> int:
+        return sum(key.startswith(f"{self._resource.prefix}{namespace}/") for key in self._entries)
+
     def select(self, selection: Any) -> list[Any]:
         return [entry for key, entry in sorted(self._entries.items()) if key.startswith(selection.prefix)]
 

@@ -204,6 +204,29 @@ def test_what_a_role_gathers_is_put_together_once(world: World, monkeypatch: pyt
         assert read.call_count == count
 
 
+def test_a_denial_looks_at_the_rules_once(world: World) -> None:
+    """Each of them did, for as long as the rest of a denied call together: a caller without rights paid for none of it."""
+    world.cluster_role("reader", rule())
+    world.cluster_role("one", rule(names=["a"]))
+    assert world.rbac.who_may(GET_PODS, "") == ["reader"]
+    world.cluster_roles.read.clear()
+    assert world.rbac.who_may(GET_PODS, "") == ["reader"]
+    assert world.rbac.who_may(GET_PODS, "a") == world.rbac.who_may(GET_PODS, None) == ["one", "reader"]
+    assert world.cluster_roles.read == []
+    world.cluster_role("writer", rule())
+    assert world.rbac.who_may(GET_PODS, "") == ["reader", "writer"]
+
+
+def test_only_so_many_actions_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A review may be about any."""
+    monkeypatch.setattr(rbac, "MAX_ACTIONS", 3)
+    world.cluster_role("reader", rule())
+    for number in range(10):
+        assert world.rbac.who_may(Action(f"verb-{number}", "pods"), "") == []
+    assert world.rbac.who_may(GET_PODS, "") == ["reader"]
+    assert len(world.rbac._askable[1]) <= 3
+
+
 def test_what_is_taken_away_counts_no_longer(world: World) -> None:
     world.cluster_role("reader", rule())
     binding = world.bind("ClusterRole", "reader")

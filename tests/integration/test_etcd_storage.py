@@ -9,10 +9,11 @@ from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
 
+import grpc
 import pytest
 
 from apiserver.storage.committer import Committer
-from apiserver.storage.etcd import EtcdStorage
+from apiserver.storage.etcd import EtcdStorage, members
 from apiserver.storage.interface import MAX_OPERATIONS, Committed, OutcomeUnknown, OutOfSpace, Storage, Unavailable, Write
 from pinnace.cluster import certificates
 from pinnace.cluster.proxy import Mode, Proxy
@@ -297,4 +298,24 @@ class TestTls:
         server.start()
         await server.wait_ready()
         assert await put_again(storage, "a", b"")
+        await storage.close()
+
+    async def test_channels_with_a_certificate_of_before_are_closed(
+        self, server: EtcdServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Chaos, 2026-11: API servers offered an expired certificate to etcd three times a second until they were restarted."""
+        monkeypatch.setattr(members, "RETIRED", 0.1)
+        storage = EtcdStorage([server.endpoint], tls=certificates.etcd_client(tmp_path / "pki"))
+        await put(storage, "a")
+        former = storage._members.current
+        certificates.provide(tmp_path / "new", [], {})
+        shutil.copytree(tmp_path / "new", tmp_path / "pki", dirs_exist_ok=True)
+        server.kill()
+        server.start()
+        await server.wait_ready()
+        assert await put_again(storage, "a", b"")
+        async with asyncio.timeout(20):
+            while former._channel.get_state() is not grpc.ChannelConnectivity.SHUTDOWN:  # noqa: ASYNC110 - nothing tells it
+                await asyncio.sleep(0.02)
+        assert await storage.get("a")
         await storage.close()

@@ -4,9 +4,11 @@ Calls go to the current member. Whoever finds it failing says `leave(member)`, a
 are equal, and the one that answers is as good as any.
 
 A channel shows the certificate that it was made with, for as long as it lives. So when a member fails, and the files have been
-replaced since, there are new channels to all members; what is under way on the old ones ends there.
+replaced since, there are new channels to all members. What is under way on the old ones ends there, within RETIRED seconds: an
+open channel connects again and again, also with a certificate that has expired.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 import grpc
@@ -37,6 +39,10 @@ OPTIONS = (
 )
 
 
+RETIRED = 10.0
+"""Seconds for calls that are under way on a channel that is to be closed. A watch that is open then is resumed on another."""
+
+
 class Member:
     """The stubs of one endpoint (host:port). Connects on first use."""
 
@@ -53,8 +59,9 @@ class Member:
         self.cluster = ClusterStub(self._channel)
         self.maintenance = MaintenanceStub(self._channel)
 
-    async def close(self) -> None:
-        await self._channel.close()
+    async def close(self, grace: float | None = None) -> None:
+        """`grace`: seconds for the calls that are under way."""
+        await self._channel.close(grace)
 
 
 class Members:
@@ -64,7 +71,7 @@ class Members:
             raise ValueError("no etcd endpoint given; expected something like 127.0.0.1:2379")
         self._endpoints = endpoints
         self._tls = Renewed(tls) if tls is not None else None
-        self._former: list[Member] = []
+        self._retiring: set[asyncio.Task[None]] = set()
         self.all = self._connected()
         self.current = self.all[0]
 
@@ -73,12 +80,18 @@ class Members:
         if member is self.current:
             number = self.all.index(member)
             if self._tls is not None and self._tls.renew():
-                self._former += self.all
+                for former in self.all:
+                    task = asyncio.create_task(former.close(RETIRED))
+                    self._retiring.add(task)
+                    task.add_done_callback(self._retiring.discard)
                 self.all = self._connected()
             self.current = self.all[(number + 1) % len(self.all)]
 
     async def close(self) -> None:
-        for member in (*self._former, *self.all):
+        for task in self._retiring:
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
+        for member in self.all:
             await member.close()
 
     def _connected(self) -> list[Member]:

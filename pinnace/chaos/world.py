@@ -131,6 +131,10 @@ class World:
         by itself."""
         self._excused.setdefault(name, (time.time(), may_end))
 
+    def excuse_log(self, name: str, since: float) -> None:
+        """The log of a process that is none of the cluster's may hold errors from `since` (Unix seconds) until now."""
+        self.excuses.append(Excuse(name, since, time.time()))
+
     async def recover(self, name: str) -> bool:
         """The excuse is over: the process is started again if it has ended. Whether it had."""
         since = self._excused.pop(name, None)

@@ -201,9 +201,11 @@ class SecondControlPlane(Measuring):
         self._target = target
         self._process: asyncio.subprocess.Process | None = None
         self._folder: TemporaryDirectory[str] | None = None
+        self._began = 0.0
         self.details = ""
 
     async def begin(self) -> None:
+        self._began = time.time()
         plan = self._world.cluster.state.find(self._target).plan
         self._folder = TemporaryDirectory(prefix="pinnace-other-")
         pki = Path(self._folder.name)
@@ -234,6 +236,8 @@ class SecondControlPlane(Measuring):
         self.read(self._target, "exit code of another cluster's API server", -1.0 if code is None else code, least=1, most=1)
 
     async def end(self) -> None:
+        # It logs its refusal as an error, as it must. Whether it refused is judged by its exit code, and by whether it served.
+        self._world.excuse_log(f"{self._target}.stranger", self._began)
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.kill()

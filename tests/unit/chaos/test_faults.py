@@ -54,6 +54,7 @@ class FakeWorld:
         self.reset: list[tuple[str, str]] = []
         self.started: list[Plan] = []
         self.excused: list[bool] = []
+        self.excused_logs: list[str] = []
         self.recovered = 0
         self.is_ready = True
         self.cluster: Any = SimpleNamespace(
@@ -68,6 +69,9 @@ class FakeWorld:
 
     def excuse(self, name: str, *, may_end: bool) -> None:
         self.excused.append(may_end)
+
+    def excuse_log(self, name: str, since: float) -> None:
+        self.excused_logs.append(name)
 
     async def recover(self, name: str) -> bool:
         self.recovered += 1
@@ -248,6 +252,7 @@ async def test_another_control_plane_must_refuse_to_serve(
     fault = harm.SecondControlPlane(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
     await fault.begin()
     await fault.end()
+    assert world.excused_logs == [f"{NAME}.stranger"], "and no log of the cluster's own processes"
     history = History(
         [history_of.Fault(1, "second-control-plane", NAME, 0.0, 1.0)]
         + [

@@ -145,7 +145,7 @@ def test_restart_starts_what_has_ended(home: Home) -> None:
     assert running.returncode == 0 and f"scheduler-0 runs already (pid {pids['scheduler-0']})" in running.stdout
     again = home.run("restart", "scheduler-0")
     assert again.returncode == 0 and again.stdout.startswith("scheduler-0 started again"), again
-    assert not Path(f"/proc/{pids['scheduler-0']}").exists()
+    assert procfs.identify(pids["scheduler-0"]) is None
     unknown = home.run("restart", "schedular-0")
     assert unknown.returncode == 3 and 'did you mean "scheduler-0"?' in unknown.stderr
     assert "nothing to do" in home.run("start").stdout

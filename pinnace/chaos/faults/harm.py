@@ -29,7 +29,7 @@ from pinnace.cluster.ready import problem
 from pinnace.cluster.spec import SCHEDULER, Plan
 from pinnace.pki import folder as certificates_folder
 
-ASKED_WITHIN = 5.0
+ASKED_WITHIN = 15.0
 """Seconds until a scheduler has decided about a pod, or has tried to."""
 REMOVED_WITHIN = 30.0
 """Seconds in which pods are removed, whatever other faults do to the API servers meanwhile."""

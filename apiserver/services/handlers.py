@@ -157,6 +157,8 @@ class _Door:
             try:
                 made = self._call(context)
                 caller = made.user.name
+                if method.is_paced:
+                    await self._refusals.wait(caller, len(data), context.time_remaining())
                 fencing.present(metadata)
                 with gathering() as warnings:
                     answer = await method.call(parse(data), made)
@@ -197,6 +199,8 @@ class _Door:
             try:
                 made = self._call(context)
                 caller = made.user.name
+                if method.is_paced:
+                    await self._refusals.wait(caller, remaining=context.time_remaining())
                 request: Any = _Requests(context, method.parse) if method.client_streaming else method.parse(data)
                 async with aclosing(method.stream(request, made)) as responses:
                     async for response in responses:

@@ -106,7 +106,10 @@ class Method:
         self._audit = audit
         self._audited = self._writes and audit.wanted and action.resource != EVENTS.plural and action.group != REVIEWS_GROUP
         self._level_of = level_of(action, pulse=self.client_streaming)
-        self._discovers = self.client_streaming and action.resource.startswith("/")
+        about_nothing = action.resource.startswith("/")
+        self._discovers = self.client_streaming and about_nothing
+        self.is_paced = about_nothing or action.resource.startswith("selfsubject")
+        """Every user may call it, and has no reason to do so often: its calls are paced as refusals are."""
         self._width_of = width_of(descriptor, service)
         self._meter = metrics.Requests(action, batch=self._batched, connects=self.client_streaming)
         self._function: Any = getattr(service, name, None)

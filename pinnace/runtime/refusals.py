@@ -7,6 +7,8 @@ A refused call costs the server as much CPU as an empty call, 0.2 to 0.4 ms: a c
 as they are refused takes the whole event loop. A connection has a limit of open calls, and a call that waits for its refusal is
 one of them. So a caller whose calls all wait sends no new ones.
 
+Methods that every caller may call, and need not call often, such as that for the version, are paced in the same way.
+
 Guarantees:
 
 * A caller gets RATE refusals per second, after a burst of BURST, as long as fewer than MAX_WAITING calls wait. What others do

@@ -206,6 +206,24 @@ async def test_health_and_reflection_take_their_permission(server: Server) -> No
         assert await codes(nemo, [CHECK, REFLECTION]) == {CHECK: "PERMISSION_DENIED", REFLECTION: "PERMISSION_DENIED"}
 
 
+async def test_what_every_user_may_call_is_paced(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without roles that called for the version 4,000 times at once kept others waiting for more than a second."""
+    waited = Counter[str]()
+
+    async def wait(self: refusals.Refusals, caller: str, size: int = 0, remaining: float | None = None) -> float:
+        waited[caller] += 1
+        return 0.0
+
+    monkeypatch.setattr(refusals.Refusals, "wait", wait)
+    paths = [path for path in server.paths if path.removeprefix("/").removeprefix("pinnace.v1.").startswith(OPEN)]
+    async with server.connect("nemo") as nemo, server.connect("admin") as admin:
+        assert len(paths) == 6
+        assert "PERMISSION_DENIED" not in (await codes(nemo, paths)).values()
+        assert waited == {"nemo": len(paths)}
+        await codes(admin, ["/pinnace.v1.Pods/List", "/pinnace.v1.Nodes/Watch"])
+        assert waited == {"nemo": len(paths)}
+
+
 @asynccontextmanager
 async def asking(to: grpc.aio.Channel) -> AsyncIterator[grpc.aio.StreamStreamCall]:
     call = to.stream_stream(

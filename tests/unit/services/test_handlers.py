@@ -64,7 +64,9 @@ async def test_a_call_that_fails_keeps_nothing(end: BaseException) -> None:
         except KeyError as error:
             raise end from error
 
-    method: Any = SimpleNamespace(call=fail, parse=lambda data: data, client_streaming=False, server_streaming=False)
+    method: Any = SimpleNamespace(
+        call=fail, parse=lambda data: data, is_paced=False, client_streaming=False, server_streaming=False
+    )
     handlers = MethodHandlers({"/a/B": method}, None, RequestIds("s"), Refusals())
     handler = handlers.service(SimpleNamespace(method="/a/B"))
     context = Context()
@@ -90,7 +92,7 @@ async def test_a_stream_keeps_nothing_of_what_was_said() -> None:
             raise Rejected(Refusal(Code.INVALID_ARGUMENT, "Invalid", "no"))
         yield b""
 
-    method: Any = SimpleNamespace(stream=refuse, parse=read, client_streaming=True, server_streaming=True)
+    method: Any = SimpleNamespace(stream=refuse, parse=read, is_paced=False, client_streaming=True, server_streaming=True)
     async with serving(method) as channel:
         call = channel.stream_stream("/a/B")()
         with pytest.raises(grpc.aio.AioRpcError, match="no"):
@@ -111,7 +113,7 @@ async def test_nothing_is_left_of_a_call_that_was_refused(streaming: bool) -> No
         yield b""
 
     method: Any = SimpleNamespace(
-        call=refuse, stream=refuse_stream, parse=bytes, client_streaming=False, server_streaming=streaming
+        call=refuse, stream=refuse_stream, parse=bytes, is_paced=False, client_streaming=False, server_streaming=streaming
     )
     gc.collect()
     async with serving(method) as channel:
@@ -126,7 +128,7 @@ async def test_nothing_is_left_of_a_call_that_was_refused(streaming: bool) -> No
 @pytest.mark.parametrize("path", ["/a/C", "/a/B"])
 async def test_nothing_is_left_of_a_call_that_was_refused_before_its_request(path: str) -> None:
     """One of an unknown method; one whose caller nobody knows, of a known method."""
-    method: Any = SimpleNamespace(parse=bytes, client_streaming=True, server_streaming=True)
+    method: Any = SimpleNamespace(parse=bytes, is_paced=False, client_streaming=True, server_streaming=True)
     gc.collect()
     async with serving(method, Authenticator(lambda: 0.0)) as channel:
         with pytest.raises(grpc.aio.AioRpcError, match="who are you"):

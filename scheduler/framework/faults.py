@@ -99,26 +99,29 @@ def call(plugin: Named, point: str, method: Callable[..., T], *arguments: Any) -
     """What the plugin answers. Raises PluginError. (`on_stack` reads its arguments.)
 
     A plugin that is not ours does not see the task that calls it, so it cannot cancel the leader's term, or an informer."""
-    task = None if type(plugin) in _TRUSTED else _task_of(plugin)
-    if task is not None:
-        _leave_task(task.get_loop(), task)
+    task = None if type(plugin) in TRUSTED else _task_of(plugin)
+    if task is None:  # the way of all but a user's own plugins, several times for each pod
+        try:
+            return method(*arguments)
+        except BaseException as error:
+            raise failure(plugin.name, point, error) from error
+    _leave_task(task.get_loop(), task)
     try:
         return method(*arguments)
     except BaseException as error:
         raise failure(plugin.name, point, error) from error
     finally:
-        if task is not None:
-            _enter_task(task.get_loop(), task)
+        _enter_task(task.get_loop(), task)
 
 
-_TRUSTED = set[type]()
-"""The types of built-in plugins that have been called."""
+TRUSTED = set[type]()
+"""The types of built-in plugins that have been called: faster to ask than `is_built_in`."""
 
 
 def _task_of(plugin: Named) -> "asyncio.Task[Any] | None":
     """The task that calls a plugin that is not ours; None: there is none, or it is ours."""
     if is_built_in(type(plugin)):
-        _TRUSTED.add(type(plugin))
+        TRUSTED.add(type(plugin))
         return None
     try:
         return asyncio.current_task()

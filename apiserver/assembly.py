@@ -154,7 +154,7 @@ class Assembly:
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
         self._policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
-        self._fences = Fences(self.cacher, self._policy)
+        self._fences = Fences(storage, self.cacher, self._policy)
         self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
         self._retention = Retention(storage, self.cacher, clock, settings.events)
         metrics.show(self._flow.levels, self.cacher, self._retention)

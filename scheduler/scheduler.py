@@ -340,7 +340,7 @@ class Scheduler:
 
     def fenced(self, token: int) -> None:
         log.warning("token %d is fenced: another leader has been elected", token)
-        self._standby.stand_down()
+        self._standby.fenced(token)
 
     def _given_up(self, decision: Decision) -> PodInfo | None:
         """Ends a decision. The pod as it is now, if it still needs a node."""

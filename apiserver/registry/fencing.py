@@ -9,7 +9,7 @@
 * **The holder decides whose term it is.** The key's value names the user that campaigned, the hash of its secret and the
   schedulers that it binds for. A put never changes the value while the key exists (`apiserver.services.leadership`). So a
   token, which is the create_revision, stands for one value, and a holder that was read from the cache is right for as long as
-  the guard holds, however old the cache is. A cache that is behind the token is brought up to date first.
+  the guard holds, however old the cache is. When the cache is behind the token, etcd is asked.
 
 A bind carries its fence in the request. Any other unary call that writes may carry fences in its metadata (pinnace.api.fences),
 and then all that it writes through a Mutator is guarded. A call without a fence is not fenced.
@@ -32,7 +32,7 @@ from apiserver.auth.permissions import CAMPAIGN
 from apiserver.auth.user import User
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
-from apiserver.storage.interface import Guard, KeyValue
+from apiserver.storage.interface import Guard, KeyValue, Storage
 from pinnace.api import fences
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.names import dns_subdomain
@@ -47,6 +47,8 @@ MOST = 4
 """Fences of a call: each is an operation of its transaction, in which others have their writes, too."""
 FRESH_TIMEOUT = 5.0
 """Seconds for the cache to reach the revision of a token."""
+STALE_ANSWERS = 1
+"""Of etcd, one after the other, that are put up with."""
 MIN_SECRET = 16
 """Bytes."""
 
@@ -62,9 +64,10 @@ class Term(NamedTuple):
 
 
 class Fences:
-    """Judges fences by the elections in the cache."""
+    """Judges fences by the elections in the cache, and in etcd where the cache is behind."""
 
-    def __init__(self, cacher: Cacher, authorizer: Authorizer) -> None:
+    def __init__(self, storage: Storage, cacher: Cacher, authorizer: Authorizer) -> None:
+        self._storage = storage
         self._cacher = cacher
         self._authorizer = authorizer
 
@@ -76,16 +79,25 @@ class Fences:
             raise Rejected(errors.bad_request("a fence needs the name of an election, which is a DNS name, and its token"))
         await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", fence.election),))
         key = election_key(fence.election)
-        record = self._cacher.raw(key)
-        if self._cacher.revision < fence.token and (record is None or record.create_revision != fence.token):
-            await self._cacher.fresh(FRESH_TIMEOUT)
-            record = self._cacher.raw(key)
-        if record is None or record.create_revision != fence.token:
-            return None
-        election = _read(record)
-        if not is_holder(election, user.name, fence.secret):
+        record = await self._find(key, fence.token)
+        if record is None or not is_holder(election := _read(record), user.name, fence.secret):
             return None
         return Term(fences.term(fence), Guard(key, fence.token), tuple(election.scheduler_names))
+
+    async def _find(self, key: str, token: int) -> KeyValue | None:
+        """The election's key with this token; None: there is none any more, or not yet. One answer of etcd that does not
+        show it is not enough for that: it may be stale (etcd#20418), and a leader that is refused stands down."""
+        record = self._cacher.raw(key)
+        if not _has(record, token) and self._cacher.revision < token:
+            record = await self._storage.get(key)
+            for _ in range(STALE_ANSWERS + 1):
+                if _has(record, token):
+                    break
+                await self._cacher.fresh(FRESH_TIMEOUT)
+                record = self._cacher.raw(key)
+                if self._cacher.revision >= token:
+                    break
+        return record if _has(record, token) else None
 
     async def enter(self, user: User) -> None:
         """Guards what the present call writes by the fences in its metadata: all of them must hold. Raises as `term`, and
@@ -124,6 +136,10 @@ def hashed(secret: bytes) -> bytes:
 def is_holder(election: Election, user: str, secret: bytes) -> bool:
     """Did this user campaign with this secret? A term without a hash, which an older server made, has no holder."""
     return hmac.compare_digest(election.secret_hash, hashed(secret)) and election.user == user
+
+
+def _has(record: KeyValue | None, token: int) -> bool:
+    return record is not None and record.create_revision == token
 
 
 def _read(record: KeyValue) -> Election:

@@ -170,6 +170,13 @@ class Candidate:
                 log.warning('election "%s": no answer to the resignation', self._election)
         self._resigned.set()
 
+    def give_up(self, token: int, reason: str) -> None:
+        """Ends the term of this token and its session, and campaigns anew: for a leader whose writes are refused. Its key is
+        deleted if it is there still; otherwise it would lead, and do nothing."""
+        if self._term is not None and self._term.token == token:
+            self._forsake()
+            self._lose(reason)
+
     async def _campaign(self) -> None:
         """One session, or a part of it, with one server. Ends with an ApiError; without one, to go on with the next server at
         once, when this one sends us there."""

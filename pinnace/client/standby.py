@@ -167,8 +167,13 @@ class Standby:
         """Gives up the lead, so that another replica leads at once, and stands no more."""
         await self._candidate.resign()
 
-    def stand_down(self) -> None:
-        """Ends the term, if there is one: for who has found out before the candidate is told."""
+    def fenced(self, token: int) -> None:
+        """A write under this token was refused: ends its term, if that is the present one. Another replica leads, most
+        often, and the candidate has not been told yet."""
+        self._candidate.give_up(token, "its writes are fenced")
+
+    def _stand_down(self) -> None:
+        """Ends the term, if there is one."""
         if self._term is not None:
             self._term.cancel()
             self._term = None
@@ -179,7 +184,7 @@ class Standby:
         self._term = self._terms.create_task(self._serve(token))
 
     def _lost(self, reason: str) -> None:
-        self.stand_down()
+        self._stand_down()
 
     async def _serve(self, token: int) -> None:
         async with self._one_at_a_time:
@@ -219,7 +224,7 @@ class Standby:
                 log.warning("this leader does not go on: %s", self._complaint)
             if now - since >= self._patience.seconds:
                 problem = f"it has not gone on for {now - since:.0f} s: {self._complaint}"
-                self.stand_down()
+                self._stand_down()
                 await self._give_up(problem, None)
 
     def _look(self) -> str | None:

@@ -115,7 +115,7 @@ class Server:
         heartbeats = only(nodes_pb2.DESCRIPTOR.services_by_name["Nodes"], "Heartbeat")
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
         allow = AlwaysAllow()
-        fences = Fences(self.cacher, allow)
+        fences = Fences(self.storage, self.cacher, allow)
         tenures = Tenures(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
         methods: dict[str, Method] = {}
         for each, service in services:

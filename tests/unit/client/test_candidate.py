@@ -203,6 +203,19 @@ async def test_is_told_once_that_a_term_has_lapsed(leading: Conversation, clock:
     assert await history.grows_to(2) == [7, "no heartbeat was answered for 1.4 s"]
 
 
+async def test_a_leader_whose_writes_are_refused_leaves_its_session(
+    leading: Conversation, servers: list[FakeServer], candidate: Candidate, clock: FakeClock, history: History
+) -> None:
+    """Else it would lead and do nothing for as long as it beats, if the refusal was wrong: as by a server with a stale view."""
+    candidate.give_up(6, "its writes are fenced")
+    assert candidate.token == 7, "a write of an earlier term"
+    again = Electorate(servers[0])
+    candidate.give_up(7, "its writes are fenced")
+    assert candidate.token is None and history.entries == [7, "its writes are fenced"]
+    opening = (await (await again.next(clock)).hear()).open
+    assert (opening.session, opening.token, opening.forsaken) == (0, 0, 5)
+
+
 async def test_who_leads_can_be_seen_from_outside(leading: Conversation, clock: FakeClock, history: History) -> None:
     def status() -> float | None:
         return REGISTRY.get_sample_value("leader_election_master_status", {"name": "scheduler"})

@@ -40,6 +40,10 @@ class FakeCandidate:
             if self.token is not None:
                 self.lose()
 
+    def give_up(self, token: int, reason: str) -> None:
+        if self.token == token:
+            self.lose()
+
     async def resign(self) -> None:
         self.token, self.resigned = None, True
         self._over.set()
@@ -175,10 +179,12 @@ async def test_the_next_term_waits_for_the_end_of_those_before(replica: Replica)
 async def test_who_finds_out_first_stands_down_and_that_is_told_once(replica: Replica) -> None:
     replica.candidate.win(7)
     await turns()
-    replica.standby.stand_down()
+    replica.standby.fenced(6)
+    assert replica.standby.token == 7, "a write of the term before"
+    replica.standby.fenced(7)
     assert replica.standby.token is None and replica.history == ["leads 7", "lost"]
     await turns()
-    replica.candidate.lose()
+    replica.standby.fenced(7)
     assert replica.history == ["leads 7", "lost", "ends 7"]
 
 

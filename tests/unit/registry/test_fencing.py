@@ -22,23 +22,29 @@ HELD = Term("scheduler/7", Guard(KEY, 7), ("default-scheduler",))
 
 
 class FakeCacher:
-    """Has the election's key, at a revision; `etcd` is what it has once it is fresh."""
+    """Has the election's key, at a revision. It is etcd, too: `etcd` are its answers, of which the last one comes again."""
 
     def __init__(self, revision: int, record: KeyValue | None) -> None:
         self.revision = revision
         self.record = record
-        self.etcd = revision, record
+        self.etcd = [(revision, record)]
         self.asked = 0
         self.failure: Exception | None = None
+
+    def _answer(self) -> tuple[int, KeyValue | None]:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return self.etcd.pop(0) if len(self.etcd) > 1 else self.etcd[0]
+
+    async def get(self, key: str) -> KeyValue | None:
+        return self._answer()[1]
 
     def raw(self, key: str) -> KeyValue | None:
         return self.record if key == KEY else None
 
     async def fresh(self, timeout: float) -> int:
-        self.asked += 1
-        if self.failure is not None:
-            raise self.failure
-        self.revision, self.record = self.etcd
+        self.revision, self.record = self._answer()
         return self.revision
 
 
@@ -59,7 +65,7 @@ def record(token: int = 7, secret: bytes = SECRET, user: str = USER.name, value:
 def term(
     cacher: FakeCacher, token: int = 7, secret: bytes = SECRET, user: User = USER, election: str = "scheduler"
 ) -> Term | None:
-    fences = Fences(cacher, OnlyScheduler())  # type: ignore[arg-type]
+    fences = Fences(cacher, cacher, OnlyScheduler())  # type: ignore[arg-type]
     return asyncio.run(fences.term(Fence(election=election, token=token, secret=secret), user))
 
 
@@ -95,18 +101,34 @@ def test_an_empty_secret_is_not_the_absence_of_a_hash() -> None:
 
 
 @pytest.mark.parametrize(("etcd", "expected"), [(record(), HELD), (None, None), (record(secret=OTHER_SECRET), None)])
-def test_a_cache_behind_the_token_is_brought_up_to_date_first(etcd: KeyValue | None, expected: Term | None) -> None:
+def test_of_a_token_that_the_cache_has_not_reached_etcd_decides(etcd: KeyValue | None, expected: Term | None) -> None:
     for before in (None, record(token=3)):
         cacher = FakeCacher(6, before)
-        cacher.etcd = 7, etcd
+        cacher.etcd = [(7, etcd)]
         assert term(cacher) == expected
-        assert cacher.asked == 1
+        assert cacher.asked <= 2
+
+
+def test_a_leader_is_known_although_the_cache_does_not_follow() -> None:
+    """As while the watch of etcd is broken: etcd is read."""
+    cacher = FakeCacher(6, None)
+    cacher.etcd = [(7, record())]
+    assert term(cacher) == HELD
+    assert (cacher.revision, cacher.asked) == (6, 1)
+
+
+@pytest.mark.parametrize("stale", [1, 2])
+def test_a_stale_answer_of_etcd_does_not_depose(stale: int) -> None:
+    """https://github.com/etcd-io/etcd/issues/20418"""
+    cacher = FakeCacher(6, None)
+    cacher.etcd = [(6, None)] * stale + [(7, record())]
+    assert term(cacher) == HELD
 
 
 def test_a_token_of_the_future_is_nobodys() -> None:
     cacher = FakeCacher(50, record())
     assert term(cacher, token=51) is None
-    assert cacher.asked == 1
+    assert cacher.asked == 3
 
 
 def test_without_an_answer_of_etcd_nothing_is_decided() -> None:

@@ -309,6 +309,11 @@ class FakeCandidate:
     def fence_of(self, token: int) -> Fence:
         return Fence(election="scheduler", token=token)
 
+    def give_up(self, token: int, reason: str) -> None:
+        if self.token == token:
+            self.token = None
+            self._on_lost(reason)
+
     async def run(self) -> None:
         """Until cancelled."""
         self.running = True

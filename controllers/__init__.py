@@ -12,6 +12,7 @@ endpointslices/     where the pods of a service are reached
 budgets/            how many pods may go because somebody wishes it
 nodelifecycle/      nodes whose kubelet is gone, and the pods on them
 podgc.py            pods that nobody ends any more
+schedulernames.py   events about pods that name a scheduler which nothing runs
 namespaces.py       namespaces that are being deleted: pods go first, then all else
 garbage/            objects whose owners are gone
 

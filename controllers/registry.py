@@ -13,6 +13,7 @@ from controllers.nodelifecycle.eviction import TaintEviction
 from controllers.nodelifecycle.lifecycle import NodeLifecycle, Options
 from controllers.podgc import PodGarbageCollector
 from controllers.replicasets.controller import ReplicaSetController
+from controllers.schedulernames import SchedulerNameController
 
 
 def build(shared: Shared, options: Options) -> Sequence[Controller]:
@@ -28,4 +29,5 @@ def build(shared: Shared, options: Options) -> Sequence[Controller]:
         JobController(shared.reporting("job-controller")),
         DisruptionController(shared),
         EndpointSliceController(shared),
+        SchedulerNameController(shared.reporting("scheduler-name-controller")),
     ]

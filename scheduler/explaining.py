@@ -1,7 +1,7 @@
 """Explains one pod and ends: `python -m scheduler.explaining NAMESPACE NAME`, which `pinnace why` starts.
 
-It lists what a scheduler's informers would hold, fills a cache, and asks `scheduler.explain`. On stdout, an Answer as JSON.
-Nothing is written to the cluster, and whoever leads is not asked.
+It finds the configuration of the scheduler that decides (`scheduler.explain.configured`), lists what its informers would hold,
+fills a cache, and asks `scheduler.explain`. On stdout, an Answer as JSON. Nothing is written to the cluster.
 """
 
 import asyncio
@@ -11,12 +11,13 @@ import sys
 from base64 import b64encode
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
 
+from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.elections_pb2 import Election
 from pinnace.api.explanation import Answer, Explanation, Trouble, Unexplained
 from pinnace.api.jsonrecords import to_json
 from pinnace.api.resources import NODES, PODS, Resource, T, store_key
@@ -24,12 +25,14 @@ from pinnace.api.status import encode
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, load
 from pinnace.client.connection import Connection
-from pinnace.client.errors import ApiError
+from pinnace.client.errors import ApiError, Forbidden
 from pinnace.client.kubeconfig import ConfigError
-from scheduler import config
+from pinnace.runtime.configuration import ConfigurationError
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
+from scheduler.config import build, needs
 from scheduler.explain import explain
+from scheduler.explain.configured import Followed, Offer, follow
 from scheduler.extenders.interest import interested
 from scheduler.framework.handle import Offline
 from scheduler.informers import NOT_ENDED
@@ -56,7 +59,11 @@ class Listed(Offline):
 @click.option("--node", default="", help="Say more about this node.")
 @click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
 @click.option("--context", help="The context of the client's configuration to use.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="The schedulers' KubeSchedulerConfiguration.")
+@click.option("--config", default="", help="A KubeSchedulerConfiguration to follow.")
+@click.option("--plugin", "plugins", multiple=True, help="A plugin to add to it.")
+@click.option("--kept", default="", help="Where a local cluster is, whose schedulers have the two that follow.")
+@click.option("--kept-config", default="")
+@click.option("--kept-plugin", "kept_plugins", multiple=True)
 @click.option("--timeout", default=20.0, help="Seconds, for the lists.")
 def main(
     namespace: str,
@@ -64,20 +71,29 @@ def main(
     node: str,
     server: str | None,
     context: str | None,
-    file: Path | None,
+    config: str,
+    plugins: Sequence[str],
+    kept: str,
+    kept_config: str,
+    kept_plugins: Sequence[str],
     timeout: float,
 ) -> None:
     """Explains where a pod would go now, and why."""
+    given = (
+        Offer(config or f"the default configuration with {' and '.join(plugins)}", config, plugins)
+        if config or plugins
+        else None
+    )
+    own = Offer(f"that of the local cluster in {kept}", kept_config, kept_plugins) if kept else None
     try:
         servers = load(server, context=context)
-        configuration = config.parse(file.read_text()) if file else config.Configuration()
-        said = Answer(asyncio.run(_explanation(namespace, name, node, servers, configuration, file, timeout)))
+        said = Answer(asyncio.run(_explanation(namespace, name, node, servers, given, own, timeout)))
     except ApiError as error:
         said = _unexplained(error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode())
     except TimeoutError:  # it is an OSError, too
         said = _unexplained(f"the API servers took more than {timeout:g} s", Trouble.TOO_SLOW)
-    except (config.ConfigurationError, ConfigError, OSError) as error:
-        said = _unexplained(f"{file}: {error}" if file else str(error), Trouble.USAGE)
+    except (ConfigurationError, ConfigError, OSError) as error:
+        said = _unexplained(f"{config}: {error}" if config else str(error), Trouble.USAGE)
     json.dump(to_json(said), sys.stdout)
     gc.freeze()  # as in pinnace.cli.command: what was imported is not searched for garbage at the end
 
@@ -91,48 +107,58 @@ async def _explanation(
     name: str,
     node: str,
     servers: ClientConfig,
-    configuration: config.Configuration,
-    file: Path | None,
+    given: Offer | None,
+    kept: Offer | None,
     timeout: float,
 ) -> Explanation:
-    """Raises ApiError, TimeoutError, ConfigurationError."""
+    """Raises ApiError, TimeoutError, ConfigurationError, OSError."""
     connection = Connection(servers.endpoints, tls=servers.tls)
     try:
         async with asyncio.timeout(timeout):
             client = Client(connection)
             pod = await client.pods.get(name, namespace)
-            stores = await _list(client, config.needs(configuration))
+            followed = follow(pod.spec.schedulerName or defaults.SCHEDULER, await _elections(client), given, kept)
+            stores = await _list(client, needs(followed.configuration))
     finally:
         await connection.close()
-    return explanation(pod, stores, configuration, node, file)
+    return explanation(pod, stores, followed, node)
 
 
-def explanation(
-    pod: Pod,
-    stores: Mapping[Resource[Any], Mapping[str, Any]],
-    configuration: config.Configuration,
-    node: str = "",
-    file: Path | None = None,
-) -> Explanation:
-    """Pure, but for what plugins do when they are made. `file`: that of the configuration; None: it is the default one. Raises
-    ConfigurationError."""
-    listed = Listed(stores)
-    frameworks = config.build(configuration, listed)
-    key, name, bound = store_key(pod), pod.spec.schedulerName, pod.spec.nodeName
+async def _elections(client: Client) -> Sequence[Election] | None:
+    """None: they may not be listed."""
+    try:
+        return await client.elections.list()
+    except Forbidden:
+        return None
+
+
+def explanation(pod: Pod, stores: Mapping[Resource[Any], Mapping[str, Any]], followed: Followed, node: str = "") -> Explanation:
+    """Pure, but for what plugins do when they are made. Raises ConfigurationError."""
+    configuration = followed.configuration
+    key, name, bound = store_key(pod), pod.spec.schedulerName or defaults.SCHEDULER, pod.spec.nodeName
     gone = bool(bound) and bound not in stores[NODES]
-    framework = frameworks.get(name)
-    if framework is None:
-        return Explanation(key, name, bound, node_is_gone=gone, unknown=_not_configured(name, frameworks, file))
+    if followed.unknown:
+        return Explanation(key, name, bound, node_is_gone=gone, unknown=followed.unknown)
+    listed = Listed(stores)
+    frameworks = build(configuration, listed)
     cache, placed = filled(stores[NODES].values(), stores[PODS].values(), frameworks)
-    found = explain(pod, cache, placed, framework, listed, node if cache.nodes.row(node) is not None else "")
+    found = explain(pod, cache, placed, frameworks[name], listed, node if cache.nodes.row(node) is not None else "")
+    if followed.assumed:
+        found = _filters_only(found)
     hearing = [each.url_prefix for each in configuration.extenders if interested(each.managed_resources, pod)]
-    return replace(found, node_is_gone=gone, extenders=hearing)
+    return replace(
+        found,
+        node_is_gone=gone,
+        extenders=hearing,
+        configuration=followed.source,
+        unconfirmed=followed.unconfirmed,
+        filters_only=followed.assumed,
+    )
 
 
-def _not_configured(name: str, known: Iterable[str], file: Path | None) -> str:
-    if file is None:
-        return f'its scheduler "{name}" is not in the default configuration; give its own with --config FILE'
-    return f'its scheduler "{name}" is not in {file}, which has only {", ".join(known)}'
+def _filters_only(found: Explanation) -> Explanation:
+    """Without what follows from weights, from preemption, and from the filters that there are not."""
+    return replace(found, problem="", message="", weights={}, ranking=(), best=0, remedies=(), preemption="")
 
 
 def filled(

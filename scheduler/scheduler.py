@@ -34,7 +34,7 @@ from scheduler.binding import Binder
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
-from scheduler.config import Configuration, build, needs, writes
+from scheduler.config import Configuration, build, digest, needs, writes
 from scheduler.consulting import Consulting, Overtaken
 from scheduler.cycle import Broken, Outcome, Placed, Unschedulable, schedule_one
 from scheduler.debugger import Debugger
@@ -97,6 +97,7 @@ class Scheduler:
             lead=self._lead,
             on_lost=self._on_lost,
             scheduler_names=[each.scheduler_name for each in config.profiles],
+            configuration=digest(config),
             stuck=self._stuck,
             patience=patience,
             clock=clock,

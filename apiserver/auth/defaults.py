@@ -118,6 +118,7 @@ def _controllers() -> list[PolicyRule]:
         *_rules(("update", "patch"), _KEPT, "status"),
         _rule(("create", "update", "patch"), [EVENTS]),
         _elections("get", "campaign", of=CONTROLLERS_ELECTION),
+        _elections("list"),
     ]
 
 

@@ -59,6 +59,8 @@ MAX_SCHEDULER_NAMES = 64
 """Schedulers that one candidate binds pods for: they are stored with the election."""
 MAX_SCHEDULER_NAME = 253
 """Characters."""
+MAX_CONFIGURATION = 128
+"""Characters."""
 NOTED = 1.0
 """Seconds in which what has happened is written down, or else its server has died with it."""
 
@@ -166,7 +168,7 @@ class ElectionsService:
         await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", opening.election),))
         await self._authorizer.check(user, CAMPAIGN_FOR, lambda: [Target("", name) for name in names])
         contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher, self._clock))
-        identity = Identity(opening.holder, user.name, opening.secret, names)
+        identity = Identity(opening.holder, user.name, opening.secret, names, opening.configuration)
         leadership = Leadership(contest, identity, self._storage, self._committer, self._terms, self._timing.ttl, self._clock)
         try:
             if not opening.token and (rival := contest.rival(names)):
@@ -203,4 +205,6 @@ def _problem(opening: CampaignRequest.Open) -> str:
         return f"too many scheduler names: at most {MAX_SCHEDULER_NAMES} per campaign"
     if any(not 0 < len(name) <= MAX_SCHEDULER_NAME for name in opening.scheduler_names):
         return f"a scheduler name has 1 to {MAX_SCHEDULER_NAME} characters"
+    if len(opening.configuration) > MAX_CONFIGURATION:
+        return f"the digest of a configuration has at most {MAX_CONFIGURATION} characters"
     return ""

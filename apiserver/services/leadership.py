@@ -51,6 +51,8 @@ class Identity(NamedTuple):
     secret: bytes
     scheduler_names: tuple[str, ...] = ()
     """Of the pods that it may bind."""
+    configuration: str = ""
+    """Digest of its configuration, for readers of the election."""
 
 
 class Leadership:
@@ -104,9 +106,10 @@ class Leadership:
     async def create(self, session: int) -> Held:
         """The candidate leads from now on. Raises Conflict when somebody does already, LeaseNotFound when the session has run
         out, and other StorageErrors; after OutcomeUnknown the key may be there, or appear."""
-        holder, user, secret, scheduler_names = self._identity
+        holder, user, secret, scheduler_names, configuration = self._identity
         record = Election(name=self._contest.name, holder=holder, session=session, user=user, secret_hash=hashed(secret))
         record.scheduler_names.extend(scheduler_names)
+        record.configuration = configuration
         record.since.CopyFrom(self._now())
         write = Write(self._contest.key, record.SerializeToString(), expected=0, lease=session)
         revision = await self._committer.commit(write)

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Election(_message.Message):
-    __slots__ = ("name", "holder", "token", "since", "session", "candidates", "user", "secret_hash", "scheduler_names")
+    __slots__ = ("name", "holder", "token", "since", "session", "candidates", "user", "secret_hash", "scheduler_names", "configuration")
     NAME_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class Election(_message.Message):
     USER_FIELD_NUMBER: _ClassVar[int]
     SECRET_HASH_FIELD_NUMBER: _ClassVar[int]
     SCHEDULER_NAMES_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     holder: str
     token: int
@@ -27,7 +28,8 @@ class Election(_message.Message):
     user: str
     secret_hash: bytes
     scheduler_names: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., since: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., session: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ..., user: _Optional[str] = ..., secret_hash: _Optional[bytes] = ..., scheduler_names: _Optional[_Iterable[str]] = ...) -> None: ...
+    configuration: str
+    def __init__(self, name: _Optional[str] = ..., holder: _Optional[str] = ..., token: _Optional[int] = ..., since: _Optional[_Union[_meta_v1_pb2.MicroTime, _Mapping]] = ..., session: _Optional[int] = ..., candidates: _Optional[_Iterable[_Union[Candidate, _Mapping]]] = ..., user: _Optional[str] = ..., secret_hash: _Optional[bytes] = ..., scheduler_names: _Optional[_Iterable[str]] = ..., configuration: _Optional[str] = ...) -> None: ...
 
 class Candidate(_message.Message):
     __slots__ = ("election", "holder", "since", "session")
@@ -120,7 +122,7 @@ class ListElectionsResponse(_message.Message):
 class CampaignRequest(_message.Message):
     __slots__ = ("open", "heartbeat", "resign")
     class Open(_message.Message):
-        __slots__ = ("election", "holder", "session", "token", "forsaken", "forsaken_ago_ms", "secret", "scheduler_names")
+        __slots__ = ("election", "holder", "session", "token", "forsaken", "forsaken_ago_ms", "secret", "scheduler_names", "configuration")
         ELECTION_FIELD_NUMBER: _ClassVar[int]
         HOLDER_FIELD_NUMBER: _ClassVar[int]
         SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +131,7 @@ class CampaignRequest(_message.Message):
         FORSAKEN_AGO_MS_FIELD_NUMBER: _ClassVar[int]
         SECRET_FIELD_NUMBER: _ClassVar[int]
         SCHEDULER_NAMES_FIELD_NUMBER: _ClassVar[int]
+        CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
         election: str
         holder: str
         session: int
@@ -137,7 +140,8 @@ class CampaignRequest(_message.Message):
         forsaken_ago_ms: int
         secret: bytes
         scheduler_names: _containers.RepeatedScalarFieldContainer[str]
-        def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., session: _Optional[int] = ..., token: _Optional[int] = ..., forsaken: _Optional[int] = ..., forsaken_ago_ms: _Optional[int] = ..., secret: _Optional[bytes] = ..., scheduler_names: _Optional[_Iterable[str]] = ...) -> None: ...
+        configuration: str
+        def __init__(self, election: _Optional[str] = ..., holder: _Optional[str] = ..., session: _Optional[int] = ..., token: _Optional[int] = ..., forsaken: _Optional[int] = ..., forsaken_ago_ms: _Optional[int] = ..., secret: _Optional[bytes] = ..., scheduler_names: _Optional[_Iterable[str]] = ..., configuration: _Optional[str] = ...) -> None: ...
     class Heartbeat(_message.Message):
         __slots__ = ("sequence",)
         SEQUENCE_FIELD_NUMBER: _ClassVar[int]

@@ -2,9 +2,14 @@
 `pinnace.api.jsonrecords` writes and reads it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from pinnace.api.elections_pb2 import Election
+
+MOST_PROFILES = 10
+"""Profiles that are named where there are many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,12 @@ class Explanation:
     asked: Asked | None = None
     extenders: Sequence[str] = ()
     """Those that hear of the pod. They are asked by the scheduler only: what they would say is not counted here."""
+    configuration: str = ""
+    """What the explanation follows, such as "the default configuration"."""
+    unconfirmed: str = ""
+    """Why that is not known to be the configuration of the scheduler that decides. Empty: it is."""
+    filters_only: bool = False
+    """Only what filters refuse is given, as the configuration is neither confirmed nor asked for."""
     node_is_gone: bool = False
     """It is bound, and there is no such node."""
     unknown: str = ""
@@ -114,3 +125,14 @@ def listing(names: Sequence[str], most: int = 3) -> str:
     """As explanations name things: "a, b, c and 4 more"."""
     more = len(names) - most
     return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)
+
+
+def decides(scheduler: str, elections: Iterable[Election]) -> Election | None:
+    """The election whose leader places the pods of this scheduler; None: no running scheduler has a profile of that name."""
+    return next((each for each in elections if scheduler in each.scheduler_names), None)
+
+
+def no_profile(scheduler: str, elections: Iterable[Election]) -> str:
+    """What is wrong with a `schedulerName` for which nothing decides, as a sentence without a full stop."""
+    profiles = sorted({name for each in elections for name in each.scheduler_names})
+    return f'no running scheduler has a profile named "{scheduler}"; profiles: {listing(profiles, MOST_PROFILES) or "none"}'

@@ -88,14 +88,17 @@ class Candidate:
         on_elected: Callable[[int], None],
         on_lost: Callable[[str], None],
         scheduler_names: Sequence[str] = (),
+        configuration: str = "",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`scheduler_names`: the schedulers whose pods are bound under the fence (spec.schedulerName)."""
+        """`scheduler_names`: the schedulers whose pods are bound under the fence (spec.schedulerName).
+        `configuration`: a digest of the candidate's, for readers of the election."""
         self._connection = connection
         self._election = election
         self._holder = holder
         self._secret = secrets.token_bytes(SECRET)
         self._scheduler_names = scheduler_names
+        self._configuration = configuration
         self._status = STATUS.labels(election)
         self._on_elected = on_elected
         self._on_lost = on_lost
@@ -209,6 +212,7 @@ class Candidate:
                     forsaken_ago_ms=round((sent - self._stood_down) * 1000) if forsaken else None,
                     secret=self._secret,
                     scheduler_names=self._scheduler_names,
+                    configuration=self._configuration,
                 )
             )
         )

@@ -88,14 +88,15 @@ class Standby:
         lead: Callable[[int], Coroutine[Any, Any, None]],
         on_lost: Callable[[], None],
         scheduler_names: Sequence[str] = (),
+        configuration: str = "",
         stuck: Callable[[], str | None] = lambda: None,
         patience: Patience | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`lead(token)`: what a leader does in one term, from the barrier on; cancelled when the lead is lost. `on_lost` is
-        called before it notices, also for a term that has not reached the barrier, and must not block. `scheduler_names`: as
-        Candidate's. `stuck`: what keeps a leader from going on with its work; None: nothing. It is asked every LOOK seconds
-        while this replica leads."""
+        called before it notices, also for a term that has not reached the barrier, and must not block. `scheduler_names`,
+        `configuration`: as Candidate's. `stuck`: what keeps a leader from going on with its work; None: nothing. It is asked
+        every LOOK seconds while this replica leads."""
         self._election = election
         self._clock = clock
         self._stuck = stuck
@@ -117,6 +118,7 @@ class Standby:
             on_elected=self._elected,
             on_lost=self._lost,
             scheduler_names=scheduler_names,
+            configuration=configuration,
             clock=clock,
         )
         self._terms = asyncio.TaskGroup()

@@ -29,7 +29,7 @@ from pinnace.runtime.configuration import ConfigurationError
 from scheduler.config.build import build, check, needs, writes
 from scheduler.config.model import Configuration, ProfileConfiguration
 from scheduler.config.parse import parse, with_plugin
-from scheduler.config.write import write
+from scheduler.config.write import digest, write
 
 __all__ = [
     "Configuration",
@@ -37,6 +37,7 @@ __all__ = [
     "ProfileConfiguration",
     "build",
     "check",
+    "digest",
     "needs",
     "parse",
     "with_plugin",

@@ -4,6 +4,9 @@ import asyncio
 import json
 import signal
 import subprocess
+from pathlib import Path
+
+import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.client.client import Client
@@ -11,6 +14,13 @@ from tests.builders import make_pod
 from tests.integration.conftest import Start
 from tests.integration.processes import Component, pinnace
 from tests.integration.test_first_story import scheduled, until, until_event
+
+CHEAP = "examples/plugins/cheap.yaml"
+PACKING = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}]}]
+"""
 
 
 async def run(server: Component, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -25,7 +35,7 @@ def _taint(node: Node) -> None:
     node.spec.taints.append(Taint(key="gpu", value="true", effect="NoSchedule"))
 
 
-async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Client, start: Start) -> None:
+async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Client, start: Start, tmp_path: Path) -> None:
     fleet = start("kubelet", "fleet", "--server", apiserver.address, "--nodes", "3", "--node-prefix", "node-")
     await fleet.ready()
     await taint(client, "node-2")
@@ -59,6 +69,12 @@ async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Cl
         error, hint = answer.stderr.splitlines()
         assert (answer.returncode, error) == (3, message) and hint.startswith("hint: ")
 
+    # Another policy than the leader's is followed only when it is asked for, and the answer says that it differs.
+    other = tmp_path / "packing.yaml"
+    other.write_text(PACKING)
+    given = await run(apiserver, "why", "pod/web", "--config", str(other))
+    assert given.stdout.splitlines()[0].endswith(f"uses another configuration than {other}.")
+
     queue = await run(apiserver, "sched", "queue", "--http", scheduler.http)
     assert queue.stdout.startswith("scheduler-0: 0 active, 0 backoff, 1 unschedulable, 0 gated, 0 wait in Permit\n")
     dump = await run(apiserver, "sched", "dump", "--http", scheduler.http)
@@ -69,3 +85,43 @@ async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Cl
     async with asyncio.timeout(10):
         while ' cache: {"name": "scheduler-0", "leading": true' not in scheduler.log():  # noqa: ASYNC110 (a file has no events)
             await asyncio.sleep(0.02)
+
+
+async def test_why_follows_the_configuration_of_the_scheduler_that_decides(
+    monkeypatch: pytest.MonkeyPatch,
+    pytestconfig: pytest.Config,
+    apiserver: Component,
+    client: Client,
+    start: Start,
+) -> None:
+    """With another configuration `why` recomputed with the defaults, and said that chance had chosen. A pod with an unknown
+    schedulerName stayed pending without a word (kubernetes#116982)."""
+    monkeypatch.chdir(pytestconfig.rootpath)
+    await start("kubelet", "fleet", "--server", apiserver.address, "--nodes", "3", "--node-prefix", "node-").ready()
+    await start("controllers", "controllers-0", "--server", apiserver.address).ready()
+    await client.nodes.modify("node-1", "", lambda node: node.metadata.labels.update(price="3"))
+    await start("scheduler", "own", "--server", apiserver.address, "--config", CHEAP).ready()
+    await client.pods.create(make_pod("web").req(cpu="100m").scheduler("cheap").new())
+    await client.pods.create(make_pod("lost").req(cpu="100m").scheduler("nobody").new())
+    await until(client, "web", lambda pod: pod.spec.nodeName == "node-1")
+
+    unread = await run(apiserver, "why", "pod/web")
+    assert unread.returncode == 0 and "chance" not in unread.stdout
+    assert 'no profile is named "cheap" in the default configuration' in unread.stdout
+    assert 'own, which leads election "cheap" and decides, uses another configuration' in unread.stdout
+
+    here = await run(apiserver, "why", "pod/web", "--config", CHEAP)
+    first, second, *_ = here.stdout.splitlines()
+    assert first == "pod default/web is on node-1. If it were placed again now, itself taken out:"
+    assert second == "3 of 3 nodes can take it. node-1 has the best score."
+    assert "CheapestNode x10" in here.stdout
+
+    said = 'no running scheduler has a profile named "nobody"; profiles: cheap'
+    lost = await run(apiserver, "why", "pod/lost")
+    assert lost.stdout.splitlines()[0] == f"pod default/lost is pending. Nothing more is known: {said}."
+    assert f"waits: {said}" in (await run(apiserver, "describe", "pod", "lost")).stdout
+    async with asyncio.timeout(60):
+        async for batch in client.events.watch("default", fields="involvedObject.name=lost,reason=FailedScheduling"):
+            if batch.events:
+                break
+    assert [event.message for _, event in batch.events] == [said]

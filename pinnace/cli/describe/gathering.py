@@ -6,9 +6,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from pinnace.api import defaults
 from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service
+from pinnace.api.explanation import decides, no_profile
 from pinnace.api.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
@@ -28,10 +30,10 @@ from pinnace.api.resources import (
 from pinnace.api.wellknown import SCHEDULER_ELECTION, SERVICE_LABEL
 from pinnace.cli.describe import DESCRIPTIONS, generic
 from pinnace.cli.describe.common import events_table
-from pinnace.cli.describe.pods import waits_for_scheduler
+from pinnace.cli.describe.pods import waits_for_a_node, waits_for_scheduler
 from pinnace.cli.describe.text import Fields, NotShown
 from pinnace.cli.objects.query import AT_ONCE
-from pinnace.cli.objects.related import events_about, is_led, lease_of
+from pinnace.cli.objects.related import events_about, lease_of
 from pinnace.client.client import Client
 from pinnace.client.errors import Forbidden
 
@@ -67,10 +69,19 @@ async def _events(client: Client, resource: Resource[Any], objs: Sequence[Object
 
 
 async def _pods(client: Client, pods: Sequence[Pod]) -> list[More]:
-    waiting = [waits_for_scheduler(pod) for pod in pods]
-    led = not any(waiting) or await _shown(is_led(client, SCHEDULER_ELECTION))
-    leaderless = led if isinstance(led, NotShown) else "" if led else SCHEDULER_ELECTION
-    return [{"leaderless": leaderless if waits else ""} for waits in waiting]
+    elections = await _shown(client.elections.list()) if any(map(waits_for_a_node, pods)) else []
+
+    def scheduling(pod: Pod) -> More:
+        name = pod.spec.schedulerName or defaults.SCHEDULER
+        if not waits_for_a_node(pod):
+            return {}
+        if isinstance(elections, NotShown):
+            return {"leaderless": elections}
+        if waits_for_scheduler(pod) and SCHEDULER_ELECTION not in [each.name for each in elections]:
+            return {"leaderless": SCHEDULER_ELECTION}
+        return {} if decides(name, elections) else {"unknown": no_profile(name, elections)}
+
+    return [scheduling(pod) for pod in pods]
 
 
 async def _nodes(client: Client, nodes: Sequence[Node]) -> list[More]:

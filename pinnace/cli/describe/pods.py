@@ -17,12 +17,18 @@ from pinnace.printers.pods import status
 
 def waits_for_scheduler(pod: Pod) -> bool:
     """Whether it has no node, and it is for the cluster's own schedulers to give it one."""
+    return waits_for_a_node(pod) and pod.spec.schedulerName in ("", defaults.SCHEDULER)
+
+
+def waits_for_a_node(pod: Pod) -> bool:
+    """Whether it has no node, and some scheduler is to give it one."""
     waits = not pod.spec.nodeName and pod.status.phase in ("", "Pending") and not pod.spec.schedulingGates
-    return waits and pod.spec.schedulerName in ("", defaults.SCHEDULER) and not is_set(pod.metadata.deletionTimestamp)
+    return waits and not is_set(pod.metadata.deletionTimestamp)
 
 
-def describe(pod: Pod, *, leaderless: str | NotShown = "") -> Fields:
-    """`leaderless`: the election that its scheduler must win first, and nobody has."""
+def describe(pod: Pod, *, leaderless: str | NotShown = "", unknown: str = "") -> Fields:
+    """`leaderless`: the election that its scheduler must win first, and nobody has. `unknown`: that no scheduler has its
+    profile, as a sentence."""
     meta, spec = pod.metadata, pod.spec
     fields: dict[str, Value] = {
         "Name": meta.name,
@@ -45,6 +51,8 @@ def describe(pod: Pod, *, leaderless: str | NotShown = "") -> Fields:
     if leaderless:
         told = leaderless if isinstance(leaderless, NotShown) else f'waits: nobody leads election "{leaderless}"'
         fields["Scheduling"] = told
+    elif unknown:
+        fields["Scheduling"] = f"waits: {unknown}"
     if is_set(meta.deletionTimestamp):
         fields["Termination Grace Period"] = f"{meta.deletionGracePeriodSeconds}s"
     fields |= {label: text for label, text in (("Reason", pod.status.reason), ("Message", pod.status.message)) if text}

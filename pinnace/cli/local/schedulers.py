@@ -1,6 +1,8 @@
 """What schedulers say of themselves, at the address of their status."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +13,9 @@ from pinnace.api.dumps import Dump
 from pinnace.api.jsonrecords import Malformed, from_json
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.terminal.console import note
+from pinnace.cluster.errors import FolderError
 from pinnace.cluster.folder import Folder
+from pinnace.cluster.inputs import CONFIG, PLUGIN, options
 from pinnace.cluster.spec import SCHEDULER
 from pinnace.runtime.http import parse_address
 
@@ -21,6 +25,18 @@ TIMEOUT = 5.0
 """Seconds, for each."""
 _direct = build_opener(ProxyHandler({}))
 """Opens loopback addresses whatever http_proxy says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A scheduler's configuration, as its command line has it: --config, if there is one, and each --plugin. `source`: the
+    folder of the local cluster that was started with it; empty: the user gave it. `python_path`: where its plugins are
+    found."""
+
+    config: str = ""
+    plugins: Sequence[str] = ()
+    source: str = ""
+    python_path: str = ""
 
 
 def ask(kind: type[D], http: str, data_dir: Path) -> D:
@@ -37,6 +53,21 @@ def ask(kind: type[D], http: str, data_dir: Path) -> D:
     if not found.leading:
         note(f"{found.name} stands by: what it shows is what it would begin to lead with")
     return found
+
+
+def configured(data_dir: Path) -> Given:
+    """What the schedulers of the local cluster in this folder were started with. Empty: there is none, or they have the
+    defaults."""
+    try:
+        state = Folder(data_dir).read()
+    except FolderError:
+        return Given()
+    plan = next((record.plan for record in state.of(SCHEDULER)), None) if state is not None else None
+    if plan is None:
+        return Given()
+    said = options(plan)
+    python_path = dict(plan.environment).get("PYTHONPATH", "")
+    return Given(str(said.get(CONFIG, "")), list(said.get(PLUGIN, ())), str(data_dir), python_path)
 
 
 def _of_cluster(kind: type[D], data_dir: Path) -> D:

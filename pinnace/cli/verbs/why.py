@@ -1,7 +1,7 @@
 """`pinnace why`: why a pod is where it is, or nowhere."""
 
 import time
-from pathlib import Path
+from contextlib import suppress
 
 import click
 
@@ -13,6 +13,8 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli.command import verb
 from pinnace.cli.describe.pods import waits_for_scheduler
+from pinnace.cli.local import contexts
+from pinnace.cli.local.schedulers import Given, configured
 from pinnace.cli.objects.arguments import names_of, targets_of
 from pinnace.cli.objects.query import Query
 from pinnace.cli.objects.related import events_about, is_led
@@ -45,32 +47,35 @@ EVENTS = 5
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document, with all nodes by name.")
 @click.option(
     "--config",
-    "file",
-    envvar="PINNACE_SCHEDULER_CONFIG",
-    show_envvar=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The schedulers' KubeSchedulerConfiguration, if they have one.",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Follow this KubeSchedulerConfiguration.  [default: that of the scheduler that decides]",
 )
-def why(settings: Settings, what: tuple[str, ...], node: str, output: str | None, file: Path | None) -> None:
+@click.option("--plugin", "plugins", multiple=True, metavar="SPEC", help="Add this plugin, as the scheduler's --plugin.")
+def why(
+    settings: Settings, what: tuple[str, ...], node: str, output: str | None, config: str | None, plugins: tuple[str, ...]
+) -> None:
     """Explain why a pod is on its node, or why it is pending.
 
-    The decision is made again, by the same plugins, from what the API servers know now: every filter on every node, every
-    score. A pod that has a node is first taken off it.
+    The decision is made again from what the API servers know now: every filter on every node, every score. A pod that has a
+    node is first taken off it. The configuration is that of the scheduler that decides, if it is the default one, or that of
+    the local cluster, or is given with --config and --plugin. Otherwise the answer says that it is not known.
     """
     query = Query.of(what)
     if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:
         raise usage("expected one pod", hint="name it, such as `pinnace why pod/a`")
-    run(settings, lambda session: show(session, query.targets[0].names[0], node, output, settings, file))
+    run(
+        settings, lambda session: show(session, query.targets[0].names[0], node, output, settings, Given(config or "", plugins))
+    )
 
 
-async def show(session: Session, name: str, node: str, form: str | None, settings: Settings, file: Path | None) -> None:
+async def show(session: Session, name: str, node: str, form: str | None, settings: Settings, given: Given) -> None:
     session.wait_up_to(DEADLINE)
     session.waiting_for = "the explanation"
     pod = await session.client.pods.get(name, session.namespace)
     _check(pod)
     if node:
         await _node(session, node)
-    found = await ask(settings, session.namespace, name, node, file)
+    found = await ask(settings, session.namespace, name, node, given, _kept(settings))
     (events,) = await events_about(session.client, PODS, [pod])
     told = [event for event in sorted(events, key=when) if _by_scheduler(event, pod)][-EVENTS:]
     if form:
@@ -79,6 +84,13 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
     leaderless = waits_for_scheduler(pod) and not await is_led(session.client, SCHEDULER_ELECTION)
     for line in text.lines(found, told, time.time(), leaderless=SCHEDULER_ELECTION if leaderless else ""):
         out(line + "\n")
+
+
+def _kept(settings: Settings) -> Given:
+    """What the schedulers of the local cluster were started with; empty where no local cluster is meant."""
+    with suppress(Failure):
+        return configured(contexts.present_data_dir(settings, None))
+    return Given()
 
 
 def _check(pod: Pod) -> None:
@@ -101,7 +113,10 @@ async def _node(session: Session, name: str) -> None:
 
 
 def _by_scheduler(event: Event, pod: Pod) -> bool:
-    return (event.reportingComponent or event.source.component) == (pod.spec.schedulerName or defaults.SCHEDULER)
+    """Also that no scheduler has its profile, which a controller says."""
+    return event.reason == "FailedScheduling" or (event.reportingComponent or event.source.component) == (
+        pod.spec.schedulerName or defaults.SCHEDULER
+    )
 
 
 def _document(event: Event) -> dict[str, object]:

@@ -2,15 +2,16 @@
 
 import asyncio
 import json
+import os
 import sys
 from asyncio.subprocess import PIPE
 from base64 import b64decode
-from pathlib import Path
 
 from google.rpc.status_pb2 import Status
 
 from pinnace.api.explanation import Answer, Explanation, Trouble, Unexplained
 from pinnace.api.jsonrecords import Malformed, from_json
+from pinnace.cli.local.schedulers import Given
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
 from pinnace.client.errors import ApiError, from_status
@@ -20,16 +21,21 @@ PATIENCE = 50.0
 """Seconds that it may take to list everything. The caller's deadline ends it, too."""
 
 
-async def ask(settings: Settings, namespace: str, name: str, node: str, file: Path | None) -> Explanation:
-    """Raises Failure, or the ApiError of a call that it made."""
+async def ask(settings: Settings, namespace: str, name: str, node: str, given: Given, kept: Given) -> Explanation:
+    """`kept`: that of the schedulers of the local cluster, if there is one. Raises Failure, or the ApiError of a call that it
+    made."""
     arguments = ["--timeout", str(PATIENCE), "--node", node]
     for flag, value in (("--server", settings.server), ("--context", settings.context)):
         arguments += [flag, value] if value else []
-    if file is not None:
-        arguments += ["--config", str(file)]
+    arguments += ["--config", given.config, *(f"--plugin={each}" for each in given.plugins)]
+    if kept.config or kept.plugins:
+        plugins = (f"--kept-plugin={each}" for each in kept.plugins)
+        arguments += ["--kept", kept.source, "--kept-config", kept.config, *plugins]
+    python_path = ":".join(filter(None, (kept.python_path, os.environ.get("PYTHONPATH", ""))))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "scheduler.explaining", *arguments, "--", namespace, name,
         stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE,
+        env=os.environ | ({"PYTHONPATH": python_path} if python_path else {}),
     )  # fmt: skip
     try:
         said, complaints = await process.communicate()
@@ -63,7 +69,7 @@ def _bug(message: str) -> Failure:
 def _why_not(unexplained: Unexplained) -> Failure | ApiError:
     match unexplained.kind:
         case Trouble.USAGE:
-            return usage(unexplained.error, hint="give the schedulers' configuration with --config FILE")
+            return usage(unexplained.error, hint="give the scheduler's configuration with --config FILE and --plugin")
         case Trouble.REFUSED:
             return from_status(Status.FromString(b64decode(unexplained.status)))
         case Trouble.TOO_SLOW:

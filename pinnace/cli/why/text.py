@@ -30,12 +30,22 @@ def _headline(found: Explanation, leaderless: str) -> Iterator[str]:
     if found.unknown:
         yield f"{_place(found) or f'{pod} is pending'}. Nothing more is known: {found.unknown}."
         return
+    if found.filters_only:
+        yield f"{_place(found) or f'{pod} is pending'}. How its scheduler decides is not known here: {found.unconfirmed}."
+        yield f"What follows is certain only for the filters of {found.configuration} that the scheduler has enabled, too:"
+        passing = f"{found.feasible} of {_nodes(found.nodes)} pass these filters."
+        yield f"{passing} Other filters, scores and preemption are not known."
+        return
+    if found.unconfirmed:
+        yield f"This follows {found.configuration}. It is not known to be what the scheduler uses: {found.unconfirmed}."
     if bound:
         yield f"{_place(found)}. If it were placed again now, itself taken out:"
     if found.problem:
         yield f"{'It would not be placed' if bound else f'{pod} is pending'}: {found.problem}."
     elif not bound and not found.feasible:
         yield f"{pod} is pending: no node can take it."
+    elif not bound and found.extenders:
+        yield f"{pod} is pending. The plugins of its scheduler find room for it; its extenders may refuse these nodes."
     elif not bound:
         yield f"{pod} is pending, and there is room for it: it will be placed as soon as it is its turn."
     if leaderless:
@@ -45,7 +55,8 @@ def _headline(found: Explanation, leaderless: str) -> Iterator[str]:
     if found.feasible:
         yield f"{found.feasible} of {_nodes(found.nodes)} can take it. {_best(found)}".rstrip()
     if found.extenders:
-        yield f"Extenders have a say as well, and only the scheduler asks them: {', '.join(found.extenders)}."
+        asked = ", ".join(found.extenders)
+        yield f"Extenders can refuse nodes and add to scores, and this command does not ask them: {asked}."
 
 
 def _place(found: Explanation) -> str:
@@ -63,8 +74,9 @@ def _best(found: Explanation) -> str:
     equal = f" and {found.best - 1} more" if found.best > 1 else ""
     own = next((ranked for ranked in ranking if ranked.node == found.bound), None)
     if own is not None and own.rank == 1:
-        others = f", like {_nodes(found.best - 1, 'other')}: one of them is chosen by chance" if found.best > 1 else ""
-        return f"{own.node} has the best score{others}."
+        chance = "" if found.extenders else ": one of them is chosen by chance"
+        others = f", like {_nodes(found.best - 1, 'other')}{chance}" if found.best > 1 else ""
+        return f"{own.node} has the best score{' of the plugins' if found.extenders else ''}{others}."
     first = f"The best score is that of {ranking[0].node}{equal}"
     if own is not None:
         return f"{first}; {own.node} comes as number {own.rank}."

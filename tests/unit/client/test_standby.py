@@ -24,6 +24,7 @@ class FakeCandidate:
         on_elected: Callable[[int], None],
         on_lost: Callable[[str], None],
         scheduler_names: Sequence[str],
+        configuration: str,
         clock: Clock,
     ) -> None:
         self._on_elected, self._on_lost = on_elected, on_lost

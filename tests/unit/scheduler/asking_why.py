@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -11,6 +10,7 @@ from pinnace.api.jsonrecords import from_json, to_json
 from pinnace.api.resources import ALL, NODES, PODS, Object
 from pinnace.cli.why.text import lines
 from scheduler.config import Configuration, parse
+from scheduler.explain.configured import Followed
 from scheduler.explaining import explanation
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
@@ -33,7 +33,7 @@ def explained(
     *,
     node: str = "",
     configuration: Configuration = NO_PREEMPTION,
-    file: Path | None = None,
+    followed: Followed | None = None,
     objects: Sequence[Object] = (),
 ) -> Explanation:
     """As it comes out of the other process."""
@@ -44,7 +44,7 @@ def explained(
         each.metadata.namespace = "default" if resource.namespaced else ""
         stores[resource]["default/" * resource.namespaced + each.metadata.name] = each
     stores[PODS] = {f"default/{each.metadata.name}": each for each in (builder.build() for builder in placed)}
-    found = explanation(pod.build(), stores, configuration, node, file)
+    found = explanation(pod.build(), stores, followed or Followed(configuration), node)
     return from_json(Explanation, json.loads(json.dumps(to_json(found))))
 
 

@@ -292,6 +292,7 @@ class FakeCandidate:
         on_elected: Any,
         on_lost: Any,
         scheduler_names: Any,
+        configuration: str,
         clock: Any,
     ) -> None:
         self._api = connection

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from textwrap import dedent
 from typing import NoReturn
 
@@ -16,6 +15,7 @@ import pytest
 from google.protobuf.message import Message
 
 from pinnace.api.core_v1_pb2 import Event, Pod
+from pinnace.api.elections_pb2 import Election
 from pinnace.api.jsonrecords import to_json
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
@@ -24,6 +24,7 @@ from pinnace.cli.why.text import lines
 from pinnace.client.errors import Forbidden
 from pinnace.fit.table import BoolArray
 from scheduler.config import with_plugin
+from scheduler.explain.configured import Followed, follow
 from scheduler.extenders.configuration import ExtenderConfiguration
 from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
 from tests.builders import make_node, make_pod
@@ -156,15 +157,36 @@ def test_a_plugin_that_fails_without_a_word_leaves_no_gap() -> None:
     )
 
 
-def test_a_scheduler_that_is_not_configured() -> None:
+def test_a_scheduler_that_nothing_runs() -> None:
     pod = make_pod("a").scheduler("cheap")
-    default = 'its scheduler "cheap" is not in the default configuration; give its own with --config FILE.\n'
-    assert why(pod, THREE) == f"pod default/a is pending. Nothing more is known: {default}"
-    assert why(pod.node("n1"), THREE) == f"pod default/a is on n1. Nothing more is known: {default}"
-    assert why(make_pod("a").scheduler("cheap"), THREE, file=Path("my.yaml")) == (
-        "pod default/a is pending. Nothing more is known: "
-        'its scheduler "cheap" is not in my.yaml, which has only default-scheduler.\n'
-    )
+    followed = follow("cheap", [Election(name="scheduler", scheduler_names=["default-scheduler"])])
+    said = 'no running scheduler has a profile named "cheap"; profiles: default-scheduler.\n'
+    assert why(pod, THREE, followed=followed) == f"pod default/a is pending. Nothing more is known: {said}"
+    assert why(pod.node("n1"), THREE, followed=followed) == f"pod default/a is on n1. Nothing more is known: {said}"
+
+
+def test_of_a_configuration_that_is_not_confirmed_only_filters_are_shown() -> None:
+    """With a scoring policy of its own, the scheduler may have good reasons for a node that the default one ranks last."""
+    nodes = [*THREE[:2], make_node("n2").taint("gpu", "true")]
+    followed = Followed(NO_PREEMPTION, "the default configuration", "it differs", assumed=True)
+    assert why(make_pod("a").node("n1"), nodes, followed=followed).splitlines() == [
+        "pod default/a is on n1. How its scheduler decides is not known here: it differs.",
+        "What follows is certain only for the filters of the default configuration that the scheduler has enabled, too:",
+        "2 of 3 nodes pass these filters. Other filters, scores and preemption are not known.",
+        "",
+        "What rules nodes out (ALONE: nodes ruled out by this reason only):",
+        "  PLUGIN            NODES   ALONE   REASON                                      WHICH",
+        "  TaintToleration   1       1       node(s) had untolerated taint {gpu: true}   n2",
+    ]
+    asked = explained(make_pod("a").node("n1"), nodes, followed=followed, node="n0")
+    assert (asked.ranking, asked.weights, asked.best, asked.remedies) == ([], {}, 0, [])
+
+
+def test_a_configuration_that_was_asked_for_is_followed_with_a_warning() -> None:
+    followed = Followed(NO_PREEMPTION, "my.yaml", "it differs")
+    first, *_, last = why(make_pod("a"), THREE, followed=followed).splitlines()
+    assert first == "This follows my.yaml. It is not known to be what the scheduler uses: it differs."
+    assert last.split()[:2] == ["1", "n2"]
 
 
 def test_a_pod_of_a_node_that_does_not_exist() -> None:
@@ -189,10 +211,18 @@ def test_extenders_are_not_asked_but_named() -> None:
         ExtenderConfiguration("http://gpus", managed_resources={"example.com/gpu": True}),
     ]
     configuration = replace(NO_PREEMPTION, extenders=extenders)
-    said = "Extenders have a say as well, and only the scheduler asks them: {}."
+    said = "Extenders can refuse nodes and add to scores, and this command does not ask them: {}."
     assert why(make_pod("a"), THREE, configuration=configuration).splitlines()[2] == said.format("http://everybody")
     gpu = why(make_pod("a").container({"example.com/gpu": 1}), THREE, configuration=configuration)
     assert gpu.splitlines()[2] == said.format("http://everybody, http://gpus")
+
+
+def test_where_extenders_are_not_asked_nothing_is_called_chance() -> None:
+    configuration = replace(NO_PREEMPTION, extenders=[ExtenderConfiguration("http://everybody")])
+    pod = make_pod("a").node("n0")
+    assert "one of them is chosen by chance" in why(pod, THREE, [pod])
+    said = why(pod, THREE, [pod], configuration=configuration)
+    assert "n0 has the best score of the plugins, like 2 other nodes.\n" in said and "chance" not in said
 
 
 def test_what_is_said_around_it() -> None:
@@ -257,6 +287,9 @@ def test_the_document() -> None:
                 ],
             },
             "extenders": [],
+            "configuration": "the default configuration",
+            "unconfirmed": "",
+            "filtersOnly": False,
             "nodeIsGone": False,
             "unknown": "",
         },

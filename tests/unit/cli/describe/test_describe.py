@@ -256,6 +256,12 @@ def test_a_pod_that_waits_while_nobody_leads_says_so() -> None:
     assert not [line for line in text(pods.describe(make_pod("a").build())) if line.startswith("Scheduling:")]
 
 
+def test_a_pod_whose_scheduler_nothing_runs_says_so() -> None:
+    lines = text(pods.describe(make_pod("a").build(), unknown='no running scheduler has a profile named "x"; profiles: none'))
+    said = next(line for line in lines if line.startswith("Scheduling:"))
+    assert said.endswith('waits: no running scheduler has a profile named "x"; profiles: none')
+
+
 def test_which_pods_wait_for_the_clusters_schedulers() -> None:
     assert pods.waits_for_scheduler(make_pod("a").build())
     assert not pods.waits_for_scheduler(make_pod("a").node("n").build())
@@ -264,6 +270,7 @@ def test_which_pods_wait_for_the_clusters_schedulers() -> None:
     theirs.spec.schedulerName = "cheap"
     gated.spec.schedulingGates.add(name="x")
     assert not pods.waits_for_scheduler(theirs) and not pods.waits_for_scheduler(gated)
+    assert pods.waits_for_a_node(theirs) and not pods.waits_for_a_node(gated)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What `describe` asks for, and how often."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,6 +8,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Event, Namespace, PersistentVolumeClaim, ResourceQuota, Service
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
+from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
@@ -34,18 +36,19 @@ from tests.workloads import make_deployment
 
 
 class Api(FakeApi):
-    """Has elections, which nobody leads."""
+    """Has elections. `led`: those that somebody leads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.elections = self
+        self.elections = SimpleNamespace(list=self._elections)
+        self.led: Sequence[Election] = ()
         self.elections_are_secret = False
 
-    async def get(self, name: str) -> Any:
-        self.calls.append(f"get election {name}")
+    async def _elections(self) -> Sequence[Election]:
+        self.calls.append("list elections")
         if self.elections_are_secret:
             raise FORBIDDEN
-        return SimpleNamespace(holder="")
+        return self.led
 
     async def tell(self, resource: Resource[Any], obj: Object, message: str, uid: str = "") -> None:
         about = Event(message=message)
@@ -73,9 +76,24 @@ async def test_many_pods_take_few_calls(monkeypatch: pytest.MonkeyPatch) -> None
         await api.tell(PODS, pod, f"of-{pod.metadata.name}")
         await api.tell(PODS, pod, f"of-an-earlier-{pod.metadata.name}", uid="other")
     described = await api.describe(PODS, *pods)
-    assert sorted(api.calls) == ["get election scheduler", *["list events"] * 3]
+    assert sorted(api.calls) == ["list elections", *["list events"] * 3]
     assert [told(fields) for fields in described] == [[f"of-{pod.metadata.name}"] for pod in pods]
     assert all(fields["Scheduling"] for fields in described)
+
+
+async def test_a_pod_whose_scheduler_nothing_runs_says_so() -> None:
+    api = Api()
+    lost, usual, bound = (
+        make_pod("a").scheduler("x").build(),
+        make_pod("b").build(),
+        make_pod("c").scheduler("x").node("n").build(),
+    )
+    says = 'waits: no running scheduler has a profile named "x"; profiles: '
+    assert [each.get("Scheduling") for each in await api.describe(PODS, lost, usual, bound)] == [
+        f"{says}none", 'waits: nobody leads election "scheduler"', None,
+    ]  # fmt: skip
+    api.led = [Election(name="scheduler", scheduler_names=["default-scheduler"])]
+    assert [each.get("Scheduling") for each in await api.describe(PODS, lost, usual)] == [f"{says}default-scheduler", None]
 
 
 async def test_a_node_is_its_name() -> None:

@@ -113,3 +113,13 @@ async def test_a_later_version(tmp_path: Path) -> None:
     assert isinstance(found, QueueDump)
     *_, row, more = queue_lines(found)
     assert row.startswith("default/a   active") and more == "... and 2 more"
+
+
+def test_what_the_schedulers_of_a_local_cluster_were_started_with(tmp_path: Path) -> None:
+    assert schedulers.configured(tmp_path) == schedulers.Given()
+    argv = ("python", "-m", "scheduler.main", "--config", "/c/scheduler.yaml", "--plugin", "a:B", "--plugin", "/p.py:C")
+    plan = Plan(SCHEDULER, "scheduler-0", "127.0.0.1:1", "127.0.0.1:1", argv, (("PYTHONPATH", "/c/modules"),))
+    Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [plan], (), 0.0))
+    assert schedulers.configured(tmp_path) == schedulers.Given(
+        "/c/scheduler.yaml", ["a:B", "/p.py:C"], str(tmp_path), "/c/modules"
+    )

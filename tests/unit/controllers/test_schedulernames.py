@@ -1,0 +1,102 @@
+"""Events about pods whose scheduler nothing runs."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controllers import schedulernames
+from controllers.schedulernames import INTERVAL, SchedulerNameController, missing, waits_for
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.verbs_pb2 import ADDED, DELETED
+from pinnace.client.index import Index
+from pinnace.client.informer import Delta
+from tests.builders import PodBuilder, make_pod
+
+USUAL = Election(name="scheduler", holder="s", scheduler_names=["default-scheduler"])
+CHEAP = Election(name="cheap", holder="c", scheduler_names=["cheap"])
+MESSAGE = 'no running scheduler has a profile named "cheap"; profiles: default-scheduler'
+
+
+@pytest.mark.parametrize(
+    ("pod", "scheduler"),
+    [
+        (make_pod("p"), "default-scheduler"),
+        (make_pod("p").scheduler("cheap"), "cheap"),
+        (make_pod("p").scheduler("cheap").node("n"), ""),
+        (make_pod("p").gate("g"), ""),
+        (make_pod("p").terminating(), ""),
+        (make_pod("p").phase("Failed"), ""),
+    ],
+)
+def test_which_scheduler_a_pod_waits_for(pod: PodBuilder, scheduler: str) -> None:
+    assert waits_for(pod.build()) == scheduler
+
+
+def test_schedulers_that_nothing_runs() -> None:
+    names = {"default-scheduler", "cheap"}
+    assert missing(names, [USUAL]) == {"cheap": MESSAGE}
+    assert missing(names, [USUAL, CHEAP]) == {}
+    assert missing(names, []) == missing(names, [Election(name="controllers", holder="x")]) == {}, "no matter of names"
+
+
+class World:
+    """A controller over these pods. `events`: what it has said, by the names of pods."""
+
+    def __init__(self, *pods: PodBuilder) -> None:
+        self.index: Index[Pod] = Index(waits_for, [pod.build() for pod in pods])
+        self.elections: list[Election] = [USUAL]
+        self.asked = 0
+        self.events: list[tuple[str, ...]] = []
+        informers = SimpleNamespace(index=lambda resource, by: self.index)
+        shared: Any = SimpleNamespace(client=SimpleNamespace(elections=self), informers=informers, events=self)
+        self.controller = SchedulerNameController(shared)
+
+    async def list(self) -> "list[Election]":
+        self.asked += 1
+        return self.elections
+
+    def event(self, pod: Pod, *said: str) -> None:
+        self.events.append((pod.metadata.name, *said))
+
+    async def look(self, times: int = 1) -> "list[str]":
+        """The names of the pods that got an event."""
+        self.events = []
+        for _ in range(times):
+            assert await self.controller.sync("pods") == INTERVAL
+        return [name for name, *_ in self.events]
+
+
+async def test_a_pod_with_an_unknown_scheduler_gets_one_event() -> None:
+    """kubernetes#116982: such a pod stays pending, and nothing says why."""
+    world = World(make_pod("a").scheduler("cheap"), make_pod("b"))
+    assert await world.look() == [], "the scheduler may be about to lead"
+    assert await world.look() == ["a"]
+    assert world.events == [("a", "Warning", "FailedScheduling", MESSAGE)]
+    assert await world.look(3) == []
+    world.index.follow([Delta(ADDED, make_pod("c").scheduler("cheap").build(), None)])
+    assert await world.look() == ["c"]
+
+
+async def test_a_scheduler_that_leads_again_in_time_gives_no_event() -> None:
+    world = World(make_pod("a").scheduler("cheap"))
+    await world.look()
+    world.elections = [USUAL, CHEAP]
+    assert await world.look() == []
+    world.elections = [USUAL]
+    assert await world.look() == [] and await world.look() == ["a"]
+
+
+async def test_where_no_pod_waits_nothing_is_asked() -> None:
+    pod = make_pod("a").scheduler("cheap")
+    world = World(pod)
+    world.index.follow([Delta(DELETED, pod.build(), pod.build())])
+    assert await world.look(3) == [] and world.asked == 0
+
+
+async def test_many_pods_get_their_events_over_several_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedulernames, "MOST", 2)
+    world = World(*(make_pod(f"p{i}").scheduler("cheap") for i in range(5)))
+    await world.look()
+    assert [len(await world.look()) for _ in range(4)] == [2, 2, 1, 0]

@@ -13,7 +13,7 @@ import pytest
 from kubelet import nodes
 from tests.simulation.__main__ import describe
 from tests.simulation.faults import FAULTS
-from tests.simulation.plan import COMMON, OWN, Kind, plan
+from tests.simulation.plan import COMMON, ENDING, OWN, Kind, plan
 from tests.simulation.run import play
 
 SEEDS = 12
@@ -81,7 +81,7 @@ def test_a_replay_depends_on_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_fault_has_its_turn() -> None:
     struck = {blow.fault for seed in range(500) for blow in plan(seed).blows}
-    assert struck == {*COMMON, *chain(*OWN.values())} <= FAULTS.keys()
+    assert struck == {*COMMON, *chain(*OWN.values()), ENDING} <= FAULTS.keys()
 
 
 def test_a_trace_says_who_does_what() -> None:

@@ -11,6 +11,9 @@ Answer = Callable[[dict[str, Any]], Any]
 """From what was sent to what is answered; an int is a status, bytes are sent as they are."""
 
 
+REDIRECTS = (301, 302, 303, 307, 308)
+
+
 class HttpExtender:
     """Answers by verb. What it was asked is in `asked`."""
 
@@ -29,6 +32,8 @@ class HttpExtender:
                 answer = extender.answers[verb](args)
                 with suppress(ConnectionError):  # nobody waits any more
                     self.send_response(answer if isinstance(answer, int) else 200)
+                    if answer in REDIRECTS:
+                        self.send_header("Location", f"{extender.url}/elsewhere")
                     self.end_headers()
                     if not isinstance(answer, int):
                         self.wfile.write(answer if isinstance(answer, bytes) else json.dumps(answer).encode())

@@ -19,7 +19,7 @@ from scheduler.extenders.errors import AnswerLost, ExtenderError, NotSent
 from scheduler.extenders.http import BINDS, QUESTIONS, HttpTransport
 from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
 from tests.builders import make_node, make_pod
-from tests.unit.scheduler.http_extender import Answer, HttpExtender
+from tests.unit.scheduler.http_extender import REDIRECTS, Answer, HttpExtender
 
 POD = make_pod("a").req(cpu=1).build()
 NODES = [make_node("n0").label("zone", "east").build(), make_node("n1").build()]
@@ -80,6 +80,23 @@ async def test_what_is_no_text_can_be_told_all_the_same(answer: bytes) -> None:
     async with serving({"filter": lambda args: answer}) as (transport, _):
         told = (await transport.filter(POD, NODES)).failed["n1"]
     assert told.startswith("cut ") and told.encode()
+
+
+@pytest.mark.parametrize("status", REDIRECTS)
+async def test_redirect_is_not_followed(status: int) -> None:
+    """An extender could make the scheduler send pods and nodes anywhere in its network."""
+    async with serving({"filter": lambda args: status, "elsewhere": lambda args: {}}) as (transport, server):
+        with pytest.raises(ExtenderError, match=f"code {status}"):
+            await transport.filter(POD, NODES)
+    assert [verb for verb, _ in server.asked] == ["filter"]
+
+
+async def test_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    async with serving({"filter": lambda args: {}}) as (transport, server):
+        await transport.filter(POD, NODES)
+    assert len(server.asked) == 1
 
 
 async def test_prioritize() -> None:

@@ -13,5 +13,5 @@
     make fuzz MESSAGES=20000 SEED=1          a run; what is found is told with the command that sends that message again
     make fuzz-explore FOR=60 SEED=1          grows the corpus: wanted when the API has grown
 
-A message is found again by its seed and number. What has been found: docs/postmortems/.
+A message is found again by its seed and number. Each finding has a regression test.
 """

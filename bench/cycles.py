@@ -1,6 +1,6 @@
 """What one decision costs, by the number of nodes and by the number of pods that they hold; and what the cache of both weighs.
 
-    python -m bench.cycles [--plot bench/results/cycles.svg]      (the plot needs `pip install -e .[plots]`)
+    python -m bench.cycles [--plot cycles.svg]      (the plot needs `pip install -e .[plots]`)
 
 No cluster is needed: nodes and pods are put into the scheduler's cache, and its own cycle decides, with the default profile. So
 this is the scheduler's part of the work alone; `pinnace bench backlog` measures all of it.

@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/empty_call.py [--uvloop]
 
-Says what another version of gRPC costs (bench/conclusions.md, "An older gRPC"): run it in turns in environments that differ in
+Says what another version of gRPC costs (bench/conclusions.md): run it in turns in environments that differ in
 grpcio only, a few times each.
 """
 

@@ -24,7 +24,7 @@ NODES = 500
 
 @click.command()
 @click.option("--times", default=20, show_default=True, help="How often.")
-@click.option("--save", type=click.Path(path_type=Path), help="Keep the result as JSON in this file.")
+@click.option("--save", type=click.Path(path_type=Path), help="Append the result to this file, as a line of JSON.")
 def main(times: int, save: Path | None) -> None:
     if problem := missing():
         raise click.ClickException(problem)
@@ -46,7 +46,8 @@ def main(times: int, save: Path | None) -> None:
             "p50_s": round(summary.p50, 4), "p99_s": round(summary.p99, 4), "max_s": round(summary.max, 4),
             "violations": violations,
         }  # fmt: skip
-        save.write_text(json.dumps(found, indent=2) + "\n")
+        with save.open("a") as file:
+            file.write(json.dumps(found) + "\n")
     if any(violations.values()):
         raise click.ClickException("what must never happen has happened")
 

@@ -88,13 +88,13 @@ def test_a_demo_that_is_interrupted_leaves_nothing(environment: dict[str, str], 
 
 
 def test_bench_throughput(pinnace: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
-    found = bench(pinnace, "throughput", "--nodes", "20", "--pods", "300", "--save", str(tmp_path / "results"))
+    found = bench(pinnace, "throughput", "--nodes", "20", "--pods", "300", "--save", str(tmp_path / "results.jsonl"))
     assert found["rate"] > 0 and set(found["stages"]) == {"created", "bound", "running"}
     assert {"etcd-0", "apiserver-0", "scheduler-2", "kubelet-0", "load generator"} <= set(found["cpu_s"]) & set(
         found["peak_rss_mb"]
     )
-    (kept,) = (tmp_path / "results").iterdir()
-    assert json.loads(kept.read_text()) == found
+    (kept,) = (tmp_path / "results.jsonl").read_text().splitlines()
+    assert json.loads(kept) == found
 
 
 def test_bench_backlog(pinnace: Callable[..., subprocess.CompletedProcess[str]]) -> None:

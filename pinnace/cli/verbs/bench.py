@@ -35,7 +35,7 @@ from pinnace.cluster.ports import Ports
 from pinnace.cluster.spec import ClusterSpec
 
 POSITIVE = click.IntRange(min=1)
-RESULTS = "bench/results"
+RESULTS = "bench/results.jsonl"
 MACHINE = MachineOptions(zones="0")
 """Nodes have no zone unless a workload gives them one, as in Kubernetes' benchmark of its scheduler."""
 Measure = Callable[[Bench, Steps], Awaitable[Run]]
@@ -72,7 +72,11 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every row."""
     for option in (
         click.option(
-            "--save", is_flag=False, flag_value=RESULTS, metavar="DIR", help=f"Keep the result as JSON in DIR ({RESULTS})."
+            "--save",
+            is_flag=False,
+            flag_value=RESULTS,
+            metavar="FILE",
+            help=f"Append the result to FILE, as a line of JSON ({RESULTS}).",
         ),
         click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print the result."),
         click.option(
@@ -360,14 +364,13 @@ async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:
     return found
 
 
-def _save(report: Report, folder: Path) -> None:
-    """One file a report, named so that they sort by date."""
-    path = folder / f"{report.date.replace(':', '').replace('+0000', 'Z')}-{report.row}.json"
+def _save(report: Report, path: Path) -> None:
+    """Appends one line. Raises Failure when the file cannot be written."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with path.open("x") as file:  # a report that is there already stays
-            file.write(json.dumps(report.to_json(), indent=2) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(json.dumps(report.to_json()) + "\n")
     except OSError as error:
         raise Failure(
-            f"the result cannot be kept in {path}: {error.strerror}", hint="choose another folder with --save DIR"
+            f"cannot write the result to {path}: {error.strerror}", hint="choose another file with --save FILE"
         ) from error

@@ -65,7 +65,7 @@ EAGER = 16
 ROUND = 16
 """Seats of calls that have waited and begin together. One that is still to be read is the last: nobody has a turn meanwhile."""
 PACE, PACE_ALONE = 0.00075, 0.0001
-"""Seconds of pause for each of these: more of them protect others better, and cost the flood some of its rate (bench/conclusions.md).
+"""Seconds of pause for each of these: more of them protect others better, and cost the flood some of its rate.
 The second is for a flow that has been alone for COMPANY seconds."""
 COMPANY = 1.0
 PASSES = 5

@@ -36,7 +36,7 @@ An etcd leader that was frozen for longer than our leases and then goes on revok
 """
 GARBAGE: Mapping[str, str] = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
 """How eagerly Go collects garbage. Most of what etcd allocates lives for one request, on a heap that is small here: with Go's
-own 100 a quarter of its CPU time goes there (bench/conclusions.md). This takes 100 MB more, and hardly any with 150,000 pods: close
+own 100 a quarter of its CPU time goes there. This takes 100 MB more, and hardly any with 150,000 pods: close
 to the limit Go is as eager as it must be (from Go 1.19 on; before, the limit is not read).
 
 Source: https://go.dev/doc/gc-guide

@@ -1,7 +1,7 @@
 """Overload protection, after Kubernetes' API Priority and Fairness.
 
     call --classified--> a priority level, and in it a flow: one user's calls
-           seats.Control --room--> at work, in a seat --> seat free
+           FlowControl --room--> at work, in a seat --> seat free
                  |                     ^
                  '--no room--> queue --'--> refused: full, or waited for too long; or gone: cancelled
 

@@ -2,9 +2,8 @@
 
 Python runs on one processor at a time, and gRPC's threads hand it what comes and take what goes. Where many calls come one by
 one they wake each other 20,000 times a second, across processors where there are several, and each time the next processor's
-cache is empty: two API servers on two processors take a seventh more creates where each stays on its own (bench/conclusions.md).
-With few large calls, as of a scheduler, there are some thousand switches; then it matters more that who
-has work finds a processor that is free, and the kernel chooses.
+cache is empty: two API servers on two processors take a seventh more creates where each stays on its own.
+With few large calls, as of a scheduler, there are some thousand switches; then the kernel chooses the processor.
 
 Source: sched_setaffinity(2), getrusage(2)
 """

@@ -1,4 +1,4 @@
-"""Exponential backoff with full jitter, as a value.
+"""Exponential backoff with equal jitter: each wait is between half of the exponential value and all of it.
 
 Source: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 """

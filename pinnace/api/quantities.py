@@ -18,6 +18,8 @@ from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.schema import map_value
 
 M = TypeVar("M", bound=Message)
+_MOST_KNOWN, _LONGEST_KNOWN = 512, 2048
+"""Canonical messages that are remembered of each type, and the bytes of the longest one: 1 MiB of a type at most."""
 
 
 class _Shape(Enum):
@@ -44,27 +46,10 @@ def has_quantities(message: Descriptor) -> bool:
 def canonicalize(message: Any) -> None:
     """Writes each quantity of the message in its canonical form. A text that is no quantity stays: validation reports it.
 
-    Every pod that is created passes here, so only fields that are set are looked at."""
-    plan = _plan(message.DESCRIPTOR)
-    for field, value in message.ListFields():
-        step = plan.get(field.number)
-        if step is not None:
-            step(value)
-
-
-def _each(values: Iterable[Any]) -> None:
-    for value in values:
-        canonicalize(value)
-
-
-def _each_value(values: Mapping[str, Any]) -> None:
-    for key in values:
-        canonicalize(values[key])
-
-
-def _rewrite_each(quantities: Mapping[str, Quantity]) -> None:
-    for key in quantities:
-        _rewrite(quantities[key])
+    Every pod that is created passes here, so the walk visits only fields that can hold quantities. Specs and resource lists that
+    were canonical before are recognized by their bytes: many pods have one template."""
+    for step in _plan(message.DESCRIPTOR):
+        step(message)
 
 
 def _rewrite(quantity: Quantity) -> None:
@@ -77,13 +62,59 @@ def _rewrite(quantity: Quantity) -> None:
         quantity.string = better
 
 
-_STEPS: Mapping[tuple[_Shape, bool], Callable[[Any], None]] = {
-    (_Shape.SINGULAR, True): _rewrite,
-    (_Shape.SINGULAR, False): canonicalize,
-    (_Shape.REPEATED, False): _each,
-    (_Shape.MAP, True): _rewrite_each,
-    (_Shape.MAP, False): _each_value,
-}
+_Step = Callable[[Any], None]
+"""Makes the quantities in one field of a message canonical."""
+
+
+def _step(holder: _Holder, visit: _Step) -> _Step:
+    """`visit` rewrites one value of the field."""
+    name = holder.name
+
+    def singular(message: Any) -> None:
+        if message.HasField(name):
+            visit(getattr(message, name))
+
+    def repeated(message: Any) -> None:
+        for value in getattr(message, name):
+            visit(value)
+
+    def mapped(message: Any) -> None:
+        values = getattr(message, name)
+        for key in values:
+            visit(values[key])
+
+    return {_Shape.SINGULAR: singular, _Shape.REPEATED: repeated, _Shape.MAP: mapped}[holder.shape]
+
+
+def _visit(holder: _Holder, message: Descriptor) -> _Step:
+    """What `canonicalize` does with one value of the field."""
+    if holder.of_quantities:
+        return _rewrite
+    small = len(message.fields) <= 4 and all(each.of_quantities for each in _holders(message))
+    return Known(message).visit if small or holder.name == "spec" else canonicalize
+
+
+class Known:
+    """Messages of one type that are canonical already, by their bytes: to serialize a message is cheaper than to walk it."""
+
+    def __init__(self, message: Descriptor) -> None:
+        self._message = message
+        self._known: set[bytes] = set()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def visit(self, value: Any) -> None:
+        before = value.SerializeToString()
+        if before in self._known:
+            return
+        for step in _plan(self._message):
+            step(value)
+        if len(before) > _LONGEST_KNOWN:
+            return
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known.add(value.SerializeToString())
 
 
 def equal(one: M, other: M) -> bool:
@@ -145,16 +176,23 @@ def _holders(message: Descriptor) -> tuple[_Holder, ...]:
 
 
 @cache
-def _plan(message: Descriptor) -> Mapping[int, Callable[[Any], None]]:
-    """By field number: what `canonicalize` does with the value of the field."""
-    return {message.fields_by_name[each.name].number: _STEPS[each.shape, each.of_quantities] for each in _holders(message)}
+def _plan(message: Descriptor) -> tuple[_Step, ...]:
+    return tuple(
+        _step(holder, _visit(holder, _value_type(message.fields_by_name[holder.name]))) for holder in _holders(message)
+    )
+
+
+def _value_type(field: FieldDescriptor) -> Descriptor:
+    """Of a field that holds quantities."""
+    message = (map_value(field) or field).message_type
+    assert message is not None, "only messages hold quantities"
+    return message
 
 
 def _holder(field: FieldDescriptor) -> _Holder:
     value = map_value(field)
     shape = _Shape.MAP if value is not None else _Shape.REPEATED if field.is_repeated else _Shape.SINGULAR
-    message = (value or field).message_type
-    assert message is not None, "only messages hold quantities"
+    message = _value_type(field)
     named = shape is _Shape.REPEATED and "name" in message.fields_by_name
     return _Holder(field.name, shape, message.full_name == Quantity.DESCRIPTOR.full_name, named)
 

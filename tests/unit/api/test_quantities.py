@@ -164,3 +164,27 @@ async def test_objects_are_stored_with_canonical_quantities(resource: Resource[A
         stored = resource.message.FromString(await call(assembly, method, asked(assembly, method, from_dict(resource, data))))
         shown = str(to_dict(stored)["spec"])
         assert "1G" in shown and "1000M" not in shown and ".5" not in shown
+
+
+def test_pods_of_one_template_and_of_another_become_canonical() -> None:
+    """Specs that were canonical before are recognized; no spec is taken for another."""
+    for _ in range(2):
+        for cpu, expected in (("1000m", "1"), ("1", "1"), ("2000m", "2"), ("nonsense", "nonsense")):
+            made = pod(**containers(a=cpu))
+            quantities.canonicalize(made)
+            assert made.spec.containers[0].resources.requests["cpu"].string == expected
+
+
+def test_canonical_messages_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantities, "_MOST_KNOWN", 2)
+    known = quantities.Known(Pod.DESCRIPTOR.fields_by_name["spec"].message_type)
+    for number in range(5):
+        spec = pod(**containers(a=f"{number}000m")).spec
+        known.visit(spec)
+        assert spec.containers[0].resources.requests["cpu"].string == f"{number}"
+        assert 1 <= len(known) <= 2
+    long = pod(**containers(a="1000m")).spec
+    long.containers[0].command.append("x" * 10_000)
+    before = len(known)
+    known.visit(long)
+    assert long.containers[0].resources.requests["cpu"].string == "1" and len(known) == before

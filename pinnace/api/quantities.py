@@ -5,7 +5,7 @@ have one value ("1Gi", "1073741824"), so objects are compared by value across ob
 `Semantic.DeepEqual` does in Kubernetes, and with `keep_equal` for an update.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
@@ -46,8 +46,8 @@ def has_quantities(message: Descriptor) -> bool:
 def canonicalize(message: Any) -> None:
     """Writes each quantity of the message in its canonical form. A text that is no quantity stays: validation reports it.
 
-    Every pod that is created passes here, so the walk visits only fields that can hold quantities. Specs and resource lists that
-    were canonical before are recognized by their bytes: many pods have one template."""
+    Every pod that is created passes here, so the walk visits only fields that can hold quantities. Specs and resource lists
+    that were canonical before are recognized by their bytes: many pods have one template."""
     for step in _plan(message.DESCRIPTOR):
         step(message)
 

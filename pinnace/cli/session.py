@@ -15,6 +15,7 @@ from pinnace.cli.outcomes import ExitCode, Failure, Report, Reported, first, wor
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note, progress, warning_once
+from pinnace.cli.terminal.streams import until_reader_gone
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
@@ -68,12 +69,13 @@ class Session:
         self.client = Client(self.client.connection, at=revision or 0)
 
     async def watch(self, watching: Awaitable[None]) -> None:
-        """Awaits something endless: until interrupted, or for as long as `--timeout` says, which then is no failure."""
+        """Awaits something endless: until interrupted, until the reader of stdout closes its pipe (raises ReaderGone), or for
+        as long as `--timeout` says, which then is no failure."""
         self._limit.reschedule(None)
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
-                await watching
+                await until_reader_gone(watching)
         except TimeoutError:
             if not limit.expired():
                 raise

@@ -4,12 +4,15 @@ They are UTF-8, whatever the locale says: manifests are, and what `get -o yaml` 
 programs and on other machines, as it was. File names that are no UTF-8 are written as the bytes that they are.
 """
 
+import asyncio
 import io
 import os
+import stat
 import sys
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.outcomes import ExitCode, Failure, ReaderGone
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -27,6 +30,35 @@ def prepare() -> None:
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")
     sys.stdout = _text(_Results(STDOUT, "w", closefd=False))
     sys.stderr = _text(_Remarks(STDERR, "w", closefd=False), line_buffering=True)
+
+
+async def until_reader_gone(watching: Awaitable[None]) -> None:
+    """Awaits `watching`. Raises ReaderGone when stdout is a pipe whose reader closes it, though nothing is written then: the
+    shell of `pinnace get events -w | head -1` waits for both programs."""
+    if not stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
+        await watching
+        return
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(watching)
+    gone = False
+
+    def closed() -> None:  # the writing end of a pipe is never readable: the selector reports its error
+        nonlocal gone
+        gone = True
+        loop.remove_reader(pipe)
+        task.cancel()
+
+    pipe = os.dup(STDOUT)  # standard error may be the same pipe, and a caller may watch it
+    loop.add_reader(pipe, closed)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if gone:
+            raise ReaderGone from None
+        raise
+    finally:
+        loop.remove_reader(pipe)
+        os.close(pipe)
 
 
 def _provide(descriptor: int) -> None:

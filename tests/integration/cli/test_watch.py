@@ -131,6 +131,17 @@ async def test_a_reader_that_leaves_is_no_error(pinnace: Commands, client: Clien
     assert err == b"141\n"
 
 
+@pytest.mark.parametrize("words", ["get events -w", "get pods -w", "get pods,nodes -w -o name", "leader -w -o json"])
+async def test_a_watch_ends_when_its_reader_leaves(pinnace: Commands, client: Client, words: str) -> None:
+    await client.pods.create(pod("a"))
+    script = " ".join(command(*words.split())) + " | head -1 >&2; echo ${PIPESTATUS[0]} >&2"
+    environment = {**os.environ, "PINNACE_CONFIG": os.devnull + "/nothing", "PINNACE_SERVER": pinnace.servers[1]}
+    shell = await asyncio.create_subprocess_exec("bash", "-c", script, stdout=-1, stderr=-1, env=environment)
+    _, err = await asyncio.wait_for(shell.communicate(), PATIENCE)
+    first, code = err.splitlines()
+    assert first and code == b"141"
+
+
 class Terminal:
     """A watch of pods on a terminal, until the block is left."""
 

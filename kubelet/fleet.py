@@ -41,6 +41,7 @@ from pinnace.client.heartbeat import NodeSession
 from pinnace.client.informer import Delta, Informer
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.log_events import NodesDropped, NodesYielded
 from pinnace.runtime.supervise import supervise, unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
@@ -142,7 +143,7 @@ class Fleet:
         self._look_at([delta.obj.metadata.name for delta in deltas])
 
     def _taken_over_by(self, names: Sequence[str], holder: str) -> None:
-        log.warning("%d nodes are left to %s", len(names), holder)
+        log.warning("%d nodes are left to %s", len(names), holder, extra=NodesYielded(holder, len(names)).extra)
         self._taken.add(names)
         self._look_at(names)
 
@@ -193,6 +194,7 @@ class Fleet:
         if gone := silent - there.keys():
             self._pods.drop_nodes(gone)
             if lost := gone & self._played:
-                log.warning("%d nodes, such as %s, are not played any more", len(lost), min(lost))
+                dropped = NodesDropped(len(lost)).extra
+                log.warning("%d nodes, such as %s, are not played any more", len(lost), min(lost), extra=dropped)
         self._played = (self._played | played) - silent
         self._watch.follow(self._played)

@@ -17,6 +17,7 @@ from pinnace.client.errors import ApiError
 from pinnace.client.resource import Listing
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.log_events import NodesReclaimed
 from pinnace.runtime.supervise import supervise
 
 log = logging.getLogger(__name__)
@@ -78,5 +79,8 @@ class Taken:
             self._nodes -= free
             if not self._nodes:
                 self._some.clear()
-            log.warning("%d nodes, such as %s, are held by nobody else any more: taken up again", len(free), min(free))
+            again = NodesReclaimed(len(free)).extra
+            log.warning(
+                "%d nodes, such as %s, are held by nobody else any more: taken up again", len(free), min(free), extra=again
+            )
             self._on_free(free)

@@ -15,6 +15,7 @@ from pinnace.api.dumps import Assumed, Bounded, CacheDump, InPermit, Queued, Que
 from pinnace.api.jsonrecords import to_json
 from pinnace.api.quantity import format_amount
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.log_events import StateDumped
 from scheduler.cache.cache import Cache
 from scheduler.framework.waiting import WaitingPods
 from scheduler.informers import Informers
@@ -77,8 +78,9 @@ class Debugger:
 
     def log(self) -> None:
         """Writes both to the log."""
-        log.info("queue: %s", json.dumps(to_json(self.show_queue())))
-        log.info("cache: %s", json.dumps(to_json(self.show_cache())))
+        for part, shown in (("queue", self.show_queue()), ("cache", self.show_cache())):
+            state = to_json(shown)
+            log.info("%s: %s", part, json.dumps(state), extra=StateDumped(part, state).extra)
 
     def _room(self, name: str) -> Room:
         nodes = self._cache.nodes

@@ -26,6 +26,7 @@ from pinnace.client.resource import errors_of
 from pinnace.client.standby import Patience, Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
+from pinnace.runtime.log_events import TokenFenced
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 from scheduler import metrics
@@ -340,7 +341,7 @@ class Scheduler:
             self._undo(cycle)
 
     def fenced(self, token: int) -> None:
-        log.warning("token %d is fenced: another leader has been elected", token)
+        log.warning("token %d is fenced: another leader has been elected", token, extra=TokenFenced(token).extra)
         self._standby.fenced(token)
 
     def _given_up(self, decision: Decision) -> PodInfo | None:

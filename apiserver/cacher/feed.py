@@ -30,6 +30,7 @@ from apiserver.storage.interface import Change, Changes, Compacted, KeyValue, Pa
 from pinnace.api.resources import COMMITS_PREFIX, ROOT
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.log_events import StoreRestored
 from pinnace.runtime.race import race
 from pinnace.runtime.supervise import supervise
 
@@ -142,7 +143,13 @@ class Feed:
         if now < self._target.revision:  # a single answer may be stale, from a member that was stopped (etcd#20418)
             now = await self._storage.current_revision()
         if now < self._target.revision:
-            log.error("the store is at revision %d, the cache at %d: the store was restored", now, self._target.revision)
+            restored = StoreRestored(self._target.revision).extra
+            log.error(
+                "the store is at revision %d, the cache at %d: the store was restored",
+                now,
+                self._target.revision,
+                extra=restored,
+            )
             self._must_load, self._history = True, HISTORY_RESTORED
         if self._last is None and self._target.revision > EMPTY:
             self._must_load = True  # the watch broke before it told anything: nothing can be compared
@@ -156,7 +163,7 @@ class Feed:
             self._must_load = True
             raise
         except Restored as error:
-            log.error("%s", error)
+            log.error("%s", error, extra=StoreRestored(self._target.revision).extra)
             self._must_load, self._history = True, HISTORY_RESTORED
         finally:
             self._goal = None

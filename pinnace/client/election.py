@@ -36,6 +36,7 @@ from pinnace.client.pulse import Pulse
 from pinnace.client.streams import Duplex
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.log_events import LeadershipAcquired, LeadershipLost
 from pinnace.runtime.race import race
 from pinnace.runtime.supervise import supervise
 
@@ -315,7 +316,8 @@ class Candidate:
         self._term = term
         self._leading.set()
         self._status.set(1)
-        log.info('election "%s": elected with token %d', self._election, token)
+        won = LeadershipAcquired(self._election, token).extra
+        log.info('election "%s": elected with token %d', self._election, token, extra=won)
         self._on_elected(token)
 
     def _forsake(self) -> None:
@@ -349,5 +351,6 @@ class Candidate:
             self._left = None
 
     def _tell_lost(self, term: Term, reason: str) -> None:
-        log.warning('election "%s": token %d is lost: %s', self._election, term.token, reason)
+        lost = LeadershipLost(self._election, term.token, reason).extra
+        log.warning('election "%s": token %d is lost: %s', self._election, term.token, reason, extra=lost)
         self._on_lost(reason)

@@ -25,6 +25,7 @@ from pinnace.client.pulse import Pulse
 from pinnace.client.streams import Duplex
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.log_events import NodesTakenOver
 from pinnace.runtime.race import race
 from pinnace.runtime.supervise import supervise
 
@@ -193,7 +194,9 @@ class NodeSession:
                 self._forget_released(response.ack.released)
             case "taken_over":
                 taken_over = response.taken_over
-                log.warning("%s took over %d nodes, such as %s", taken_over.holder, len(taken_over.nodes), taken_over.nodes[0])
+                holder, nodes = taken_over.holder, taken_over.nodes
+                lost = NodesTakenOver(holder, len(nodes)).extra
+                log.warning("%s took over %d nodes, such as %s", holder, len(nodes), nodes[0], extra=lost)
                 for node in taken_over.nodes:
                     self._nodes.pop(node, None)
                 self._on_taken_over(list(taken_over.nodes), taken_over.holder)

@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
+from pinnace.runtime.log_events import ComponentRestarted
 from pinnace.runtime.supervise import EndedEarly
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Lives(Generic[C]):
                 return
             except* self._causes as group:
                 self._ended = str(_first(group))
-                log.warning("beginning anew: %s", self._ended)
+                log.warning("beginning anew: %s", self._ended, extra=ComponentRestarted(self._ended).extra)
             if self._clock.monotonic() - born >= SHORT:
                 backoff.reset()
             else:

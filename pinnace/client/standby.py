@@ -30,6 +30,7 @@ from pinnace.client.election import Candidate
 from pinnace.client.lives import BeginAnew
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
+from pinnace.runtime.log_events import LeadershipAbandoned
 from pinnace.runtime.supervise import QUIET, EndedEarly, describe, unending
 
 log = logging.getLogger(__name__)
@@ -243,7 +244,8 @@ class Standby:
         self._failed = problem
         self._patience.failures += 1
         FAILED_TERMS.labels(self._election).inc()
-        log.critical('election "%s" is given up: %s', self._election, problem, exc_info=cause)
+        abandoned = LeadershipAbandoned(self._election, problem).extra
+        log.critical('election "%s" is given up: %s', self._election, problem, exc_info=cause, extra=abandoned)
         await self._candidate.resign()
         raise TermFailed(problem) from cause
 

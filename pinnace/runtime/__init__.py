@@ -4,7 +4,7 @@ process.py         run until a signal, stop gracefully, die loudly on a bug
 interrupts.py      before that an interrupt ends it without a word
 supervise.py       the one loop of what must go on after a failure; backoff.py: how long it waits (a value)
 flags.py           the flags that components share; configuration.py: files, read with the path of what is wrong
-logs.py            a line an event; what others have said cannot begin one
+logs.py            log lines, as text or JSON; log_events.py: the events with fields that JSON lines have, and their reader
 http.py            health, metrics and pages: a process whose event loop is stuck is not alive
 stalls.py          a thread that sees the event loop stand still, and says where
 tracing.py         traces that follow a pod across processes; otel.py: handing them to OpenTelemetry

@@ -1,7 +1,8 @@
 """Logging of the components: one line an event, to stderr, in one of two forms.
 
 text    2026-11-22T11:45:59.720Z I apiserver-0 apiserver.services.errors: what happened (request 916e40357970-3)
-json    an object with the names of Kubernetes' JSON logs (ts: seconds since 1970; msg; err: a traceback), and `requestID`
+json    an object with the names of Kubernetes' JSON logs (ts: seconds since 1970; msg; err: a traceback), and `requestID`;
+        `event` and `fields` of lines that have a structured event (pinnace/runtime/log_events.py)
 
 A line that is written on behalf of a call says which: the id that the caller got with the answer, and that the audit log has.
 
@@ -15,6 +16,7 @@ import logging
 import sys
 import time
 from contextvars import ContextVar
+from dataclasses import asdict
 from typing import Literal
 
 Format = Literal["text", "json"]
@@ -56,6 +58,8 @@ class _Json(logging.Formatter):
         }
         if of := request_id.get():
             line["requestID"] = of
+        if happened := record.__dict__.get("log_event"):
+            line |= {"event": happened.name, "fields": asdict(happened)}
         if record.exc_info:
             line["err"] = self.formatException(record.exc_info)
         return json.dumps(line)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pinnace.runtime import interrupts
 from pinnace.runtime.http import stopping
+from pinnace.runtime.log_events import ProcessFailed
 from pinnace.runtime.stalls import Blame, LoopWatch
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,8 @@ def run(
             while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
                 error = error.exceptions[0]
             expected = isinstance(error, OSError | Fatal)  # a port that is taken, a file that is not there: no bug of ours
-            log.critical("%s", error if expected else "failed", exc_info=None if expected else error)
+            failed = ProcessFailed(type(error).__name__, expected).extra
+            log.critical("%s", error if expected else "failed", exc_info=None if expected else error, extra=failed)
             return 1
         return 0
 

@@ -28,6 +28,7 @@ import numpy as np
 from prometheus_client import Counter
 
 from pinnace.fit.table import BoolArray
+from pinnace.runtime.log_events import PluginFailed
 from pinnace.runtime.stalls import Culprit
 from scheduler.cache.changes import Change
 from scheduler.cache.table import FloatArray, NodeTable
@@ -76,7 +77,8 @@ class Faults:
     def note(self, error: PluginError) -> None:
         FAILURES.labels(error.plugin, error.point).inc()
         if self._is_new(message := str(error)):
-            log.error("%s", message, exc_info=error.problem)
+            failed = PluginFailed(error.plugin, error.point, type(error.problem).__name__).extra
+            log.error("%s", message, exc_info=error.problem, extra=failed)
 
     def warn(self, where: str, message: str) -> None:
         """Of what fails nothing: once for each place, such as 'plugin "X" in Score'."""

@@ -1,0 +1,90 @@
+"""Log events: from a call of a logger to what a program reads, and what is declared."""
+
+import ast
+import dataclasses
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from pinnace.runtime import logs
+from pinnace.runtime.log_events import EVENTS, LeadershipLost, NodesReclaimed, TokenFenced, of_kind, parse, read
+
+ROOT = Path(__file__).parents[3]
+PRODUCT = ("apiserver", "scheduler", "kubelet", "controllers", "pinnace")
+
+
+def test_a_json_line_has_the_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("scheduler-0", form="json")
+    logging.getLogger("a.b").warning("token %d is fenced", 7, extra=TokenFenced(7).extra)
+    (text,) = capsys.readouterr().err.splitlines()
+    document = json.loads(text)
+    assert (document["event"], document["fields"]) == ("token.fenced", {"token": 7})
+    line = parse(text)
+    assert line is not None and line.event == TokenFenced(7)
+    assert (line.severity, line.component, line.logger, line.message) == ("WARNING", "scheduler-0", "a.b", "token 7 is fenced")
+
+
+def test_a_text_line_has_the_sentence_only(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("scheduler-0")
+    logging.getLogger("a.b").warning("token %d is fenced", 7, extra=TokenFenced(7).extra)
+    assert capsys.readouterr().err.endswith("W scheduler-0 a.b: token 7 is fenced\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "Traceback (most recent call last):",
+        '{"level":"fatal","ts":"2026-11-23T06:17:51Z"}',
+        '{"ts": 1.5, "sever',
+        "[]",
+        "7",
+    ],
+)
+def test_lines_of_other_programs_and_broken_ones_are_not_read(line: str) -> None:
+    assert parse(line) is None
+
+
+def _line(name: str, fields: dict[str, object]) -> str:
+    common = {"ts": 1.5, "severity": "INFO", "component": "c", "logger": "l", "msg": "m"}
+    return json.dumps(common | {"event": name, "fields": fields})
+
+
+def test_a_reader_ignores_events_and_fields_of_newer_versions() -> None:
+    unknown, extended = parse(_line("no.such", {"a": 1})), parse(_line("token.fenced", {"token": 7, "new": 1}))
+    assert unknown is not None and unknown.event is None
+    assert extended is not None and extended.event == TokenFenced(7)
+
+
+def test_a_log_is_read_by_the_kind_of_event(tmp_path: Path) -> None:
+    log = tmp_path / "scheduler-0.log"
+    lines = [_line("token.fenced", {"token": 7}), "Traceback", _line("nodes.reclaimed", {"count": 3})]
+    log.write_text("\n".join(lines))
+    assert of_kind(read(log), NodesReclaimed) == [NodesReclaimed(3)]
+    assert of_kind(read(log), LeadershipLost) == []
+
+
+def test_every_event_is_emitted() -> None:
+    """A reader waits for no event that nothing logs. mypy checks the fields."""
+    kinds = {kind.__name__ for kind in EVENTS.values()}
+    emitted = {name for package in PRODUCT for path in (ROOT / package).rglob("*.py") for name in _emitted(path, kinds)}
+    assert emitted == kinds
+
+
+def _emitted(path: Path, kinds: set[str]) -> set[str]:
+    """The kinds of which the file has `Kind(...).extra`."""
+    text = path.read_text()
+    if "log_events" not in text:
+        return set()
+    made = [n.value for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Attribute) and n.attr == "extra"]
+    return {call.func.id for call in made if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)} & kinds
+
+
+def test_the_documentation_lists_every_event() -> None:
+    def row(name: str) -> str:
+        columns = ", ".join(f"`{field.name}`" for field in dataclasses.fields(EVENTS[name]))
+        return f"| `{name}` | {columns} | {' '.join(str(EVENTS[name].__doc__).split())} |"
+
+    assert "\n".join(map(row, sorted(EVENTS))) in (ROOT / "docs/observability.md").read_text()

@@ -4,22 +4,21 @@ A process that fails when the run ends tells nobody else. What libraries call er
 goes away at the wrong moment. So is what a process says while a fault takes from it what it needs (memory, files): see Excuse.
 """
 
-import re
-from calendar import timegm
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from time import strptime
+
+from pinnace.cluster.spec import ETCD
+from pinnace.runtime.log_events import LogLine, read
 
 SHOWN = 3
 """Lines of one log that are told; there may be thousands that are alike."""
 LENGTH = 300
 AFTERWARDS = 3.0
 """Seconds after an excuse has ended in which a process may still tell of it."""
-_OURS = r"(?:apiserver|controllers|kubelet|pinnace|scheduler|__main__)\b"
-_ERROR = re.compile(rf"(\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d)\S*Z (?:C |E \S+ {_OURS})")
-"""pinnace.runtime.logs. etcd's own lines look otherwise, and its errors are what faults make."""
+_OURS = ("apiserver", "controllers", "kubelet", "pinnace", "scheduler", "__main__")
+"""Top-level packages, as the names of loggers begin. The logs of etcd are left out: its errors are what faults make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +36,21 @@ def complaints(logs: Path, excuses: Sequence[Excuse] = ()) -> list[str]:
 
 
 def _of_log(path: Path, excuses: Sequence[Excuse]) -> Iterator[str]:
+    if path.stem.startswith(ETCD):
+        return
+    if path.stat().st_size and not any(read(path)):
+        yield f"{path.stem} has logged no JSON: its errors cannot be seen; see {path.name}"
     own = [excuse for excuse in excuses if excuse.process == path.stem]
-    with path.open(errors="replace") as log:
-        errors = _errors(log, own)
-        yield from (f"{path.stem} has logged an error: {line[:LENGTH]}" for line in islice(errors, SHOWN))
-        if more := sum(1 for _ in errors):
-            yield f"{path.stem} has logged {more:,} more errors; see {path.name}"
+    errors = _errors(read(path), own)
+    for line in islice(errors, SHOWN):
+        yield f"{path.stem} has logged an error: {line.logger}: {line.message}"[:LENGTH]
+    if more := sum(1 for _ in errors):
+        yield f"{path.stem} has logged {more:,} more errors; see {path.name}"
 
 
-def _errors(lines: Iterable[str], excuses: Sequence[Excuse]) -> Iterator[str]:
+def _errors(lines: Iterable[LogLine], excuses: Sequence[Excuse]) -> Iterator[LogLine]:
     for line in lines:
-        if found := _ERROR.match(line):
-            at = timegm(strptime(found[1], "%Y-%m-%dT%H:%M:%S"))
-            if not any(excuse.began - 1 <= at <= excuse.ended + AFTERWARDS for excuse in excuses):
-                yield line.rstrip()
+        ours = line.logger.partition(".")[0] in _OURS
+        excused = any(excuse.began - 1 <= line.at <= excuse.ended + AFTERWARDS for excuse in excuses)
+        if not excused and (line.severity == "CRITICAL" or (line.severity == "ERROR" and ours)):
+            yield line

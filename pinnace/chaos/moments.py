@@ -3,18 +3,14 @@
 Times of what is in etcd are those at which the recorder was told: a millisecond or so after it happened.
 """
 
-import re
-from calendar import timegm
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from time import strptime
 
 from pinnace.api.resources import election_key
 from pinnace.api.status import Code
 from pinnace.check.facts import ElectionFacts, PodFacts
 from pinnace.check.history import Record, Stored, Told
-
-_LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.(\d{3})Z \S+ \S+ \S+: (.*?)(?: \(request \S+\))?$")
+from pinnace.runtime.log_events import LogEvent, LogLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +63,11 @@ def of_watches(records: Iterable[Record], since: float) -> Iterator[Moment]:
             yield Moment(record.at, f"{record.client} is told {record.code}: what it has missed is gone; it begins anew")
 
 
-def of_log(lines: Iterable[str], name: str, since: float, offset: float, words: Iterable[str]) -> Iterator[Moment]:
-    """What the process `name` says in its log, of lines that hold one of the words. `offset`: of the monotonic clock to Unix
-    time, in seconds."""
-    wanted = tuple(words)
+def of_log(
+    lines: Iterable[LogLine], name: str, since: float, offset: float, kinds: tuple[type[LogEvent], ...]
+) -> Iterator[Moment]:
+    """The lines in the log of the process `name` that have an event of one of the kinds. `offset`: of the monotonic clock to
+    Unix time, in seconds."""
     for line in lines:
-        found = _LINE.match(line)
-        if found and any(word in found[3] for word in wanted):
-            at = timegm(strptime(found[1], "%Y-%m-%dT%H:%M:%S")) + int(found[2]) / 1000 - offset
-            if at >= since:
-                yield Moment(at, f"{name} says: {found[3]}")
+        if isinstance(line.event, kinds) and line.at - offset >= since:
+            yield Moment(line.at - offset, f"{name} says: {line.message}")

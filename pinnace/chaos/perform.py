@@ -23,14 +23,23 @@ from pinnace.check.verdict import Status, Verdict
 from pinnace.client.errors import ApiError
 from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import ELECTION
+from pinnace.runtime.log_events import (
+    LeadershipAbandoned,
+    LeadershipLost,
+    NodesReclaimed,
+    NodesTakenOver,
+    NodesYielded,
+    TokenFenced,
+    read,
+)
 
 STEADY = 1.0
 """Seconds of load before the play begins."""
 SETTLE = 20.0
 """Seconds after the fault within which all must be well."""
 CATCH_UP = 10.0
-WORDS = ("is lost", "is fenced", "given up", "took over", "are left to", "taken up again")
-"""What in the log of a scheduler or a kubelet is part of the story."""
+SHOWN = (LeadershipLost, TokenFenced, LeadershipAbandoned, NodesTakenOver, NodesYielded, NodesReclaimed)
+"""The log events of a scheduler or a kubelet that the timeline shows."""
 
 
 @dataclass(slots=True)
@@ -140,8 +149,7 @@ def _judge(
     end = seen.phases.get("quiet", float("inf"))
     moments = [*act.moments, *of_election(records, ELECTION, act.zero, reasons), *of_watches(records, act.zero)]
     for name in dict.fromkeys(act.watched):
-        with (folder / LOGS / f"{name}.log").open(errors="replace") as log:
-            moments += of_log(log, name, act.zero, offset, WORDS)
+        moments += of_log(read(folder / LOGS / f"{name}.log"), name, act.zero, offset, SHOWN)
     timeline = act.since_zero(m for m in moments if m.at <= end)
     return Performance(
         scenario.name, timeline, scenario.judge(seen), found.verdicts, scenario.invariants, lacking, found.void, calls, rate

@@ -37,6 +37,8 @@ CATCH_UP = 30.0
 """Seconds that the recorder may take to get to the present, at the start."""
 JOURNAL, STORED, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "{}.run.jsonl"
 LOGS = "logs"
+JSON_LOGS = ("--logging-format", "json")
+"""Of every component: timelines and verdicts read the events of its log (pinnace/runtime/log_events.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,9 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
     ports = Ports()
 
     def arguments(process: str) -> Sequence[str]:
+        return () if process.startswith(ETCD) else (*JSON_LOGS, *parts(process))
+
+    def parts(process: str) -> Sequence[str]:
         if process.startswith(APISERVER):
             return ("--token-auth-file", str(tokens), "--token-listen", f"127.0.0.1:{ports.next()}")
         if process.startswith(SCHEDULER):

@@ -31,6 +31,8 @@ from pinnace.client.errors import ApiError
 from pinnace.cluster import startup, view
 from pinnace.cluster.helper import HelperError
 from pinnace.cluster.spec import APISERVER, ClusterSpec
+from pinnace.runtime.log_events import LogEvent, of_kind
+from pinnace.runtime.log_events import read as read_log
 
 T = TypeVar("T")
 
@@ -211,10 +213,10 @@ class Act:
 
         await self.until(look, "etcd to take writes")
 
-    async def said(self, name: str, word: str) -> None:
-        """Waits until a process has logged a line with the word. Raises PlayError."""
+    async def logged(self, name: str, kind: type[LogEvent]) -> None:
+        """Waits until a process has logged an event of the kind. Raises PlayError."""
 
         async def look() -> bool:
-            return any(word in line for line in self.cluster.folder.log_tail(name))
+            return bool(of_kind(read_log(self.cluster.folder.log(name)), kind))
 
-        await self.until(look, f'{name} to say "{word}"')
+        await self.until(look, f"{name} to log {kind.name}")

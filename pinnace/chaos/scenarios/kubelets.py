@@ -7,6 +7,7 @@ from pinnace.chaos.scenarios.crowd import Crowd
 from pinnace.chaos.scenarios.figures import lease_writes, longest_overlap, milliseconds
 from pinnace.check.index import History
 from pinnace.cluster.spec import KUBELET, ClusterSpec
+from pinnace.runtime.log_events import NodesReclaimed, NodesYielded
 
 TOGETHER = 2.0
 """Seconds for which both are there once the newer one has taken over from the older."""
@@ -34,10 +35,10 @@ class DuplicateKubelet(Scenario):
             what = f"a second {FLEET} is started, for the same nodes"
             async with act.fault("twin-kubelet", FLEET, what, "the second one is killed"):
                 self._began = act.zero
-                await act.said(FLEET, "are left to")
+                await act.logged(FLEET, NodesYielded)
                 await asyncio.sleep(TOGETHER)
             self._ended = act.moments[-1].at
-            await act.said(FLEET, "taken up again")
+            await act.logged(FLEET, NodesReclaimed)
 
     def judge(self, seen: History) -> list[Expectation]:
         moves = max(lease_writes(seen, self._began, self._ended).values(), default=0)

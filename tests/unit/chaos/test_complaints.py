@@ -16,7 +16,7 @@ def write(tmp_path: Path) -> Iterator[logging.Logger]:
     """A logger whose lines are those of a component, in scheduler-0.log."""
     logger = logging.Logger("scheduler.part")
     handler = logging.FileHandler(tmp_path / "scheduler-0.log")
-    handler.setFormatter(logs._OneLine("scheduler-0"))
+    handler.setFormatter(logs._Json("scheduler-0"))
     logger.addHandler(handler)
     yield logger
     handler.close()
@@ -28,6 +28,13 @@ def test_errors_are_told(write: logging.Logger, tmp_path: Path) -> None:
     first, second = complaints(tmp_path)
     assert first.startswith("scheduler-0 has logged an error") and first.endswith("scheduler.part: failed")
     assert "still busy" in second
+
+
+def test_a_log_whose_errors_cannot_be_seen_is_told(tmp_path: Path) -> None:
+    """A component that logs text would be judged without a look: `--logging-format json` was forgotten."""
+    (tmp_path / "scheduler-0.log").write_text("2026-11-22T11:45:59.720Z C scheduler-0 scheduler.main: failed\n")
+    (tmp_path / "scheduler-1.log").touch()  # its process was killed before it logged a line
+    assert complaints(tmp_path) == ["scheduler-0 has logged no JSON: its errors cannot be seen; see scheduler-0.log"]
 
 
 def test_the_rest_is_not(write: logging.Logger, tmp_path: Path) -> None:

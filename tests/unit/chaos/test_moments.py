@@ -16,6 +16,7 @@ from pinnace.chaos.scenarios.figures import (
 from pinnace.check.facts import ElectionFacts, PodFacts
 from pinnace.check.history import Call, Fault, Item, Ran, Record, Stored, Told
 from pinnace.check.index import History
+from pinnace.runtime.log_events import LeadershipLost, LogLine, TokenFenced
 
 KEY = "/registry/elections/scheduler"
 
@@ -50,13 +51,14 @@ def test_a_failover_moment_by_moment() -> None:
 
 
 def test_a_log_is_told_from_the_fault_on_and_only_what_matters() -> None:
+    before, lost = LeadershipLost("scheduler", 5, "before"), LeadershipLost("scheduler", 10, "no heartbeat")
     lines = [
-        "1970-01-01T00:01:40.100Z W s0 pinnace.client.election: token 5 is lost: before",
-        "1970-01-01T00:01:42.250Z W s0 pinnace.client.election: token 10 is lost: no heartbeat (request 9f-3)",
-        "1970-01-01T00:01:43.000Z I s0 scheduler.scheduler: 100 nodes",
-        "Traceback (most recent call last):",
+        LogLine(100.1, "WARNING", "s0", "pinnace.client.election", "token 5 is lost", before),
+        LogLine(102.25, "WARNING", "s0", "pinnace.client.election", "in any words", lost),
+        LogLine(103.0, "WARNING", "s0", "pinnace.client.election", "another event", TokenFenced(10)),
+        LogLine(103.0, "INFO", "s0", "scheduler.scheduler", "token 11 is lost"),
     ]
-    assert list(of_log(lines, "s0", 1.0, 100.0, ("is lost",))) == [Moment(2.25, "s0 says: token 10 is lost: no heartbeat")]
+    assert list(of_log(lines, "s0", 1.0, 100.0, (LeadershipLost,))) == [Moment(2.25, "s0 says: in any words")]
 
 
 def test_watchers_that_must_begin_anew_are_told() -> None:

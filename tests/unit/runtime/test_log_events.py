@@ -82,6 +82,81 @@ def _emitted(path: Path, kinds: set[str]) -> set[str]:
     return {call.func.id for call in made if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)} & kinds
 
 
+READERS = ("pinnace/chaos", "pinnace/check", "pinnace/bench", "pinnace/cli/stories", "pinnace/cli/verbs/demo.py")
+SEARCHES = (
+    "startswith",
+    "endswith",
+    "find",
+    "index",
+    "count",
+    "partition",
+    "rpartition",
+    "split",
+    "removeprefix",
+    "removesuffix",
+)
+
+
+@pytest.mark.parametrize("place", READERS)
+def test_no_reader_matches_a_sentence(place: str) -> None:
+    """Verdicts and timelines of chaos depended on the words of log messages: rewording one made a timeline empty."""
+    files = [ROOT / place] if place.endswith(".py") else sorted((ROOT / place).rglob("*.py"))
+    assert files
+    found = [f"{path.relative_to(ROOT)}:{line}" for path in files for line in matches(ast.parse(path.read_text()))]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("code", "caught"),
+    [
+        ("any('is lost' in line for line in log)", True),
+        ("text == 'token 7 is lost'", True),
+        ("text.startswith('token is')", True),
+        ("any(word in line.message for word in words)", True),
+        ("re.search('lost', text)", True),
+        ("from re import compile", True),
+        ("folder.log_tail(name)", True),
+        ("kind == 'ended'", False),
+        ("print('a sentence')", False),
+        ("f'{name} says: {line.message}'", False),
+        ("isinstance(line.event, LeadershipLost)", False),
+    ],
+)
+def test_code_that_matches_a_sentence_is_recognized(code: str, caught: bool) -> None:
+    assert bool(matches(ast.parse(code))) is caught
+
+
+def matches(tree: ast.AST) -> list[int]:
+    """The lines of code that compare or search text with a sentence, use regular expressions, or read a log's tail."""
+
+    def sentence(node: ast.expr) -> bool:
+        spaced = isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
+        return spaced or (isinstance(node, ast.Attribute) and node.attr == "message" and _name(node.value) == "line")
+
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare():
+                caught = any(map(sentence, (node.left, *node.comparators)))
+            case ast.Call(func=ast.Attribute(attr="log_tail")):
+                caught = True
+            case ast.Call(func=ast.Attribute(value=value, attr=attr)):
+                caught = _name(value) == "re" or (attr in SEARCHES and (sentence(value) or any(map(sentence, node.args))))
+            case ast.Import():
+                caught = any(alias.name == "re" for alias in node.names)
+            case ast.ImportFrom():
+                caught = node.module == "re"
+            case _:
+                caught = False
+        if caught:
+            found.append(node.lineno)
+    return found
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def test_the_documentation_lists_every_event() -> None:
     def row(name: str) -> str:
         columns = ", ".join(f"`{field.name}`" for field in dataclasses.fields(EVENTS[name]))

@@ -223,7 +223,7 @@ class Pods:
         return [*known, *self._returning.items(), *self._arriving.items()]
 
     def _refresh(self, uid: str, record: Record, pod: Pod) -> None:
-        before = record.want
+        before, generation = record.want, record.pod.metadata.generation
         if not record.refresh(pod):
             return
         if record.is_anothers:
@@ -234,6 +234,9 @@ class Pods:
         self._reports.heard(uid, record)
         if record.want is not before:
             self._queue.add(uid)
+        moved = pod.metadata.generation != generation and not pod.metadata.HasField("deletionTimestamp")
+        if moved and record.state is not None:  # a deletion reports its steps anyway
+            self._reports.changed(uid, record)
         self._obey(uid, pod)
 
     def _obey(self, uid: str, pod: Pod) -> None:

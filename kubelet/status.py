@@ -3,6 +3,8 @@
 What the kubelet does not own in a status (the QoS class, conditions of others, fields that this project does not model) is
 carried over, and so is the startTime of whoever accepted the pod first. lastTransitionTime of a condition moves only when its
 `status` does. Reasons and messages are Kubernetes'.
+
+The status and the kubelet's conditions name the metadata.generation of the spec that the kubelet has seen (observedGeneration).
 """
 
 from collections.abc import Sequence
@@ -38,6 +40,7 @@ def render(
     status = report.status
     status.CopyFrom(pod.status)
     status.phase, status.reason, status.message = state.phase, state.reason, state.message
+    generation = status.observedGeneration = source.generation
     if not status.HasField("startTime"):  # otherwise another process of this fleet has accepted it before us
         status.startTime.seconds = int(state.accepted.unix)
     if state.refused:  # there is nothing else to say
@@ -61,12 +64,15 @@ def render(
                 int(state.initialized.since.unix),
                 int(state.containers_ready.since.unix),
                 int(state.ready.since.unix),
+                generation,
             )
             + running
         )
     else:
         shown = show(template.plan, state, containers)
-        status.MergeFromString(_conditions(state, shown) + containerstatus.encode(pod.metadata, template.plan, state, shown))
+        status.MergeFromString(
+            _conditions(state, shown, generation) + containerstatus.encode(pod.metadata, template.plan, state, shown)
+        )
     return report
 
 
@@ -101,25 +107,25 @@ def _clear(status: PodStatus, accepted: Instant) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _all_true(accepted: int, initialized: int, containers_ready: int, ready: int) -> bytes:
+def _all_true(accepted: int, initialized: int, containers_ready: int, ready: int, generation: int) -> bytes:
     """The conditions of a pod that is ready."""
     kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
     stamps = (accepted, initialized, ready, containers_ready)
-    return b"".join(_condition(kind, True, stamp, "", "") for kind, stamp in zip(kinds, stamps, strict=True))
+    return b"".join(_condition(kind, True, stamp, "", "", generation) for kind, stamp in zip(kinds, stamps, strict=True))
 
 
-def _conditions(state: PodState, shown: Sequence[Shown]) -> bytes:
+def _conditions(state: PodState, shown: Sequence[Shown], generation: int) -> bytes:
     """Encoded as a PodStatus."""
     sandbox = state.accepted if state.ended is None else state.ended
     return (
-        _condition("PodReadyToStartContainers", state.ended is None, int(sandbox.unix), "", "")
-        + _initialized(state, shown)
-        + _ready("Ready", state, shown)
-        + _ready("ContainersReady", state, shown)
+        _condition("PodReadyToStartContainers", state.ended is None, int(sandbox.unix), "", "", generation)
+        + _initialized(state, shown, generation)
+        + _ready("Ready", state, shown, generation)
+        + _ready("ContainersReady", state, shown, generation)
     )
 
 
-def _initialized(state: PodState, shown: Sequence[Shown]) -> bytes:
+def _initialized(state: PodState, shown: Sequence[Shown], generation: int) -> bytes:
     holds, since = state.initialized
     reason = message = ""
     if state.phase is Phase.SUCCEEDED:
@@ -127,10 +133,10 @@ def _initialized(state: PodState, shown: Sequence[Shown]) -> bytes:
     elif not holds:
         reason = "ContainersNotInitialized"
         message = f"containers with incomplete status: [{' '.join(each.plan.name for each in shown if each.holds_up)}]"
-    return _condition("Initialized", holds, int(since.unix), reason, message)
+    return _condition("Initialized", holds, int(since.unix), reason, message, generation)
 
 
-def _ready(kind: str, state: PodState, shown: Sequence[Shown]) -> bytes:
+def _ready(kind: str, state: PodState, shown: Sequence[Shown], generation: int) -> bytes:
     holds, since = state.ready if kind == "Ready" else state.containers_ready
     reason = message = ""
     if state.phase.final:
@@ -140,15 +146,14 @@ def _ready(kind: str, state: PodState, shown: Sequence[Shown]) -> bytes:
         reason, message = "ContainersNotReady", f"containers with unready status: [{unready}]"
     elif not holds:
         reason, message = "ReadinessGatesNotReady", state.gated
-    return _condition(kind, holds, int(since.unix), reason, message)
+    return _condition(kind, holds, int(since.unix), reason, message, generation)
 
 
 @lru_cache(maxsize=4096)
-def _condition(kind: str, holds: bool, since: int, reason: str, message: str) -> bytes:
+def _condition(kind: str, holds: bool, since: int, reason: str, message: str, generation: int) -> bytes:
     """Encoded as a PodStatus. The bytes are the same for all pods that changed in the same second."""
     status = PodStatus()
     stamp = to_time(since)
-    status.conditions.add(
-        type=kind, status="True" if holds else "False", lastTransitionTime=stamp, reason=reason, message=message
-    )
+    condition = status.conditions.add(type=kind, status="True" if holds else "False", lastTransitionTime=stamp)
+    condition.reason, condition.message, condition.observedGeneration = reason, message, generation
     return status.SerializeToString()

@@ -30,6 +30,22 @@ async def test_a_bound_pod_runs_after_one_write(api: FakeApi) -> None:
     assert api.fleet.unreported == 0
 
 
+async def test_the_status_follows_the_generation_of_the_spec(api: FakeApi) -> None:
+    api.create(small("a"))
+    await api.clock.advance(0.0)
+    api.set_deadline("a", 1_000)
+    await api.clock.advance(0.0)
+    pod = api.pod("a")
+    assert pod.status.observedGeneration == pod.metadata.generation
+    assert {each.observedGeneration for each in pod.status.conditions if each.type != "PodScheduled"} == {
+        pod.metadata.generation
+    }
+    assert len(api.history) == 2
+    api.touch("a")
+    await api.clock.advance(0.0)
+    assert len(api.history) == 2
+
+
 async def test_a_slow_start_is_reported_on_the_way(api: FakeApi) -> None:
     api.create(small("a").declare(start_seconds="5"))
     await api.clock.advance(4.9)

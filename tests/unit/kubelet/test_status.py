@@ -59,6 +59,22 @@ def test_a_running_pod() -> None:
     assert container.state.running.startedAt.seconds == 5_000
 
 
+@pytest.mark.parametrize("ready", [True, False])
+def test_the_status_and_the_conditions_name_the_generation_they_describe(ready: bool) -> None:
+    pod = make_pod("a").req(cpu="1").condition("PodScheduled", "True").build()
+    pod.metadata.generation = 4
+    found = status(pod, state(Phase.RUNNING, ready=ready), RUNNING)
+    assert found.observedGeneration == 4
+    own = [each for each in found.conditions if each.type != "PodScheduled"]
+    assert [each.observedGeneration for each in own] == [4] * 4
+
+
+def test_a_refused_pod_names_the_generation_that_was_refused() -> None:
+    pod = make_pod("a").req(cpu="1").build()
+    pod.metadata.generation = 3
+    assert status(pod, refuse("OutOfcpu", "no cpu", NOW)).observedGeneration == 3
+
+
 def test_an_address_that_there_is_not_is_not_told() -> None:
     """The server refuses an empty one, and the pod would never be seen to run, nor to end."""
     pod = make_pod("a").req(cpu="1").build()

@@ -11,11 +11,12 @@ whole key space, so that every revision of the store passes by.
 
 A store that was restored from a backup has another history, and its revision alone does not tell: it may be higher by the time
 somebody looks. Half of one history and half of the other would be a state that never was. So a watch that is resumed begins
-with the last revision that was applied, and what it says of that must be the same, down to each value. It is not so by chance:
-what a committer writes comes with a nonce (apiserver.storage.lane). The proof comes on the very stream that it is for, so the
-store cannot be exchanged in between. What clients know is proven likewise (apiserver.cacher.marks), and for that commit markers
-are loaded with the rest. They also tell where the last revision is compacted, so that there is no such proof
-(apiserver.cacher.markers).
+with the last revision in which a commit marker was moved, and what it shows from there on must be what was applied, down to
+each value. It is not so by chance: a marker holds a nonce (apiserver.storage.lane). Later revisions alone prove nothing: the
+storage format, the compactor's key and a deletion can be the same in two histories. The proof comes on the very stream that it
+is for, so the store cannot be exchanged in between. When the marker's revision is compacted, the last revision has to do.
+What clients know is proven likewise (apiserver.cacher.marks), and for that commit markers are loaded with the rest. They also
+tell where the last revision is compacted, so that there is no such proof (apiserver.cacher.markers).
 """
 
 import asyncio
@@ -48,6 +49,8 @@ FIRST_PAGE, LARGEST_PAGE = 500, 10_000
 load grows with their number: 150,000 keys in pages of 500 took half a minute and more."""
 PAGE_BYTES = 8 << 20
 """Of values, about, in a page after the first."""
+MOST_UNMARKED = 1000
+"""Changes that are kept since the last commit marker, for the proof; above, only those of the last revision are."""
 STALL_LIMIT = 3.0
 """Seconds for which a watch may show nothing although the store is known to be ahead. etcd can stop telling without closing
 the connection (Patroni 4.0.7)."""
@@ -113,8 +116,9 @@ class Feed:
         self._history = HISTORY  # of the next load
         self.restored = False
         """Was the last load of a store that has another history than before?"""
-        self._last: Changes | None = None  # has what was applied last; None: nothing since the load
-        self._unproven: Sequence[Change] = ()  # of the last revision applied, until the watch has repeated it
+        self._recent: Sequence[Change] = ()  # applied, from the last commit marker on; empty: nothing since the load
+        self._unproven: Sequence[Change] = ()  # what the watch has to repeat before it is believed
+        self._repeated: list[Change] = []
         self._missing: dict[str, int] = {}  # what is late, and the revision at which it is to be read
         self._goal: int | None = None
         self._stall: asyncio.Timeout | None = None
@@ -151,23 +155,29 @@ class Feed:
                 extra=restored,
             )
             self._must_load, self._history = True, HISTORY_RESTORED
-        if self._last is None and self._target.revision > EMPTY:
+        if not self._recent and self._target.revision > EMPTY:
             self._must_load = True  # the watch broke before it told anything: nothing can be compared
         try:
             if self._must_load:
                 await self._load(now)
                 self._must_load, self._history = False, HISTORY
+            revision = self._target.revision
+            self._unproven = self._recent if self._recent and self._recent[-1].mod_revision == revision else ()
             self._goal = now
             await race(self._follow(), self._load_late())
         except Compacted:
-            self._must_load = True
+            last = _of(self._target.revision, self._recent)
+            if self._unproven and len(last) < len(self._unproven):
+                self._recent = last
+            else:
+                self._must_load = True
             raise
         except Restored as error:
             log.error("%s", error, extra=StoreRestored(self._target.revision).extra)
             self._must_load, self._history = True, HISTORY_RESTORED
         finally:
             self._goal = None
-            self._unproven = ()
+            self._unproven, self._repeated = (), []
 
     async def _load(self, now: int) -> None:
         try:
@@ -180,7 +190,7 @@ class Feed:
         if not self.restored and 0 < self._target.revision <= revision and not self._target.may_become(items):
             raise Restored(f"revision {revision} of the store does not follow from what was applied: the store was restored")
         self._target.install(revision, items)
-        self._last = None
+        self._recent = ()
         self._missing = dict.fromkeys(self._target.late, revision)
         log.info("loaded %d keys at revision %d", len(items), revision)
 
@@ -217,8 +227,8 @@ class Feed:
         return items
 
     async def _follow(self) -> None:
-        self._unproven = _of(self._target.revision, self._last)
-        watch = self._storage.watch(self._target.revision + (0 if self._unproven else 1))
+        start = self._unproven[0].mod_revision if self._unproven else self._target.revision + 1
+        watch = self._storage.watch(start)
         try:
             async with asyncio.timeout(None) as self._stall:
                 async for told in watch:
@@ -241,7 +251,7 @@ class Feed:
                 await asyncio.sleep(0)  # a long backlog must not keep others waiting
             left = self._target.apply(batch)
             if batch.changes:
-                self._last = batch
+                self._recent = _since_marker(self._recent, batch.changes)
             while left is not None:
                 self._progressed(stall, before)
                 await asyncio.sleep(0)
@@ -255,11 +265,12 @@ class Feed:
     def _proven(self, told: Changes) -> bool:
         """Has the watch come to what was applied last? Raises Restored when it is something else."""
         revision = self._target.revision
+        self._repeated += [change for change in told.changes if change.mod_revision <= revision]
         if not told.changes or told.changes[-1].mod_revision < revision:
             return False
-        if _of(revision, told) != self._unproven:
+        if self._repeated != list(self._unproven):
             raise Restored(f"revision {revision} of the store is not the one that was applied: the store was restored")
-        self._unproven = ()
+        self._unproven, self._repeated = (), []
         return True
 
     def _postpone(self, stall: asyncio.Timeout) -> None:
@@ -267,6 +278,15 @@ class Feed:
         stall.reschedule(asyncio.get_running_loop().time() + STALL_LIMIT if behind else None)
 
 
-def _of(revision: int, told: Changes | None) -> Sequence[Change]:
+def _since_marker(recent: Sequence[Change], new: Sequence[Change]) -> Sequence[Change]:
+    """The changes from the last revision on in which a commit marker was moved."""
+    for change in reversed(new):
+        if change.value is not None and change.key.startswith(COMMITS_PREFIX):
+            return [each for each in new if each.mod_revision >= change.mod_revision]
+    both = [*recent, *new]
+    return both if len(both) <= MOST_UNMARKED else _of(both[-1].mod_revision, both)
+
+
+def _of(revision: int, changes: Sequence[Change]) -> Sequence[Change]:
     """The changes of one revision."""
-    return [change for change in told.changes if change.mod_revision == revision] if told is not None else []
+    return [change for change in changes if change.mod_revision == revision]

@@ -10,6 +10,7 @@ import pytest
 from apiserver.cacher import feed as module
 from apiserver.cacher.feed import Feed
 from apiserver.storage.interface import Changes, KeyValue, Unavailable, Write
+from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.flaky import FlakyStorage
@@ -277,6 +278,42 @@ async def test_it_loads_anew_when_the_store_was_restored_from_a_backup(target: T
         await target.reach(await put(storage, "new"))
     values = dict.fromkeys((f"/registry/pods/default/{name}" for name in names), b"of the backup")
     assert target.state == {**values, "/registry/pods/default/new": b"x"}
+
+
+async def commit(storage: MemoryStorage, value: bytes) -> int:
+    """Moves a commit marker, as a transaction of a committer does."""
+    outcome = await storage.transact([Write(f"{COMMITS_PREFIX}{value.decode()}/1", value, 0)])
+    return outcome.revision
+
+
+@pytest.mark.parametrize("after", [["same"], ["same", "other"]])
+async def test_restore_is_detected_when_the_last_revision_is_the_same_in_both_histories(
+    target: Target, after: Sequence[str]
+) -> None:
+    """Writes without a commit marker, such as the storage format, can be equal in two histories."""
+    storage, backup = FlakyStorage(), MemoryStorage()
+    for each, marker in ((storage, b"before"), (backup, b"of-the-backup")):
+        await commit(each, marker)
+        for name in after:
+            await put(each, name)
+    async with restored(storage, target, backup) as feed:
+        assert feed.restored
+    assert target.state[f"{COMMITS_PREFIX}of-the-backup/1"] == b"of-the-backup"
+
+
+async def test_watch_resumes_when_the_last_commit_marker_is_compacted(target: Target) -> None:
+    storage = FlakyStorage()
+    async with fed(storage, target) as feed:
+        await commit(storage, b"a")
+        before = await put(storage, "x")
+        await target.reach(await put(storage, "y"))
+        storage.leave()
+        await eventually(lambda: not feed.alive)
+        await storage.compact(before)
+        storage.come_back()
+        await eventually(lambda: feed.alive)
+        assert not feed.restored
+    assert len(target.loads) == 1
 
 
 async def test_a_store_that_had_been_empty_is_replaced_by_the_right_one(target: Target) -> None:

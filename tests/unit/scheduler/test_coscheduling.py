@@ -12,6 +12,7 @@ from pinnace.api.resources import NODES, PODS
 from scheduler import explaining
 from scheduler.config import Configuration, ConfigurationError, build, needs, parse
 from scheduler.cycle import schedule_one
+from scheduler.explain.configured import Followed
 from scheduler.framework.handle import Offline
 from scheduler.framework.reuse import Passes
 from scheduler.plugins.coscheduling import MIN_AVAILABLE, NAME, Coscheduling
@@ -420,7 +421,8 @@ def test_why_says_what_is_lacking() -> None:
     stores = {each: {} for each in needs(configured("sorted"))}
     stores |= {NODES: {"n": make_node("n").build()}, PODS: {f"default/{pod.metadata.name}": pod for pod in pods}}
     siblings = "pre-filter pod g0 cannot find enough sibling pods, current pods number: 2, minMember of group: 3"
-    assert explaining.explanation(pods[0], stores, configured("sorted")).message == f"0/1 nodes are available: {siblings}."
+    explanation = explaining.explanation(pods[0], stores, Followed(configured("sorted")))
+    assert explanation.message == f"0/1 nodes are available: {siblings}."
 
 
 def refusal(*labels: tuple[str, str]) -> str:

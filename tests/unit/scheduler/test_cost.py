@@ -26,6 +26,7 @@ from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build
 from scheduler.cycle import Outcome, Placed, Unschedulable, schedule_one
+from scheduler.explain.configured import Followed
 from scheduler.explaining import explanation
 from scheduler.framework.cost import BUDGET
 from scheduler.framework.handle import Offline
@@ -302,7 +303,7 @@ def test_an_explanation(kind: str, items: int | None) -> None:
     stores: dict[Resource[Any], dict[str, Any]] = {resource: {} for resource in ALL}
     stores[NODE_RESOURCE] = nodes
     began = time.process_time()
-    explanation(pod, stores, Configuration())
+    explanation(pod, stores, Followed())
     assert time.process_time() - began < WHY
 
 

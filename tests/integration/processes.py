@@ -7,8 +7,12 @@ import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import TypeVar
 
+from pinnace.runtime.log_events import LogEvent, of_kind, read
 from tests.conftest import dying_with_us, free_port
+
+E = TypeVar("E", bound=LogEvent)
 
 READY_TIMEOUT = 20.0
 NOWHERE = Path(os.devnull) / "nothing"
@@ -24,7 +28,8 @@ class Component:
         self.http = f"127.0.0.1:{free_port()}"
         self._log = folder / f"{name}.log"
         listen = ["--listen", self.address, *["--insecure"] * insecure] if module == "apiserver" else []
-        self._command = [sys.executable, "-m", f"{module}.main", "--name", name, "--http", self.http, *listen, *arguments]
+        common = ["--name", name, "--http", self.http, "--logging-format", "json"]
+        self._command = [sys.executable, "-m", f"{module}.main", *common, *listen, *arguments]
         self.process = self._start()
 
     async def ready(self) -> None:
@@ -49,7 +54,12 @@ class Component:
         self.process = self._start()
 
     def log(self) -> str:
+        """For people: tests compare `logged`."""
         return self._log.read_text()
+
+    def logged(self, kind: type[E]) -> list[E]:
+        """The events of this kind in its log."""
+        return of_kind(read(self._log), kind)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         with self._log.open("ab") as log:

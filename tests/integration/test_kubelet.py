@@ -12,6 +12,7 @@ from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.client import Client
 from pinnace.client.resource import ResourceClient
+from pinnace.runtime.log_events import NodesDropped
 from tests.builders import make_node, make_pod
 from tests.integration.conftest import Start
 from tests.integration.processes import Component
@@ -127,7 +128,7 @@ async def test_of_two_fleets_with_the_same_nodes_the_newer_one_plays_them(
     await older.ready()
     newer = fleet("newer")
     await newer.ready()
-    await eventually(lambda: "such as node-0, are not played any more" in older.log())
+    await eventually(lambda: bool(older.logged(NodesDropped)))
     newer.kill()
     await bind(client, "a", node="node-0")
     await bind(client, "b", node="node-2")  # which only the older one plays; it hears of both pods, in this order

@@ -12,6 +12,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
+from pinnace.runtime.log_events import PluginFailed
 from tests.builders import make_pod
 from tests.integration.conftest import Start
 from tests.integration.processes import Component
@@ -70,7 +71,7 @@ async def test_a_plugin_that_misbehaves(tmp_path: Path, apiserver: Component, cl
     await bound(client, "after")
 
     if deed == "cancel":  # it does not see the task of the term; what it raises for that is an ordinary exception
-        assert 'plugin "Misbehaving" failed in Filter: AttributeError' in bad.log() and bad.stop() == 0
+        assert PluginFailed("Misbehaving", "Filter", "AttributeError") in bad.logged(PluginFailed) and bad.stop() == 0
         return
     good = start("scheduler", "good", "--server", apiserver.address)
     await good.ready()
@@ -79,7 +80,7 @@ async def test_a_plugin_that_misbehaves(tmp_path: Path, apiserver: Component, cl
             await _bound(client, name)
     assert (await client.elections.get("scheduler")).holder == "good"
     assert bad.process.poll() is None, "it stands by"
-    assert 'plugin "Misbehaving" failed in ' in bad.log()
+    assert {each.plugin for each in bad.logged(PluginFailed)} == {"Misbehaving"}
     assert bad.stop() == 0
 
 

@@ -18,6 +18,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
+from pinnace.runtime.log_events import ComponentRestarted, StoreRestored
 from tests.builders import make_pod
 from tests.conftest import EtcdFactory, EtcdServer, dying_with_us
 from tests.integration.conftest import Start
@@ -90,7 +91,7 @@ class World:
     async def all_anew(self) -> None:
         """Waits until all components have begun anew."""
         async with asyncio.timeout(GIVEN_UP):
-            while not all("beginning anew" in other.log() for other in self.others):  # noqa: ASYNC110 - other processes write it
+            while not all(other.logged(ComponentRestarted) for other in self.others):  # noqa: ASYNC110 - other processes write it
                 await asyncio.sleep(0.05)
 
     async def tokens(self, other_than: Collection[int] = ()) -> set[int]:
@@ -208,7 +209,7 @@ async def test_a_server_that_was_stopped_meanwhile_leaves_the_new_leaders_alone(
     finally:
         late.process.send_signal(signal.SIGCONT)
     async with asyncio.timeout(NOTICED):
-        while "the store was restored" not in late.log():  # noqa: ASYNC110 - another process writes it
+        while not late.logged(StoreRestored):  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.05)
     await late.ready()
     await world.deploy("new")

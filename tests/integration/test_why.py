@@ -10,6 +10,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.client.client import Client
+from pinnace.runtime.log_events import StateDumped
 from tests.builders import make_pod
 from tests.integration.conftest import Start
 from tests.integration.processes import Component, pinnace
@@ -83,8 +84,10 @@ async def test_why_and_what_the_scheduler_holds(apiserver: Component, client: Cl
     )
     scheduler.process.send_signal(signal.SIGUSR2)
     async with asyncio.timeout(10):
-        while ' cache: {"name": "scheduler-0", "leading": true' not in scheduler.log():  # noqa: ASYNC110 (a file has no events)
+        while len(dumped := scheduler.logged(StateDumped)) < 2:  # noqa: ASYNC110 (a file has no events)
             await asyncio.sleep(0.02)
+    states = {each.part: each.state for each in dumped}
+    assert states.keys() == {"queue", "cache"} and states["cache"]["name"] == "scheduler-0" and states["cache"]["leading"]
 
 
 async def test_why_follows_the_configuration_of_the_scheduler_that_decides(

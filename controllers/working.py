@@ -25,6 +25,7 @@ from pinnace.api.verbs_pb2 import ADDED
 from pinnace.client.errors import ApiError, Conflict
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.log_events import SyncAbandoned, SyncSlow, SyncTimedOut
 from pinnace.runtime.stalls import Culprit
 from pinnace.runtime.supervise import EndedEarly, describe, unending
 from pinnace.runtime.turns import Turn, in_turns
@@ -139,7 +140,9 @@ class Working:
             for task, look in list(self._looks.items()):
                 if now - look.began >= SLOW and not look.told:
                     look.told = True
-                    log.warning("%s: the look at %s has not ended for %.0f s", self.name, look.key, now - look.began)
+                    lasted = now - look.began
+                    slow = SyncSlow(self.name, look.key, lasted).extra
+                    log.warning("%s: the look at %s has not ended for %.0f s", self.name, look.key, lasted, extra=slow)
                 if look.cancelled is None and now - look.began >= DEADLINE:
                     look.cancelled = now
                     task.cancel()
@@ -148,7 +151,8 @@ class Working:
 
     def _replace(self, task: asyncio.Task[None], look: _Look, group: asyncio.TaskGroup) -> None:
         """Of a worker that ignores its cancellation. The key goes to another one, beside the look that goes on."""
-        log.error("%s: the look at %s ignores its cancellation; another worker goes on", self.name, look.key)
+        abandoned = SyncAbandoned(self.name, look.key).extra
+        log.error("%s: the look at %s ignores its cancellation; another worker goes on", self.name, look.key, extra=abandoned)
         del self._looks[task]
         self._lost.add(task)
         if len(self._lost) > MOST_LOST:
@@ -164,7 +168,8 @@ class Working:
         except asyncio.CancelledError as error:
             look = self._looks.get(task)
             if look is not None and look.cancelled is not None and task.uncancel() <= before:
-                log.error("%s: the look at %s was ended after %.0f s", name, key, DEADLINE)
+                timed_out = SyncTimedOut(name, key).extra
+                log.error("%s: the look at %s was ended after %.0f s", name, key, DEADLINE, extra=timed_out)
                 self._retry(key, "bug", TimeoutError(f"it did not end within {DEADLINE:.0f} s"))
             elif task.cancelling() > before:
                 raise

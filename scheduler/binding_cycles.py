@@ -24,6 +24,7 @@ from typing import Protocol
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import ApiError
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.log_events import PluginAbandoned, PluginSlow
 from pinnace.runtime.race import race
 from pinnace.runtime.supervise import EndedEarly
 from scheduler.decision import Decision, Outcomes
@@ -166,7 +167,9 @@ class BindingCycles:
         for asked, (number, longest) in found.items():
             if now - self._named.get(asked, -TELL_AGAIN) >= TELL_AGAIN:
                 self._named[asked] = now
-                log.warning('plugin "%s" in %s has not answered about %d pods for up to %.0f s', *asked, number, longest)
+                slow = PluginSlow(*asked, number, longest).extra
+                message = 'plugin "%s" in %s has not answered about %d pods for up to %.0f s'
+                log.warning(message, *asked, number, longest, extra=slow)
         return found
 
     def _cancel(self, task: asyncio.Task[None]) -> None:
@@ -177,7 +180,9 @@ class BindingCycles:
         """Takes the decision from a task that goes on although it was cancelled."""
         if task in self._preparing or task in self._binding:
             cycle, _ = self._tasks[task]
-            log.error('plugin "%s" in %s ignores its cancellation, and is left to itself: pod %s', *cycle.asked, cycle.pod.key)
+            abandoned = PluginAbandoned(*cycle.asked, cycle.pod.key).extra
+            message = 'plugin "%s" in %s ignores its cancellation, and is left to itself: pod %s'
+            log.error(message, *cycle.asked, cycle.pod.key, extra=abandoned)
             self._ended(task, Overdue(f"it ignored its cancellation for {GRACE:g} s"))
             self._work.set()
 

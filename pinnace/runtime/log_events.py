@@ -118,12 +118,13 @@ class StoreRestored(LogEvent):
 
 @dataclass(frozen=True)
 class PluginFailed(LogEvent):
-    """A scheduler plugin raised, or did not return in time; `error` is the type of the exception."""
+    """A scheduler plugin raised, or did not return in time; `error` is the type of the exception, `pod` may be empty."""
 
     name: ClassVar[str] = "plugin.failed"
     plugin: str
     point: str
     error: str
+    pod: str = ""
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,90 @@ class ProcessFailed(LogEvent):
     name: ClassVar[str] = "process.failed"
     error: str
     expected: bool
+
+
+@dataclass(frozen=True)
+class PluginSlow(LogEvent):
+    """A scheduler plugin has not answered for `pods` pods, for `seconds` at most."""
+
+    name: ClassVar[str] = "plugin.slow"
+    plugin: str
+    point: str
+    pods: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PluginAbandoned(LogEvent):
+    """A scheduler plugin ignores its cancellation; the decision is taken without it."""
+
+    name: ClassVar[str] = "plugin.abandoned"
+    plugin: str
+    point: str
+    pod: str
+
+
+@dataclass(frozen=True)
+class SyncSlow(LogEvent):
+    """A controller has been busy with one key for `seconds`."""
+
+    name: ClassVar[str] = "sync.slow"
+    controller: str
+    key: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SyncTimedOut(LogEvent):
+    """A controller was busy with one key for too long; the sync was cancelled, and is retried."""
+
+    name: ClassVar[str] = "sync.timed_out"
+    controller: str
+    key: str
+
+
+@dataclass(frozen=True)
+class SyncAbandoned(LogEvent):
+    """A sync ignores its cancellation; another worker replaces its own."""
+
+    name: ClassVar[str] = "sync.abandoned"
+    controller: str
+    key: str
+
+
+@dataclass(frozen=True)
+class EventLoopStalled(LogEvent):
+    """The event loop has not answered for `seconds`; `culprit` is the plugin that holds it, or empty."""
+
+    name: ClassVar[str] = "event_loop.stalled"
+    culprit: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class EventLoopResumed(LogEvent):
+    """The event loop answers again, after `seconds`."""
+
+    name: ClassVar[str] = "event_loop.resumed"
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ActivityFailed(LogEvent):
+    """A background activity failed, and is retried; `repeats`: the same failures since the last line about them."""
+
+    name: ClassVar[str] = "activity.failed"
+    activity: str
+    repeats: int
+
+
+@dataclass(frozen=True)
+class ActivityRecovered(LogEvent):
+    """A background activity has not failed for a while, after so many `failures`."""
+
+    name: ClassVar[str] = "activity.recovered"
+    activity: str
+    failures: int
 
 
 EVENTS: Mapping[str, type[LogEvent]] = {kind.name: kind for kind in LogEvent.__subclasses__()}

@@ -30,6 +30,8 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import Counter
 
+from pinnace.runtime.log_events import EventLoopResumed, EventLoopStalled
+
 log = logging.getLogger(__name__)
 
 STALL = 2.0
@@ -112,7 +114,8 @@ class LoopWatch:
             elapsed, looked = min(now - looked, 2 * self._step), now
             if self._answered == self._asked:
                 if self._silent >= self._stall:
-                    log.warning("the event loop goes on, after %.1f s", self._silent)
+                    resumed = EventLoopResumed(self._silent).extra
+                    log.warning("the event loop goes on, after %.1f s", self._silent, extra=resumed)
                 self._silent, self._patience, self._told, self._interrupting = 0.0, self._stall, "", False
                 self._asked += 1
                 try:
@@ -136,7 +139,8 @@ class LoopWatch:
             if culprit is not None and culprit.count is not None:
                 culprit.count()
             stack = "".join(traceback.format_stack(frame)[-_LINES:]) if frame is not None else ""
-            log.error("the event loop stands still for %.1f s%s\n%s", self._silent, told, stack.rstrip())
+            stalled = EventLoopStalled(culprit.name if culprit is not None else "", self._silent).extra
+            log.error("the event loop stands still for %.1f s%s\n%s", self._silent, told, stack.rstrip(), extra=stalled)
         self._told = told
         if culprit is None or not culprit.may_be_interrupted:
             return

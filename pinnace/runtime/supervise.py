@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.log_events import ActivityFailed, ActivityRecovered
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,9 @@ class _Account:
             self._told[what] = told, times + 1
             return
         often = f"{times + 1} more times in {self._last - told:.0f} s, " if told is not None else ""
-        log.warning("%s: %s; %sagain in %.2f s", self._name, what, often, delay)
+        repeats = times + 1 if told is not None else 0
+        failed = ActivityFailed(self._name, repeats).extra
+        log.warning("%s: %s; %sagain in %.2f s", self._name, what, often, delay, extra=failed)
         self._told[what] = self._last, 0
         if len(self._told) > KINDS:
             del self._told[next(iter(self._told))]
@@ -121,7 +124,8 @@ class _Account:
             await self._clock.sleep(remaining)
         if self._failures > 1:  # of a single one nothing was withheld
             lasted = self._last - self._first
-            log.info("%s: no failure for %.0f s, after %d in %.0f s", self._name, QUIET, self._failures, lasted)
+            well = ActivityRecovered(self._name, self._failures).extra
+            log.info("%s: no failure for %.0f s, after %d in %.0f s", self._name, QUIET, self._failures, lasted, extra=well)
         self._failures = 0
         self._told.clear()
         self._recovery = None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pinnace.api.pods_pb2 import Fence
+from pinnace.runtime.log_events import PluginFailed
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework.faults import Faults, acall, call, check_permit, check_skip, check_status, is_built_in, objection
 from scheduler.framework.interface import (
@@ -118,7 +119,8 @@ class BindingCycle:
 
     def _note(self, error: PluginError) -> None:
         """Of what nothing follows: no event tells of the pod."""
-        log.error("pod %s: %s", self.pod.key, error)
+        failed = PluginFailed(error.plugin, error.point, type(error.problem).__name__, self.pod.key).extra
+        log.error("pod %s: %s", self.pod.key, error, extra=failed)
         self.plugins.faults.note(error)
 
 

@@ -14,9 +14,11 @@ from pinnace.api.resources import NODES, Resource
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import Delta
+from pinnace.runtime.log_events import SyncAbandoned, SyncSlow, SyncTimedOut
 from pinnace.runtime.turns import PORTION
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
+from tests.logged import logged
 
 
 class Recording:
@@ -213,9 +215,9 @@ async def test_a_look_that_hangs_is_named_ended_and_made_again(caplog: pytest.Lo
     clock, controller = FakeClock(), Recording(a=iter(["hangs", None]))
     async with at_work(controller, clock, "a", "b") as working:
         await clock.advance(SLOW + 1.0)
-        assert "recording: the look at a has not ended for 30 s" in caplog.messages and working.stuck() is None
+        assert [each.key for each in logged(caplog, SyncSlow)] == ["a"] and working.stuck() is None
         await clock.advance(DEADLINE - SLOW + 1.0)
-        assert "recording: the look at a was ended after 300 s" in caplog.messages
+        assert logged(caplog, SyncTimedOut) == [SyncTimedOut("recording", "a")]
         assert controller.looked.count("a") == 2 and controller.looked.count("b") == 1
 
 
@@ -233,7 +235,7 @@ async def test_another_worker_takes_the_place_of_one_that_ignores_its_cancellati
     async with at_work(controller, clock, "a", "b") as working:
         await clock.advance(DEADLINE + GRACE + 3.0)
         assert sorted(controller.looked) == ["a", "a", "b", "b"]
-        assert "recording: the look at a ignores its cancellation; another worker goes on" in caplog.messages
+        assert SyncAbandoned("recording", "a") in logged(caplog, SyncAbandoned)
         working.handle(itself, [Delta(MODIFIED, make_node("c").build(), None)])
         await clock.advance(0)
         assert controller.looked[-1] == "c"

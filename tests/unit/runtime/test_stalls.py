@@ -15,7 +15,9 @@ import pytest
 
 from pinnace.runtime import http, stalls
 from pinnace.runtime.http import StatusServer
+from pinnace.runtime.log_events import EventLoopResumed, EventLoopStalled
 from pinnace.runtime.stalls import Culprit, LoopWatch, Stalled
+from tests.logged import logged
 
 STALL = 0.2
 
@@ -60,17 +62,17 @@ async def test_what_may_be_interrupted_is_interrupted_and_named(
 ) -> None:
     with watched(), pytest.raises(Stalled, match=r"it held the event loop for 0\.\d s"):
         plugin()
-    [told] = [each for each in caplog.messages if "stands still" in each]
-    assert f": {plugin.__name__} (test_stalls.py:" in told and f"in {plugin.__name__}" in told
+    assert [each.culprit for each in logged(caplog, EventLoopStalled)] == [plugin.__name__]
+    assert f"in {plugin.__name__}" in caplog.text, "the stack"
 
 
 async def test_what_may_not_is_only_named(caplog: pytest.LogCaptureFixture) -> None:
     with watched():
         plugin_of_ours()
         async with asyncio.timeout(5.0):
-            while not any("the event loop goes on" in each for each in caplog.messages):  # noqa: ASYNC110 - nobody tells
+            while not logged(caplog, EventLoopResumed):  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
-    assert len([each for each in caplog.messages if "stands still" in each]) == 1, "once for each stall"
+    assert len(logged(caplog, EventLoopStalled)) == 1, "once for each stall"
 
 
 async def test_a_loop_that_answers_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from pinnace.client.standby import Patience
+from pinnace.runtime.log_events import LeadershipAbandoned, PluginFailed
 from pinnace.runtime.stalls import LoopWatch
 from scheduler.config import parse
 from scheduler.framework import SKIP, Change, FilterResult, Nominated, Status, Verdicts, Wait
@@ -25,6 +26,7 @@ from scheduler.framework.faults import on_stack
 from scheduler.framework.results import Cost
 from scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
+from tests.logged import logged
 from tests.unit.scheduler.cluster import Cluster
 
 STALL = 0.3
@@ -360,13 +362,13 @@ async def test_the_pod_is_bound_all_the_same_and_the_log_names_the_plugin(
     names = await play(cluster, plugin, kinds)
     for name in names:
         await cluster.bound(name)
-    assert [each for each in caplog.messages if f'plugin "Bad" failed in {point}: ' in each]
+    assert ("Bad", point) in {(each.plugin, each.point) for each in logged(caplog, PluginFailed)}
 
 
 async def test_what_unreserve_does_wrong_is_logged(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     names = await play(cluster, BadUnreserve, [RAISES, CANCELS, HANGS])
-    for name in names:
-        assert f'pod default/{name}: plugin "Bad" failed in Unreserve: ' in caplog.text
+    failed = {each.pod for each in logged(caplog, PluginFailed) if (each.plugin, each.point) == ("Bad", "Unreserve")}
+    assert failed >= {f"default/{name}" for name in names}
 
 
 async def test_what_a_hint_does_wrong_helps(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
@@ -384,7 +386,7 @@ async def test_what_a_hint_does_wrong_helps(cluster: Cluster, caplog: pytest.Log
     await cluster.create(make_node("third"))
     for name in kinds:
         await cluster.bound(name)
-    assert 'plugin "Bad" failed in helps: SystemExit: 3' in caplog.text
+    assert PluginFailed("Bad", "helps", "SystemExit") in logged(caplog, PluginFailed)
 
 
 _QUICK = """
@@ -414,8 +416,8 @@ async def test_a_leader_all_of_whose_attempts_end_so_hands_the_election_over(
     for name in "abc":
         assert await cluster.bound(name) == "m"
     assert await cluster.leader() == "good"
-    assert 'election "scheduler" is given up: ' in caplog.text or kind == "sleeps", "a leader that is silent is replaced anyway"
-    assert 'plugin "Bad" failed in Filter: ' in caplog.text
+    assert logged(caplog, LeadershipAbandoned) or kind == "sleeps", "a leader that is silent is replaced anyway"
+    assert ("Bad", "Filter") in {(each.plugin, each.point) for each in logged(caplog, PluginFailed)}
     running.cancel()
     await asyncio.wait((running,))
 

@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
+from pinnace.runtime.log_events import PluginFailed
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
@@ -13,6 +14,7 @@ from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.runtime import Framework
 from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
+from tests.logged import logged
 from tests.unit.scheduler.pods import cache_of, default_plugins, framework, info
 
 FIT = frozenset({"NodeResourcesFit"})
@@ -347,7 +349,7 @@ def test_who_releases_another_while_a_group_is_released_does_no_harm() -> None:
 @pytest.mark.parametrize("wrong", [(Change.NODE_ADDED, Change.NODE_LABELS), [Change.NODE_ADDED], "NODE_ADDED", 3])
 def test_who_says_wrongly_what_helps_is_told_so_and_helped_by_anything(wrong: Any, caplog: pytest.LogCaptureFixture) -> None:
     queue = gated(Shut(wrong))
-    assert 'plugin "Shut" failed in helped_by' in caplog.text and "expected a Change" in caplog.text
+    assert [(each.plugin, each.point) for each in logged(caplog, PluginFailed)] == [("Shut", "helped_by")]
     queue.wake(FREED, NODES, 1.0)
     ask_gates(queue)
     assert names(queue, 1.0) == ["a", "b"]

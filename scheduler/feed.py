@@ -122,6 +122,8 @@ class Feed:
         if self._cache.node_of(uid) is not None:
             if delta.kind == MODIFIED and _relabelled(delta.old, pod):
                 self._note(self._cache.relabel(pod))
+            if delta.kind == MODIFIED and _may_be_resized(delta.old, pod):
+                self._note(self._cache.resize(PodInfo(pod)))
             if _has_started(delta):
                 self._cache.started(uid, start_time(pod))
 
@@ -154,6 +156,11 @@ class Feed:
 
 def _has_started(delta: Delta[Pod]) -> bool:
     return delta.obj.status.HasField("startTime") and (delta.old is None or not delta.old.status.HasField("startTime"))
+
+
+def _may_be_resized(old: Pod | None, new: Pod) -> bool:
+    """Has the spec changed? A status says nothing that counts."""
+    return old is None or old.metadata.generation != new.metadata.generation
 
 
 def _relabelled(old: Pod | None, new: Pod) -> bool:

@@ -1,7 +1,7 @@
 """LimitRanger: containers that do not say what they need get the defaults of their namespace's limit ranges, and nothing is
 created that asks for more, or less, than those allow.
 
-A pod is judged when it is created; a claim also when an update changes what it asks for.
+A pod is judged when it is created or resized; a claim also when an update changes what it asks for.
 
 Source: https://kubernetes.io/docs/concepts/policy/limit-range/; plugin/pkg/admission/limitranger of Kubernetes 1.36, for the
 messages too.
@@ -42,6 +42,7 @@ class LimitRanger:
     resources = (PODS,)
     asked = (
         (Operation.CREATE, PODS),
+        (Operation.RESIZE, PODS),
         (Operation.CREATE, PERSISTENT_VOLUME_CLAIMS),
         (Operation.UPDATE, PERSISTENT_VOLUME_CLAIMS),
     )

@@ -68,7 +68,12 @@ _METERED = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.pl
 
 def cluster_roles() -> Iterator[ClusterRole]:
     see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES]), _rule(_READ, [PODS], "log"), _METERED]
-    edit = [*see, *_rules(_WRITE, _EDITED), *(_rule(("create",), [PODS], each) for each in ("eviction", "exec"))]
+    edit = [
+        *see,
+        *_rules(_WRITE, _EDITED),
+        _rule(("patch",), [PODS], "resize"),
+        *(_rule(("create",), [PODS], each) for each in ("eviction", "exec")),
+    ]
     yield _role("cluster-admin", EVERYTHING)
     yield _gathering(_role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])]))
     yield _gathering(_role("edit", edit), part_of="admin")

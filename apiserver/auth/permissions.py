@@ -72,7 +72,7 @@ def _always(action: Action) -> Actions:
 
 def _patched(resource: Resource[Any]) -> Actions:
     """The request says which subresource it is about."""
-    known = {subresource: (action_on(resource, "patch", subresource),) for subresource in ("", "status")}
+    known = {subresource: (action_on(resource, "patch", subresource),) for subresource in ("", "status", "resize")}
     other = (action_on(resource, "patch", UNKNOWN),)
     return lambda request: known.get(request.subresource, other)
 

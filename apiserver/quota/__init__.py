@@ -19,8 +19,8 @@ So at every revision of the store status.used is at least what is there, and no 
 * A refusal rests on a count of a revision that etcd had after the request came.
 
 What it does not promise: a server keeps a quota from the moment at which it has seen it, milliseconds after it was made. And
-what grows without a create is counted but not charged, as in Kubernetes: a pod that changes scopes because it is given a
-deadline. Events are not counted.
+what grows without a create or a resize is counted but not charged, as in Kubernetes: a pod that changes scopes because it is
+given a deadline. Events are not counted.
 
     usage, bounds   functions of values: what an object uses, what a quota says
     states, tally   what the cache says: quotas, and what there is in a namespace

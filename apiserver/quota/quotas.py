@@ -55,7 +55,7 @@ class Quotas:
 
 
 class _Parting:
-    """Sends what may use more in a namespace with quotas one way, and the rest the other. `growing`: updates may, too."""
+    """Sends what may use more in a namespace with quotas one way, and the rest the other. `growing`: all updates may, too."""
 
     def __init__(self, growing: bool, states: States, committer: Committer, charging: Committer) -> None:
         self._growing = growing
@@ -76,4 +76,4 @@ class _Parting:
         return [next(outcomes[is_charged]) for is_charged in charged]
 
     def _may_grow(self, write: Write) -> bool:
-        return write.value is not None and (not write.expected or self._growing)
+        return write.value is not None and (not write.expected or self._growing or write.grows)

@@ -13,6 +13,8 @@ class Operation(Enum):
     UPDATE = auto()
     """Of metadata and spec."""
     UPDATE_STATUS = auto()
+    RESIZE = auto()
+    """Of the resources of a pod's containers."""
     DELETE = auto()
 
 

@@ -54,6 +54,8 @@ class Put(NamedTuple, Generic[T]):
     """Store this: an object of the step's own, without a resourceVersion."""
 
     obj: T
+    grows: bool = False
+    """As in Write."""
 
 
 class Sign(Enum):
@@ -305,7 +307,7 @@ class _Attempt(Generic[T]):
         if step is Sign.KEEP and not self._final:
             self.must_read = True
         elif isinstance(step, Put):
-            self._store(step.obj.metadata.uid, step.obj.SerializeToString(), dry_run)
+            self._store(step.obj.metadata.uid, step.obj.SerializeToString(), dry_run, step.grows)
         else:
             assert self._version is not None, "only what is there can be kept or removed"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
@@ -314,10 +316,10 @@ class _Attempt(Generic[T]):
             else:
                 self.write = Write(self.mutation.key, None, self._version.revision, self._guards)
 
-    def _store(self, uid: str, value: bytes, dry_run: bool) -> None:
+    def _store(self, uid: str, value: bytes, dry_run: bool, grows: bool) -> None:
         expected = _revision(self._version)
         self._uid, self._value = uid, value
         if dry_run:
             self.committed(expected)
         else:
-            self.write = Write(self.mutation.key, value, expected, self._guards)
+            self.write = Write(self.mutation.key, value, expected, self._guards, grows=grows)

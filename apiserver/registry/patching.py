@@ -11,7 +11,7 @@ from apiserver.errors import Rejected
 from apiserver.registry.validation.violations import IMMUTABLE, invalid
 from pinnace.api.codec import CodecError, to_dict
 from pinnace.api.patch import PatchError, parse, patched
-from pinnace.api.resources import Object, Resource
+from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Violation
 from pinnace.api.unmodelled import revised
 from pinnace.api.verbs_pb2 import PatchRequest
@@ -19,7 +19,8 @@ from pinnace.api.verbs_pb2 import PatchRequest
 T = TypeVar("T", bound=Object)
 
 STATUS = "status"
-"""The only subresource that can be patched."""
+RESIZE = "resize"
+"""Of pods only."""
 _TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
 
 
@@ -29,8 +30,10 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
         raise Rejected(errors.bad_request("name: which one? A patch needs a name"))
     if request.type not in _TYPES:
         raise Rejected(errors.bad_request("type: expected MERGE, STRATEGIC_MERGE or JSON"))
-    if request.subresource not in ("", STATUS):
-        raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched, "{STATUS}" can'))
+    patchable = (STATUS, RESIZE) if resource is PODS else (STATUS,)
+    if request.subresource not in ("", *patchable):
+        known = " and ".join(f'"{each}"' for each in patchable)
+        raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched; expected {known}'))
     try:
         patch = parse(request.patch, request.type)
     except PatchError as error:

@@ -16,7 +16,7 @@ from apiserver.registry.creation import Creation, drop_repeated_owners, keep_ide
 from apiserver.registry.deletion import copy, delete_step
 from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
-from apiserver.registry.patching import STATUS, patching
+from apiserver.registry.patching import RESIZE, STATUS, patching
 from apiserver.registry.strategy import Strategy
 from apiserver.registry.warnings import warn
 from apiserver.storage.interface import StorageError
@@ -28,6 +28,8 @@ from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
+_PATCHES = {"": Operation.UPDATE, STATUS: Operation.UPDATE_STATUS, RESIZE: Operation.RESIZE}
+"""By subresource."""
 ATTEMPTS = 8
 """How often a name is made up for an object before it is told that all of them were taken, as in Kubernetes; and how often one
 is admitted anew because what it was admitted for has changed."""
@@ -187,7 +189,7 @@ class Store(Generic[T]):
 
     def _patch(self, request: PatchRequest, by: Request) -> Mutation[T]:
         patch = patching(self.resource, request)
-        operation = Operation.UPDATE_STATUS if request.subresource == STATUS else Operation.UPDATE
+        operation = _PATCHES[request.subresource]
 
         def step(version: Version[T] | None) -> Next[T]:
             present = self._present(request.name, version)
@@ -231,6 +233,9 @@ class Store(Generic[T]):
         if operation is Operation.UPDATE_STATUS:
             self.strategy.prepare_status_update(new, old)
             self.strategy.date_status(new, old, self._clock.time())
+        elif operation is Operation.RESIZE:
+            self.strategy.prepare_resize(new, old)
+            keep_equal(new, old)
         else:
             keep_identity(new, old)
             drop_repeated_owners(new)
@@ -243,6 +248,8 @@ class Store(Generic[T]):
         old, name = present.obj, present.obj.metadata.name
         if operation is Operation.UPDATE_STATUS:
             violations = self.strategy.validate_status_update(new, old)
+        elif operation is Operation.RESIZE:
+            violations = self.strategy.validate_resize(new, old)
         else:
             violations = self.strategy.validate_update(new, old)
         if violations:
@@ -270,11 +277,11 @@ class Store(Generic[T]):
         new.metadata.resourceVersion = ""
         if self._released(new):
             return Sign.REMOVE
-        if operation is Operation.UPDATE and self.strategy.is_new_generation(new, old):
+        if operation in (Operation.UPDATE, Operation.RESIZE) and self.strategy.is_new_generation(new, old):
             new.metadata.generation = old.metadata.generation + 1
             before = set(self.strategy.warnings(old))
             warn(each for each in self.strategy.warnings(new) if each not in before)
-        return Put(new)
+        return Put(new, grows=operation is Operation.RESIZE)
 
     def _released(self, obj: T) -> bool:
         """Was the last finalizer just removed from an object that only waited for that?"""

@@ -83,6 +83,17 @@ class Strategy(Generic[T]):
 
     def validate_update(self, obj: T, old: T) -> list[Violation]:
         """Everything that is wrong with the change, and what it makes wrong with the object, after `prepare_update`."""
+        return self._validate_change(obj, old, self.check_change)
+
+    def prepare_resize(self, obj: T, old: T) -> None:
+        """Carries over everything from `old` but the resources of containers: here nothing, as the resize is refused."""
+
+    def validate_resize(self, obj: T, old: T) -> list[Violation]:
+        """Everything that is wrong with the step to other resources, after `prepare_resize`."""
+        return [forbidden("spec", "this resource cannot be resized")]
+
+    def _validate_change(self, obj: T, old: T, check: Callable[[T, T, list[Violation]], None]) -> list[Violation]:
+        """`check` appends what of the change is not allowed."""
         spec = getattr(obj, "spec", None)
         whole = spec is None or spec != getattr(old, "spec", None)
         out: list[Violation] = []
@@ -92,7 +103,7 @@ class Strategy(Generic[T]):
             self._check(old, whole, before)
             out = added(out, before)
         validate_metadata_update(obj.metadata, old.metadata, out)
-        self.check_change(obj, old, out)
+        check(obj, old, out)
         return out
 
     def _check(self, obj: T, whole: bool, out: list[Violation]) -> None:

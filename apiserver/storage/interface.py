@@ -96,6 +96,8 @@ class Write(NamedTuple):
     guards: tuple[Guard, ...] = ()
     lease: int = 0
     """Attach the key to this lease; 0: a key that exists keeps the one it has, a new one has none."""
+    grows: bool = False
+    """An update that may use more of a quota: it is charged like a create."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from apiserver.registry.validation.labels import validate_selector
 from pinnace.api import documents, names
 from pinnace.api.codec import CodecError, from_dict
 from pinnace.api.meta_v1_pb2 import LabelSelector as SelectorMessage
-from pinnace.api.resources import ALL, Resource
+from pinnace.api.resources import ALL, PODS, Resource
 from pinnace.api.selectors import LabelSelector, from_message
 from pinnace.api.status import Violation
 from pinnace.runtime.configuration import ConfigurationError, fields, items, text
@@ -39,6 +39,8 @@ TIMEOUT, MAX_TIMEOUT = 10, 30
 """Seconds; Kubernetes' default, and the most that it allows."""
 EVERY = LabelSelector()
 STATUS = "status"
+RESIZE = "resize"
+"""Of pods only."""
 _NO_EFFECTS = ("None", "NoneOnDryRun")
 _SIDE_EFFECTS = (*_NO_EFFECTS, "Some", "Unknown")
 _WHOLE = (("CREATE", Operation.CREATE), ("UPDATE", Operation.UPDATE), ("DELETE", Operation.DELETE))
@@ -166,7 +168,7 @@ def _rule(raw: Any, path: str) -> Sequence[Concern]:
     _distinct(resources, f"{path}.resources")
     for at, each in enumerate(resources):
         plural, _, subresource = each.partition("/")
-        if (plural != "*" and plural not in (known.plural for known in ALL)) or subresource not in ("", "*", STATUS):
+        if (plural != "*" and plural not in (known.plural for known in ALL)) or subresource not in _subresources(plural):
             where = f"{path}.resources[{at}]"
             raise ConfigurationError(f"{where}: there is no {each}; expected pods, pods/status, pods/*, */*, * and the like")
         found += [
@@ -186,9 +188,17 @@ def _concerned(operations: Sequence[str], subresource: str) -> Sequence[Operatio
     found: list[Operation] = []
     if subresource in ("", "*"):
         found += [operation for name, operation in _WHOLE if _matches(name, operations)]
-    if subresource and _matches("UPDATE", operations):
-        found.append(Operation.UPDATE_STATUS)
+    if _matches("UPDATE", operations):
+        if subresource in ("*", STATUS):
+            found.append(Operation.UPDATE_STATUS)
+        if subresource in ("*", RESIZE):
+            found.append(Operation.RESIZE)
     return found
+
+
+def _subresources(plural: str) -> Sequence[str]:
+    """Those that a rule about the resource may name."""
+    return ("", "*", STATUS, RESIZE) if plural in ("*", PODS.plural) else ("", "*", STATUS)
 
 
 def _matches(name: str, wanted: Sequence[str]) -> bool:

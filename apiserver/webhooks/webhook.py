@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Change, Operation
 from apiserver.registry.patching import patching
-from apiserver.webhooks.configuration import STATUS, WebhookConfiguration
+from apiserver.webhooks.configuration import RESIZE, STATUS, WebhookConfiguration
 from pinnace.api import admission_pb2 as pb
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.patch import parse
@@ -42,8 +42,10 @@ _OPERATIONS = {
     Operation.CREATE: pb.CREATE,
     Operation.UPDATE: pb.UPDATE,
     Operation.UPDATE_STATUS: pb.UPDATE,
+    Operation.RESIZE: pb.UPDATE,
     Operation.DELETE: pb.DELETE,
 }
+_SUBRESOURCES = {Operation.UPDATE_STATUS: STATUS, Operation.RESIZE: RESIZE}
 
 
 Amend = Callable[[Any], Any]
@@ -244,7 +246,7 @@ def _item(uid: str, change: Change) -> pb.AdmissionRequest:
         apiVersion=change.resource.api_version,
         kind=change.resource.kind,
         resource=change.resource.plural,
-        subResource=STATUS if change.operation is Operation.UPDATE_STATUS else "",
+        subResource=_SUBRESOURCES.get(change.operation, ""),
         operation=_OPERATIONS[change.operation],
         namespace=of.namespace,
         name=of.name,

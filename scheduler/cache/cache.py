@@ -101,6 +101,23 @@ class Cache:
         self._changed(placed.node)
         return ClusterEvent(Change.POD_LABELS, placed.node, placed.group, was)
 
+    def resize(self, info: PodInfo) -> ClusterEvent | None:
+        """The pod, which is in the cache, may ask for other resources than before. None: it asks for no less of any."""
+        placed = self._pods[info.uid]
+        before, after = placed.requests, info.requests
+        if after == before:
+            return None
+        uncount(self.nodes, placed)
+        self.nodes.by_priority.count(placed, -1)
+        placed.requests = after
+        count(self.nodes, placed)
+        self.nodes.by_priority.count(placed, 1)
+        self._changed(placed.node)
+        amounts = dict(after.amounts)
+        if all(amounts.get(resource, 0) >= amount for resource, amount in before.amounts):
+            return None
+        return ClusterEvent(Change.POD_FREED, placed.node, placed.group)
+
     def started(self, uid: str, seconds: float) -> None:
         """The pod's kubelet has begun with it."""
         placed = self._pods.get(uid)

@@ -15,6 +15,7 @@ from apiserver.registry.strategies.pod_defaults import set_defaults
 from apiserver.registry.strategies.templates import Templates
 from apiserver.registry.strategy import StatusStrategy
 from apiserver.registry.validation.labels import validate_pod_annotations
+from apiserver.registry.validation.pod_resize import carry_over_resources, validate_resize
 from apiserver.registry.validation.pod_status import validate_pod_status, validate_pod_status_update
 from apiserver.registry.validation.pod_update import validate_spec_update
 from apiserver.registry.validation.pod_warnings import name_warnings, spec_warnings
@@ -94,6 +95,17 @@ class PodStrategy(StatusStrategy[Pod]):
 
     def check_change(self, new: Pod, old: Pod, out: list[Violation]) -> None:
         validate_spec_update(new.spec, old.spec, out)
+
+    def prepare_resize(self, obj: Pod, old: Pod) -> None:
+        resized = carry_over_resources(obj.spec, old.spec)
+        version = obj.metadata.resourceVersion
+        obj.CopyFrom(old)
+        obj.metadata.resourceVersion = version
+        obj.spec.CopyFrom(resized)
+        self.set_defaults(obj)
+
+    def validate_resize(self, obj: Pod, old: Pod) -> list[Violation]:
+        return self._validate_change(obj, old, lambda new, before, out: validate_resize(new.spec, before.spec, out))
 
     def check_status(self, obj: Pod, out: list[Violation]) -> None:
         validate_pod_status(obj.status, out)

@@ -20,6 +20,7 @@ Fields that this version does not model travel as unknown bytes and are not judg
 
     pods.py                     a new pod; pod_warnings.py: what in it does not do what it seems to
     pod_update.py               what of a pod may change after that: hardly anything
+    pod_resize.py               what of it a resize may change: cpu and memory
     pod_status.py               a pod's phase moves forward, and what has ended stays ended
     pod_templates.py            templates, and selectors that must find what is made from them
     containers.py               a pod's containers: usual ones, init containers, sidecars

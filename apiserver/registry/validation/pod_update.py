@@ -34,7 +34,10 @@ def validate_spec_update(new: PodSpec, old: PodSpec, out: list[Violation]) -> No
     _validate_gates(new.schedulingGates, old.schedulingGates, out)
     fixed = _as_before(new, old, out)
     if fixed != old:
-        detail = f"pod updates may not change fields other than {_UPDATABLE}; changed: {', '.join(_changed(fixed, old))}"
+        changed = _changed(fixed, old)
+        detail = f"pod updates may not change fields other than {_UPDATABLE}; changed: {', '.join(changed)}"
+        if any(each.endswith((".resources", ".resizePolicy")) for each in changed):
+            detail += "; cpu and memory of containers change through the subresource resize"
         out.append(forbidden("spec", detail))
 
 

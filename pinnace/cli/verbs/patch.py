@@ -37,6 +37,7 @@ _FORMS: Mapping[str, tuple[type, str, str]] = {
         pinnace patch pod/a -p '{"metadata": {"labels": {"app": null}}}'              # null removes
         pinnace patch pod a -p 'spec: {containers: [{name: main, image: "app:2"}]}'   # YAML will do
         pinnace patch pod a --type merge --patch-file change.yaml
+        pinnace patch pod a --subresource resize -p 'spec: {containers: [{name: main, resources: {requests: {cpu: "2"}}}]}'
         pinnace patch node node-0 --subresource status -p '{"status": {"capacity": {"example.com/gpu": "2"}}}'
     """,
 )
@@ -56,7 +57,11 @@ _FORMS: Mapping[str, tuple[type, str, str]] = {
     show_default=True,
     help="How lists change: item by item where items have an identity, or (merge) as a whole. json: by operations (RFC 6902).",
 )
-@click.option("--subresource", type=click.Choice(["status"]), help="Change the status, which is left alone otherwise.")
+@click.option(
+    "--subresource",
+    type=click.Choice(["status", "resize"]),
+    help="status: change the status, which is left alone otherwise. resize: change cpu and memory of a pod's containers.",
+)
 @options.dry_run
 def patch(
     settings: Settings,

@@ -94,6 +94,26 @@ async def test_a_dry_run_is_refused_like_a_create_and_charges_nothing(client: Cl
     assert await used(client) == {"pods": "1"}
 
 
+def cpu(amount: str) -> dict[str, Any]:
+    """A patch of the subresource resize."""
+    return {"spec": {"containers": [{"name": "c0", "resources": {"requests": {"cpu": amount}}}]}}
+
+
+async def test_a_resize_is_charged_and_bounded(client: Client) -> None:
+    await bound(client, requests_cpu="1")
+    await client.pods.create(make_pod("a").req(cpu="200m").new())
+    made = await client.pods.patch("a", "default", cpu("600m"), subresource="resize")
+    assert (made.spec.containers[0].resources.requests["cpu"].string, made.metadata.generation) == ("600m", 2)
+    assert await used(client) == {"requests.cpu": "600m"}
+    with pytest.raises(Forbidden, match=r"exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=600m"):
+        await client.pods.patch("a", "default", cpu("1100m"), subresource="resize")
+    await make(client, LIMIT_RANGES, spec={"limits": [{"type": "Container", "min": {"cpu": "300m"}}]})
+    with pytest.raises(Forbidden, match="minimum cpu usage per Container is 300m, but request is 100m"):
+        await client.pods.patch("a", "default", cpu("100m"), subresource="resize")
+    await client.pods.patch("a", "default", cpu("300m"), subresource="resize")
+    await used_becomes(client, **{"requests.cpu": "300m"})
+
+
 async def test_a_pod_must_say_what_is_bounded_and_a_limit_range_says_it_for_him(client: Client) -> None:
     await bound(client, requests_cpu="1")
     with pytest.raises(Forbidden, match=r'pods "a" is forbidden: failed quota: q: must specify requests.cpu for: c0'):

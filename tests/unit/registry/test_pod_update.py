@@ -80,7 +80,9 @@ def test_resources_are_fixed_too() -> None:
     old = ready(pod({"resources": {"requests": {"cpu": "1"}}}))
     new = copy(old)
     new.spec.containers[0].resources.requests["cpu"].string = "2"
-    assert updated(new, old) == [FIXED + "spec.containers[0].resources"]
+    assert updated(new, old) == [
+        FIXED + "spec.containers[0].resources; cpu and memory of containers change through the subresource resize"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ import logging
 import sys
 import time
 from contextvars import ContextVar
-from dataclasses import asdict
 from typing import Literal
 
 Format = Literal["text", "json"]
@@ -59,7 +58,7 @@ class _Json(logging.Formatter):
         if of := request_id.get():
             line["requestID"] = of
         if happened := record.__dict__.get("log_event"):
-            line |= {"event": happened.name, "fields": asdict(happened)}
+            line |= {"event": happened.name, "fields": happened.values}
         if record.exc_info:
             line["err"] = self.formatException(record.exc_info)
         return json.dumps(line)

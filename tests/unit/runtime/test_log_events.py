@@ -1,7 +1,6 @@
 """Log events: from a call of a logger to what a program reads, and what is declared."""
 
 import ast
-import dataclasses
 import json
 import logging
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.runtime import logs
-from pinnace.runtime.log_events import EVENTS, LeadershipLost, NodesReclaimed, TokenFenced, of_kind, parse, read
+from pinnace.runtime.log_events import EVENTS, LeadershipLost, NodesReclaimed, PluginFailed, TokenFenced, of_kind, parse, read
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("apiserver", "scheduler", "kubelet", "controllers", "pinnace")
@@ -97,6 +96,16 @@ SEARCHES = (
 )
 
 
+def test_an_event_is_a_value_with_the_declared_fields() -> None:
+    assert PluginFailed("A", "Filter", error="E") == PluginFailed("A", "Filter", "E", pod="")
+    assert TokenFenced(7) != TokenFenced(8) and len({TokenFenced(7), TokenFenced(7)}) == 1
+    for wrong in ({}, {"token": 7, "other": 1}):
+        with pytest.raises(TypeError, match="TokenFenced"):
+            TokenFenced(**wrong)
+    with pytest.raises(TypeError, match="TokenFenced"):
+        TokenFenced(7, token=7)  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("place", READERS)
 def test_no_reader_matches_a_sentence(place: str) -> None:
     """Verdicts and timelines of chaos depended on the words of log messages: rewording one made a timeline empty."""
@@ -159,7 +168,7 @@ def _name(node: ast.expr) -> str:
 
 def test_the_documentation_lists_every_event() -> None:
     def row(name: str) -> str:
-        columns = ", ".join(f"`{field.name}`" for field in dataclasses.fields(EVENTS[name]))
+        columns = ", ".join(f"`{field}`" for field in EVENTS[name].fields)
         return f"| `{name}` | {columns} | {' '.join(str(EVENTS[name].__doc__).split())} |"
 
     assert "\n".join(map(row, sorted(EVENTS))) in (ROOT / "docs/observability.md").read_text()

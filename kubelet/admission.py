@@ -115,6 +115,11 @@ class Admission:
         if node := self._nodes.of(record.pod):
             node.vacate(record.pod.metadata.uid)
 
+    def resize(self, record: Record) -> None:
+        """The spec of a pod that counts has changed."""
+        if node := self._nodes.of(record.pod):
+            node.resize(record.pod.metadata.uid, record.template)
+
     def undecided(self, node: str) -> Iterable[str]:
         """The uids of the pods that are to be asked for again when the node has changed."""
         return self._second_look.waiting(node)

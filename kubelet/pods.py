@@ -236,6 +236,7 @@ class Pods:
             self._queue.add(uid)
         moved = pod.metadata.generation != generation and not pod.metadata.HasField("deletionTimestamp")
         if moved and record.state is not None:  # a deletion reports its steps anyway
+            self._admission.resize(record)
             self._reports.changed(uid, record)
         self._obey(uid, pod)
 

@@ -116,6 +116,13 @@ class VirtualNode:
         self._tenants[uid] = template.requests, address
         return Addresses(self._host, address)
 
+    def resize(self, uid: str, template: Template) -> None:
+        """Counts what the pod asks for now, whether it fits or not; nothing, when the pod does not count."""
+        if (tenant := self._tenants.get(uid)) is not None and tenant[0] != template.requests:
+            requests, address = tenant
+            self._room.remove(requests)
+            self._settle(uid, template, address)
+
     def vacate(self, uid: str) -> None:
         """Takes back `admit` and `readmit`; nothing, when the pod does not count."""
         if (tenant := self._tenants.pop(uid, None)) is not None:

@@ -117,6 +117,12 @@ class FakeApi:
         pod.metadata.generation += 1
         self._changed(pod, WatchEventType.MODIFIED)
 
+    def resize(self, name: str, cpu: str) -> None:
+        pod = self.pod(name)
+        pod.spec.containers[0].resources.requests["cpu"].string = cpu
+        pod.metadata.generation += 1
+        self._changed(pod, WatchEventType.MODIFIED)
+
     def set_image(self, name: str, container: str, image: str) -> None:
         pod = self.pod(name)
         next(each for each in (*pod.spec.initContainers, *pod.spec.containers) if each.name == container).image = image

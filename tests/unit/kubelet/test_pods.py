@@ -116,6 +116,26 @@ async def test_what_a_pod_used_is_free_when_it_has_ended_or_is_gone(api: FakeApi
     assert api.pod("last").status.podIP == api.pod("job").status.podIP
 
 
+async def test_a_resize_changes_what_the_node_counts(api: FakeApi) -> None:
+    """The scheduler counts the new amounts at once: a kubelet that counts the old ones refuses the pods that it sends."""
+    api.create(make_pod("a").req(cpu="4"))
+    await api.clock.advance(0.0)
+    address = api.pod("a").status.podIP
+    api.resize("a", "1")
+    api.create(make_pod("b").req(cpu="3"))
+    await api.clock.advance(0.0)
+    assert (api.phases("b"), api.pod("a").status.podIP) == (["Running"], address)
+    api.remove("a")
+    api.resize("b", "4")
+    api.create(make_pod("c").req(cpu="100m"))
+    await api.clock.advance(0.0)
+    assert api.pod("c").status.reason == "OutOfcpu"
+    api.remove("b")
+    api.create(make_pod("d").req(cpu="4"))
+    await api.clock.advance(0.0)
+    assert api.phases("d") == ["Running"]
+
+
 async def test_a_node_that_has_grown_takes_more(api: FakeApi) -> None:
     api.fleet.set_node(make_node("n").capacity(cpu=8, pods=10).build())
     api.create(make_pod("a").req(cpu="8"))

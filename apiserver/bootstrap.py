@@ -31,6 +31,7 @@ from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPAC
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.log_events import BootstrapFailed
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class Bootstrap:
         while refused := await self._provide():
             problems = [each.message for each in refused if each.code not in _OVERTAKEN]
             if problem := problems[0] if problems else await self._catch_up():
-                log.warning("cannot make what every cluster has: %s", problem)
+                log.warning("cannot make what every cluster has: %s", problem, extra=BootstrapFailed(problem).extra)
                 await self._clock.sleep(INTERVAL)
 
     async def _catch_up(self) -> str:

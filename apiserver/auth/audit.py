@@ -30,6 +30,7 @@ from pinnace.api.status import Refusal
 from pinnace.api.times import format_rfc3339, to_micro_time
 from pinnace.runtime import logs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.log_events import AuditLinesLost
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +147,7 @@ class AuditLog:
             if lines:
                 self._lost += len(lines) - self._append("".join(f"{line}\n" for line in lines).encode(errors="replace"))
             if self._lost:
-                log.error("%d lines of the audit log are lost", self._lost)
+                log.error("%d lines of the audit log are lost", self._lost, extra=AuditLinesLost(self._lost).extra)
                 self._meter.lost(self._lost)
                 self._lost = 0
 

@@ -26,6 +26,7 @@ from apiserver.storage.interface import Compacted, StorageError
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.log_events import CallsRefused
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +109,9 @@ class _Shortages:
         self._calls[lack] = self._calls.get(lack, 0) + 1
         if now - self._logged.get(lack, -QUIET) >= QUIET:
             self._logged[lack] = now
-            log.error("out of %s: %d calls refused, the last one to %s", lack, self._calls.pop(lack), method)
+            count = self._calls.pop(lack)
+            refused = CallsRefused(lack, count, method).extra
+            log.error("out of %s: %d calls refused, the last one to %s", lack, count, method, extra=refused)
 
 
 _shortages = _Shortages(SYSTEM_CLOCK)

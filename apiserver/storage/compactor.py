@@ -35,6 +35,7 @@ import logging
 from apiserver.storage.interface import Committed, Compacted, OutOfSpace, Storage, StorageError, Write
 from pinnace.api.resources import COMPACT_REV_KEY
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.log_events import CompactionFailed
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Compactor:
             try:
                 await self._take_turn()
             except StorageError as error:
-                log.warning("the history is not compacted: %s", error)
+                log.warning("the history is not compacted: %s", error, extra=CompactionFailed(str(error)).extra)
 
     async def _take_turn(self) -> None:
         old = self._revision

@@ -222,6 +222,38 @@ class ActivityRecovered(LogEvent, name="activity.recovered"):
     failures: int
 
 
+class CompactionFailed(LogEvent, name="compaction.failed"):
+    """The API server could not compact the history of etcd; it tries again at the next interval."""
+
+    reason: str
+
+
+class BootstrapFailed(LogEvent, name="bootstrap.failed"):
+    """The API server cannot create the objects that every cluster has, and tries again."""
+
+    reason: str
+
+
+class AuditLinesLost(LogEvent, name="audit.lines_lost"):
+    """`count` lines of the audit log could not be written."""
+
+    count: int
+
+
+class CertificateReloaded(LogEvent, name="certificate.reloaded"):
+    """The process uses new certificates; `file` is the certificate, or that of the authority."""
+
+    file: str
+
+
+class CallsRefused(LogEvent, name="calls.refused"):
+    """The API server refused `count` calls since the last line, because it is out of `lack`, such as memory."""
+
+    lack: str
+    count: int
+    method: str
+
+
 class LogLine(NamedTuple):
     """One line of a JSON log. `at`: Unix seconds. `message` is for people only: compare `event`. `event`: None when the line
     has none, or one that this version does not know."""

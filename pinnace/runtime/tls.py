@@ -8,6 +8,8 @@ from pathlib import Path
 
 import grpc
 
+from pinnace.runtime.log_events import CertificateReloaded
+
 log = logging.getLogger(__name__)
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
@@ -114,7 +116,8 @@ class Renewed:
             self._unusable = stamp
             return False
         self._seen, self.current = stamp, current
-        log.info("%s was renewed", self._files.cert or self._files.ca)
+        file = str(self._files.cert or self._files.ca)
+        log.info("%s was renewed", file, extra=CertificateReloaded(file).extra)
         return True
 
 

@@ -21,8 +21,10 @@ from apiserver.storage.interface import Committed, Refused, Write
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime import logs
+from pinnace.runtime.log_events import AuditLinesLost
 from tests.builders import make_pod
 from tests.clock import FakeClock
+from tests.logged import logged
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller
 from tests.unit.cacher.world import eventually
@@ -118,7 +120,7 @@ async def test_a_line_is_short_whatever_was_wanted(tmp_path: Path) -> None:
 async def test_a_full_disk_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
     counts = await write(Path("/dev/full"), [Deed(CREATE, "default", "a")])
     assert (counts.has, counts.lacks) == (0, 1)
-    assert "1 lines of the audit log are lost" in caplog.text
+    assert logged(caplog, AuditLinesLost) == [AuditLinesLost(1)]
 
 
 class Disk:

@@ -10,6 +10,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.dumps import CacheDump, QueueDump
 from pinnace.api.jsonrecords import from_json, to_json
 from pinnace.cli.verbs.sched import cache_lines, queue_lines
+from pinnace.runtime.log_events import StateDumped
 from scheduler.cache.cache import Cache
 from scheduler.debugger import MOST, Debugger
 from scheduler.framework.profiles import Profiles
@@ -18,6 +19,7 @@ from scheduler.informers import Informers
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
+from tests.logged import logged
 from tests.unit.scheduler.pods import framework, info
 
 
@@ -152,8 +154,8 @@ def test_sums_that_are_wrong_are_named(world: World) -> None:
 def test_both_go_to_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         world.debugger.log()
-    queue, cache = caplog.messages
-    assert queue.startswith('queue: {"name": "scheduler-1"') and cache.startswith('cache: {"name": "scheduler-1"')
+    dumped = [(each.part, each.state["name"]) for each in logged(caplog, StateDumped)]
+    assert dumped == [("queue", "scheduler-1"), ("cache", "scheduler-1")]
 
 
 async def test_the_documents(world: World) -> None:

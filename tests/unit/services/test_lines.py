@@ -13,7 +13,9 @@ import pytest
 
 from apiserver.lines import COUNT, Lines
 from apiserver.server import ApiServer
+from pinnace.runtime.log_events import CertificateReloaded
 from pinnace.runtime.tls import TlsFiles, line_credentials
+from tests.logged import logged
 from tests.storage.memory import MemoryStorage
 from tests.unit.client.certificates import certificates
 
@@ -146,7 +148,7 @@ async def test_what_was_renewed_is_used_by_all_lines_and_told_once(tmp_path: Pat
     finally:
         await lines.stop(0)
     assert former != latter
-    assert [record.message for record in caplog.records] == [f"{files.cert} was renewed"]
+    assert logged(caplog, CertificateReloaded) == [CertificateReloaded(str(files.cert))] and len(caplog.records) == 1
 
 
 async def shown_by(port: int, tls: TlsFiles) -> bytes:

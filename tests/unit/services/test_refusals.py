@@ -19,8 +19,10 @@ from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Violation, encode
 from pinnace.api.verbs_pb2 import BatchResponse, ListRequest
+from pinnace.runtime.log_events import CallsRefused
 from tests.builders import make_pod
 from tests.clock import FakeClock
+from tests.logged import logged
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
 ROOM = 8192
@@ -103,10 +105,7 @@ async def test_shortages_are_logged_now_and_then(caplog: pytest.LogCaptureFixtur
             shortages.met("memory", "Pods/List")
         await clock.advance(QUIET)
         shortages.met("memory", "Pods/List")
-    assert [record.getMessage() for record in caplog.records] == [
-        "out of memory: 1 calls refused, the last one to Pods/List",
-        "out of memory: 5 calls refused, the last one to Pods/List",
-    ]
+    assert logged(caplog, CallsRefused) == [CallsRefused("memory", count, "Pods/List") for count in (1, 5)]
 
 
 async def test_large_answer_needs_room_for_what_grpc_copies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,10 @@ import pytest
 from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Committed, Compacted, Refused, Storage, StorageError, Write
 from pinnace.api.resources import COMPACT_REV_KEY
+from pinnace.runtime.log_events import CompactionFailed
 from tests.clock import FakeClock
 from tests.contract.steps import put
+from tests.logged import logged
 from tests.unit.storage.faults import Fault, FaultyStorage, FullStorage
 
 HOUR = 3600.0
@@ -193,7 +195,7 @@ class TestOutOfSpace:
         revisions = [each.revision for each in world.compactions]
         assert revisions == sorted(set(revisions))
         assert all(each.age >= INTERVAL for each in world.compactions)
-        assert "not compacted" not in caplog.text
+        assert not logged(caplog, CompactionFailed)
 
     async def test_a_put_that_was_refused_although_it_happened(self) -> None:
         world = World(FakeClock())
@@ -212,7 +214,7 @@ async def test_a_store_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixtu
     storage = FaultyStorage([Fault.NONE, StorageError("away"), Fault.LOST_ANSWER], world)
     async with compacting(storage, world.clock):
         await world.live(3 * INTERVAL)
-        assert not world.compactions and "away" in caplog.text
+        assert not world.compactions and CompactionFailed("away") in logged(caplog, CompactionFailed)
         await world.live(2 * INTERVAL)
         assert len(world.compactions) == 1
 

@@ -25,6 +25,7 @@ from pinnace.api.portions import portions
 from pinnace.api.status import Code, Refusal, decode
 from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.log_events import WebhookFailed
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +135,10 @@ class Webhook:
             self._untold += 1
             return
         more = f" ({self._untold} more before)" if self._untold else ""
-        done = "written without it" if self.configuration.ignore_failures else "refused"
-        log.warning("failed calling webhook %s, %s: %s%s", self.configuration.name, done, error, more)
+        name, ignored = self.configuration.name, self.configuration.ignore_failures
+        done = "written without it" if ignored else "refused"
+        failed = WebhookFailed(name, ignored, self._untold).extra
+        log.warning("failed calling webhook %s, %s: %s%s", name, done, error, more, extra=failed)
         self._told, self._untold = now, 0
 
     def _crowd(self, user: str) -> str:

@@ -254,6 +254,21 @@ class CallsRefused(LogEvent, name="calls.refused"):
     method: str
 
 
+class WebhookFailed(LogEvent, name="webhook.failed"):
+    """A webhook could not be called; `ignored`: the object was written without it; `repeats`: failures since the last line."""
+
+    webhook: str
+    ignored: bool
+    repeats: int
+
+
+class ExtenderIgnored(LogEvent, name="extender.ignored"):
+    """An extender failed, and the scheduler goes on without its answer."""
+
+    verb: str
+    reason: str
+
+
 class LogLine(NamedTuple):
     """One line of a JSON log. `at`: Unix seconds. `message` is for people only: compare `event`. `event`: None when the line
     has none, or one that this version does not know."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from pinnace.api.core_v1_pb2 import Binding, Node
 from pinnace.api.pods_pb2 import Fence
+from pinnace.runtime.log_events import ExtenderIgnored
 from scheduler.cache.pod_info import PodInfo
 from scheduler.extenders.configuration import BIND, FILTER, PREEMPT, PRIORITIZE, ExtenderConfiguration
 from scheduler.extenders.errors import ExtenderError
@@ -85,7 +86,10 @@ class Extender:
 
     def excuse(self, error: ExtenderError) -> None:
         """Goes on without an answer. That is logged, but not for each pod."""
-        log.log(logging.DEBUG if error.verb in self._failing else logging.WARNING, "%s; it is ignored", error)
+        if error.verb in self._failing:
+            log.debug("%s; it is ignored", error)
+        else:
+            log.warning("%s; it is ignored", error, extra=ExtenderIgnored(error.verb, str(error)).extra)
         self._failing.add(error.verb)
 
     async def close(self) -> None:

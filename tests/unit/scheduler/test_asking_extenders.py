@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pinnace.runtime.log_events import ExtenderIgnored
 from scheduler.extenders.asking import ask_about_nodes
 from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.extender import Extender
@@ -13,6 +14,7 @@ from scheduler.extenders.opinion import Objections, Opinion
 from scheduler.extenders.transport import Filtered
 from scheduler.framework import Diagnosis, FilterResult
 from tests.builders import PodBuilder, make_node, make_pod
+from tests.logged import logged
 from tests.unit.scheduler.fake_extender import URL, FakeTransport, failing
 from tests.unit.scheduler.pods import cache_of, framework, info
 
@@ -54,9 +56,9 @@ async def test_scores_that_cannot_be_had_do_not_count(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING):
         assert (await ask(*extenders)).scores == {"n0": 10}
         assert (await ask(*extenders)).scores == {"n0": 10}
-    assert [record.message for record in caplog.records] == [
-        f"failed prioritize with extender at URL {URL}/prioritize, code 500; it is ignored",
-        f"failed prioritize with extender at URL {URL}: scores must be from 0 to 10, got 11 for node n0; it is ignored",
+    assert [(each.verb, each.reason) for each in logged(caplog, ExtenderIgnored)] == [
+        ("prioritize", f"failed prioritize with extender at URL {URL}/prioritize, code 500"),
+        ("prioritize", f"failed prioritize with extender at URL {URL}: scores must be from 0 to 10, got 11 for node n0"),
     ], "each once, not for each pod"
 
 

@@ -65,7 +65,9 @@ FLEET_NAME = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
     help="What containers are: pretended; or processes of this machine, which run as the user that the kubelet runs as.",
 )
 @click.option(
-    "--stages", metavar="|".join((*SETS, "FILE")), help="What pretended containers do: see docs/stages.md.  [default: they run]"
+    "--stages",
+    metavar="|".join((*SETS, "FILE")),
+    help="Behavior of simulated containers: see docs/kubelet.md.  [default: they run]",
 )
 @click.option("--root-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the process runtime keeps its pods.")
 @click.option("--listen", type=flags.address, help="Where to serve logs, exec and top to API servers.  [default: nowhere]")

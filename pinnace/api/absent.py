@@ -8,7 +8,7 @@ _CERTIFICATES = "who somebody is, a certificate says: `pinnace pki DIR --user NA
 _ROUTING = "nothing is routed here; a Service has EndpointSlices, which say where its pods are"
 _KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
 _ADMISSION = "the API servers have a file that names webhooks; see docs/admission.md"
-_CLAIMS = "a PersistentVolumeClaim of a StorageClass asks for storage; see docs/volumes.md"
+_CLAIMS = "a PersistentVolumeClaim of a StorageClass asks for storage; see docs/workloads.md"
 _DEVICES = "extended resources of nodes, such as example.com/gpu, are requested like cpu"
 
 

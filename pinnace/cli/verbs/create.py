@@ -141,7 +141,7 @@ def job(settings: Settings, name: str, command: tuple[str, ...], image: str, dry
     """Create a job of one pod.
 
     Where containers are simulated they run for ever, whatever the command: the annotation pinnace.io/run-seconds of the pod
-    ends them, or `pinnace up --stages fast` or `realistic` those of all jobs (docs/stages.md). With --runtime process they run
+    ends them, or `pinnace up --stages fast` or `realistic` those of all jobs (docs/kubelet.md). With --runtime process they run
     the command.
     """
     create_one(settings, lambda space: generators.job(name, space, image, command), How(dry_run, output))

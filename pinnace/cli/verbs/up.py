@@ -37,7 +37,7 @@ POSITIVE = click.IntRange(min=1)
         pinnace up --etcd-members 3 --data-dir /tmp/big
         pinnace up --cpu 16 --memory 64Gi --zones 5 # larger machines; --machines FILE has nodes differ
         pinnace up --scheduler-config examples/plugins/cheap.yaml
-        pinnace up --stages chaos             # containers crash and hang; see docs/stages.md
+        pinnace up --stages chaos             # containers crash and hang; see docs/kubelet.md
         pinnace up --nodes 3 --runtime process # containers run their commands, on this machine: see docs/process-runtime.md
     """,
 )

@@ -90,6 +90,7 @@ async def live(folder: Path, etcd: str) -> AsyncIterator[Live]:
     arguments = (
         "--tls-cert-file", f"{shown.cert}", "--tls-private-key-file", f"{shown.key}", "--client-ca-file", f"{shown.ca}",
         "--token-auth-file", f"{tokens}", "--token-listen", token_address, "--etcd", etcd,
+        "--logging-format", "text",  # in which a caller could forge a line
     )  # fmt: skip
     process = Component(folder, "apiserver", "apiserver", *arguments, insecure=False)
     try:

@@ -115,15 +115,18 @@ async def matrix(assembly: Assembly) -> dict[str, list[str]]:
 
 
 def table(cells: Mapping[str, Sequence[str]]) -> str:
-    """In Markdown; methods for which the same holds share a row."""
+    """In Markdown. Methods of a service with equal permissions share a row, and so do services with equal rows."""
     services: dict[str, dict[tuple[str, ...], list[str]]] = {}
     for name, row in cells.items():
         service, _, method = name.rpartition("/")
         services.setdefault(service.rpartition(".")[2], {}).setdefault(tuple(row), []).append(method)
-    lines = [f"| method | {' | '.join(PEOPLE)} |", f"|---{'|---' * len(PEOPLE)}|"]
+    shared: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for service, rows in services.items():
         for row, methods in rows.items():
-            lines.append(f"| {service}: {', '.join(methods)} | {' | '.join('' if cell == 'no' else cell for cell in row)} |")
+            shared.setdefault((", ".join(methods), row), []).append(service)
+    lines = [f"| method | {' | '.join(PEOPLE)} |", f"|---{'|---' * len(PEOPLE)}|"]
+    for (methods_of, row), names in shared.items():
+        lines.append(f"| {', '.join(names)}: {methods_of} | {' | '.join('' if cell == 'no' else cell for cell in row)} |")
     return "\n".join(lines)
 
 

@@ -4,7 +4,6 @@ They are UTF-8, whatever the locale says: manifests are, and what `get -o yaml` 
 programs and on other machines, as it was. File names that are no UTF-8 are written as the bytes that they are.
 """
 
-import asyncio
 import io
 import os
 import stat
@@ -38,6 +37,8 @@ async def until_reader_gone(watching: Awaitable[None]) -> None:
     if not stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
         await watching
         return
+    import asyncio  # here: `pinnace --help` needs no event loop, and it takes 50 ms to import
+
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(watching)
     gone = False

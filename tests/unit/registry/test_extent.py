@@ -32,7 +32,7 @@ def test_so_do_those_inside_of_others(more: int) -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_maps_count_by_their_keys(more: int) -> None:
+def test_documents_count_by_their_keys(more: int) -> None:
     limits = LimitRange()
     limits.metadata.annotations["pad"] = PAD
     item = limits.spec.limits.add()

@@ -16,7 +16,7 @@ from scheduler.framework.loader import make
 from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.runtime import Framework
 from scheduler.plugins import DEFAULTS
-from tests.builders import PodBuilder, make_node, make_pod
+from tests.builders import PodBuilder, label_selector, make_node, make_pod
 from tests.unit.scheduler import reference, volumes_reference
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT
 from tests.unit.scheduler.pods_reference import Affinity
@@ -25,7 +25,7 @@ from tests.unit.scheduler.test_preemption_reference import plain_rank
 from tests.unit.scheduler.volume_objects import Stores, claim, csi_node, storage_class, volume
 
 ZONE = "topology.kubernetes.io/zone"
-SEEDS = min(max(PAIRS // 20, 300), 20_000)
+SEEDS = min(max(PAIRS // 50, 200), 20_000)
 NAMESPACE_LABELS: Mapping[str, Mapping[str, str]] = {"ns": {"team": "a"}, "other": {"team": "b"}}
 
 
@@ -70,7 +70,7 @@ class World(Bench):
         pod = make_pod(name, rng.choice(tuple(NAMESPACE_LABELS))).uid(name).req(cpu=rng.randint(0, 3), memory=rng.randint(0, 2))
         pod.priority(rng.randint(0, 3)).started(rng.randint(1, 9)).label("app", rng.choice("xy"))
         if rng.random() < 0.2:
-            more: dict[str, Any] = rng.choice(({}, {"namespaces": ["ns"]}))
+            more: dict[str, Any] = rng.choice(({}, {"namespaces": ["ns"]}, {"namespaceSelector": label_selector("team=b")}))
             (pod.anti_affinity if rng.random() < 0.7 else pod.affinity)(f"app={rng.choice('xy')}", ZONE, **more)
         if pod.build().metadata.namespace == "ns" and rng.random() < 0.4:
             pod.claim(f"c{rng.randrange(4)}")

@@ -7,13 +7,15 @@ from kubelet.eviction import barred
 from kubelet.lifecycle import PodState
 from kubelet.preemption import is_critical, not_enough, preempted
 from kubelet.record import Record
-from kubelet.runtime import Instant, Runtime, Unsupported
+from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported
 from kubelet.secondlook import AGAIN, SecondLook
+from kubelet.template import template_of
 from kubelet.virtualnode import VirtualNode
 from kubelet.virtualnodes import VirtualNodes
 from kubelet.volumes import Volumes
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.podstatus import EVICTED
+from pinnace.api.qos import qos_class
 from pinnace.fit import Refusal
 
 UNEXPECTED = "UnexpectedAdmissionError"
@@ -21,7 +23,7 @@ UNEXPECTED = "UnexpectedAdmissionError"
 
 class Admission:
     """`nodes_known`: see SecondLook. `staying`: the pods of a node that are not about to end; `preempt`: ends one of them for a
-    critical pod, by its uid, if it `can_end`."""
+    critical pod, by its uid, if it `can_end`. `wake`: has a pod looked at, by its uid."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class Admission:
         staying: Callable[[str], Sequence[Pod]],
         preempt: Callable[[str], None],
         can_end: Callable[[str], bool],
+        wake: Callable[[str], None],
     ) -> None:
         self._nodes = nodes
         self._runtime = runtime
@@ -39,6 +42,9 @@ class Admission:
         self._staying = staying
         self._preempt = preempt
         self._can_end = can_end
+        self._wake = wake
+        self._pending: dict[str, dict[str, Record]] = {}
+        """Pods whose resize waits for room, by node and uid."""
         self._second_look = SecondLook(nodes_known)
         self._making_room: dict[str, dict[str, int]] = {}
         """The priorities of the pods for which others end, by node and uid."""
@@ -112,22 +118,62 @@ class Admission:
         """The pod uses nothing of its node any more."""
         if record.pod.spec.volumes:
             self._volumes.unpublish(record.pod)
+        self._forget_resize(record.pod)
         if node := self._nodes.of(record.pod):
             node.vacate(record.pod.metadata.uid)
+            self.retry_resizes(record.pod.spec.nodeName)
 
-    def resize(self, record: Record) -> None:
-        """The spec of a pod that counts has changed."""
+    def resize(self, record: Record, containers: Sequence[ContainerView], now: Instant) -> bool:
+        """Allocates the resources of the spec, or notes why the node cannot. Has that changed anything?"""
+        pod, before = record.pod, record.resize
+        uid, node = pod.metadata.uid, self._nodes.of(pod)
+        if before is None or node is None or uid not in node.tenants:
+            return False
+        pending = node.cannot_resize(uid, template_of(pod).requests)
+        if pending is not None:
+            self._pending.setdefault(pod.spec.nodeName, {})[uid] = record
+            reason, message = pending
+            since = before.since if before.reason else now.unix
+            record.resize = before._replace(reason=reason, message=message, since=since, unseen=False)
+            return record.resize != before
+        self._forget_resize(pod)
+        record.set_resize(before.granted(pod.spec, containers, now.unix))
+        self.recount(record)
+        return True
+
+    def recount(self, record: Record) -> None:
+        """The pod has other resources than before."""
         if node := self._nodes.of(record.pod):
-            node.resize(record.pod.metadata.uid, record.template)
+            node.recount(record.pod.metadata.uid, record.counted)
+            self.retry_resizes(record.pod.spec.nodeName)
+
+    def retry_resizes(self, node: str) -> None:
+        """The node may have room for resizes that wait: those of a higher priority first, then those of guaranteed pods, then
+        those that wait longest."""
+        if waiting := self._pending.get(node):
+            for uid, _ in sorted(waiting.items(), key=lambda each: _order(each[1])):
+                self._wake(uid)
+
+    def _forget_resize(self, pod: Pod) -> None:
+        if (waiting := self._pending.get(pod.spec.nodeName)) is not None:
+            waiting.pop(pod.metadata.uid, None)
+            if not waiting:
+                del self._pending[pod.spec.nodeName]
 
     def undecided(self, node: str) -> Iterable[str]:
         """The uids of the pods that are to be asked for again when the node has changed."""
         return self._second_look.waiting(node)
 
     def forget(self, pod: Pod) -> None:
+        self._forget_resize(pod)
         self._stop_making_room(pod)
         self._second_look.over(pod.spec.nodeName, pod.metadata.uid)
 
     def _refuse(self, uid: str, reason: str, message: str, now: Instant) -> PodState:
         self._runtime.remove(uid)  # what a process has left that was killed before it could report
         return lifecycle.refuse(reason, f"Pod was rejected: {message}", now)
+
+
+def _order(record: Record) -> tuple[int, bool, float]:
+    spec = record.pod.spec
+    return (-spec.priority, qos_class(spec) != "Guaranteed", record.resize.since if record.resize is not None else 0.0)

@@ -48,7 +48,7 @@ def plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView])
         view = views.get(each.name)
         if view is None or view.started is None or view.attempt or view.exit is not None:
             return None
-        out += _encoded_running(each.name, each.image, False, 0, int(view.started.unix))
+        out += _encoded_running(each.name, each.image, False, 0, int(view.started.unix), each.resources)
     return out
 
 
@@ -81,11 +81,12 @@ def _container(shown: Shown, metadata: ObjectMeta, plan: PodPlan, state: PodStat
     view, name = shown.view, shown.plan.name
     image = state.images.get(name, shown.plan.image)
     if view is not None and view.started is not None and view.last_exit is None and shown.ready and shown.running:
-        return _encoded_running(name, image, shown.init, view.attempt, int(view.started.unix))
+        return _encoded_running(name, image, shown.init, view.attempt, int(view.started.unix), shown.plan.resources)
     status = PodStatus()
     target = (status.initContainerStatuses if shown.init else status.containerStatuses).add(
         name=name, image=image, ready=shown.ready, started=shown.started
     )
+    target.MergeFromString(shown.plan.resources)
     if view is None:
         due = state.initialized.holds or shown.plan in plan.init[:1]
         target.state.CopyFrom(_LOST if state.phase.final and due else _waiting(plan))
@@ -95,13 +96,14 @@ def _container(shown: Shown, metadata: ObjectMeta, plan: PodPlan, state: PodStat
 
 
 @lru_cache(maxsize=1024)
-def _encoded_running(name: str, image: str, init: bool, attempt: int, started: int) -> bytes:
+def _encoded_running(name: str, image: str, init: bool, attempt: int, started: int, resources: bytes) -> bytes:
     """A container that is ready and has not ended before: nearly all of them."""
     status = PodStatus()
     target = (status.initContainerStatuses if init else status.containerStatuses).add(
         name=name, image=image, ready=True, started=True, restartCount=attempt
     )
     target.state.running.startedAt.seconds = started
+    target.MergeFromString(resources)
     return status.SerializeToString()
 
 

@@ -99,6 +99,9 @@ class FakeRuntime:
             if attempt := _resume(status, sandbox.script.of(status.name), now):
                 sandbox.attempts[status.name] = attempt
 
+    def resize(self, pod: Pod) -> None:
+        """Fake containers use nothing."""
+
     def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
         sandbox = self._pods[uid]
         before = sandbox.attempts.get(container)

@@ -39,6 +39,7 @@ from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Step,
 from kubelet.preemption import PREEMPTED, PREEMPTING
 from kubelet.record import Record
 from kubelet.reports import PodWriter, Reports
+from kubelet.resize import adopted
 from kubelet.runtime import ContainerView, Instant, Runtime, read
 from kubelet.stats import Running
 from kubelet.tracing import PodTraces
@@ -93,7 +94,14 @@ class Pods:
         self._queue = DelayQueue(clock)
         self._trips = Trips(self._event, self._queue, clock)
         self._admission = Admission(
-            self._nodes, runtime, volumes or FakeVolumes(), nodes_known, self.staying, self._preempt, self._can_end
+            self._nodes,
+            runtime,
+            volumes or FakeVolumes(),
+            nodes_known,
+            self.staying,
+            self._preempt,
+            self._can_end,
+            self._queue.add,
         )
         runtime.listen(self._queue.add)
         self._reports = Reports(writer, self._records, self._nodes.silences, self._forget, self._traces, clock)
@@ -128,6 +136,7 @@ class Pods:
             self._thaw(name)
         for uid in self._admission.undecided(name):
             self._queue.add(uid)
+        self._admission.retry_resizes(name)
 
     def drop_nodes(self, names: Collection[str]) -> None:
         """Stops playing these nodes, and forgets their pods: they are somebody else's, or nobody's."""
@@ -236,7 +245,7 @@ class Pods:
             self._queue.add(uid)
         moved = pod.metadata.generation != generation and not pod.metadata.HasField("deletionTimestamp")
         if moved and record.state is not None:  # a deletion reports its steps anyway
-            self._admission.resize(record)
+            self._resize(uid, record, read(self._clock))
             self._reports.changed(uid, record)
         self._obey(uid, pod)
 
@@ -312,15 +321,53 @@ class Pods:
         if state.phase.final:
             self._runtime.end(uid)
         else:
+            if (resize := adopted(pod)) is not None:
+                record.set_resize(resize)
             self._admission.readmit(record)
-            self._runtime.adopt(pod, now)
+            self._runtime.adopt(record.granted, now)
             self._obey(uid, pod)
             record.containers = self._runtime.observe(uid, now)
             self._admission.remount(record, now)
         record.state = state
 
+    def _resize(self, uid: str, record: Record, now: Instant) -> None:
+        """Gives a pod the resources that its spec asks for, if its node has room."""
+        state, before = record.state, record.resize
+        if before is None or state is None or state.phase.final or state.ending is not None:
+            return
+        containers = self._runtime.observe(uid, now)
+        if not self._admission.resize(record, containers, now):
+            return
+        resize = record.resize
+        if resize is not None and resize.reason:
+            if (resize.reason, resize.message) != (before.reason, before.message):
+                self._event(record.pod, "Warning", f"Resize{resize.reason}", f"Pod resize {resize.reason}: {resize.message}")
+        else:
+            self._runtime.resize(record.pod)
+            if resize is None:
+                self._event(record.pod, "Normal", "ResizeCompleted", "Pod resize completed")
+            else:
+                self._event(record.pod, "Normal", "ResizeStarted", "Pod resize started")
+                views = {view.name: view for view in containers}
+                record.state = lifecycle.restart(state, record.template.plan, views, resize.restarting.keys(), now)
+        self._reports.changed(uid, record)
+        self._queue.add(uid)
+
+    def _observe_resize(self, uid: str, record: Record) -> None:
+        """Containers that are restarted for their new resources may have started."""
+        before = record.resize
+        if before is None or (after := before.observed(record.containers)) is before:
+            return
+        record.resize = after
+        self._admission.recount(record)
+        if after is None or not after.restarting:
+            self._event(record.pod, "Normal", "ResizeCompleted", "Pod resize completed")
+        self._reports.changed(uid, record)
+
     def _step(self, uid: str, record: Record, now: Instant) -> None:
         """Moves a pod as far as it goes at this moment."""
+        if record.resize is not None and (record.resize.reason or record.resize.unseen):
+            self._resize(uid, record, now)
         before = record.state
         state = before or self._admit(uid, record, now)
         if state is None:
@@ -335,6 +382,7 @@ class Pods:
         if not told or [view.past for view in containers] != [view.past for view in record.containers]:
             self._changed(uid, record, state, containers)
         record.state, record.containers = state, containers
+        self._observe_resize(uid, record)
         if step.wake_at is not None:
             self._queue.add_at(uid, step.wake_at)
         self._reports.over(uid, record)

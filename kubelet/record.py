@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from kubelet.addresses import Addresses
 from kubelet.lifecycle import Phase, PodState, Wanted, accepted
+from kubelet.resize import Resize, resources_of, with_resources
 from kubelet.runtime import ContainerState, ContainerView
 from kubelet.status import alike, render
 from kubelet.template import Template, template_of
 from pinnace.api.core_v1_pb2 import Pod, PodCondition
 from pinnace.api.podstatus import ended
+from pinnace.fit import Requests
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +41,8 @@ class Record:
     """Monotonic time until which nobody is contradicted."""
     over: bool = False
     """The pod is to be removed, once everything is reported."""
+    resize: Resize | None = None
+    """None: the pod has the resources that its spec asks for, as nearly all do."""
 
     @classmethod
     def of(cls, pod: Pod) -> "Record":
@@ -76,7 +80,7 @@ class Record:
             return False
         if self.revision != self.pod.metadata.resourceVersion:  # our report is newer
             return False
-        ours = render(self.pod, self.revision, self.template, self.state, self.containers, self.addresses)
+        ours = self._render(self.state)
         self.foreign = not alike(ours.status, self.pod.status)
         return self.foreign
 
@@ -96,19 +100,42 @@ class Record:
             # While a report is on its way it is its echo, as a rule, and the answer will say so.
             self.foreign = revision != self.revision and (self.foreign or not self.reported or pod.status != self.pod.status)
         moved = metadata.generation != self.pod.metadata.generation
+        if moved and self.state is not None and self.resize is None and resources_of(self.pod.spec) != resources_of(pod.spec):
+            self.resize = Resize(resources_of(self.pod.spec))
         self.pod, self.revision = pod, revision
         if moved:
-            self.template = template_of(pod)
+            self.template = template_of(self.granted)
         if moved or metadata.HasField("deletionTimestamp") or self.template.plan.gates:
             self.want = wanted(pod, self.template)._replace(mounted_at=self.want.mounted_at)
         return True
+
+    @property
+    def granted(self) -> Pod:
+        """The pod with the resources that its node has allocated."""
+        return self.pod if self.resize is None else with_resources(self.pod, self.resize.allocated)
+
+    @property
+    def counted(self) -> Requests:
+        """What the node counts."""
+        if self.resize is None or not self.resize.restarting:
+            return self.template.requests
+        return template_of(with_resources(self.pod, self.resize.counted())).requests
+
+    def set_resize(self, resize: Resize | None) -> None:
+        """What is left to do of a resize has changed."""
+        self.resize = resize
+        self.template = template_of(self.granted)
+        self.want = self.want._replace(plan=self.template.plan)
 
     def report(self) -> Pod | None:
         """What to send to UpdateStatus now."""
         if self.state is None:
             return None
         self.sent_revision, self.sent_changes = self.revision, self.changes
-        return render(self.pod, self.revision, self.template, self.state, self.containers, self.addresses)
+        return self._render(self.state)
+
+    def _render(self, state: PodState) -> Pod:
+        return render(self.pod, self.revision, self.template, state, self.containers, self.addresses, self.resize)
 
     def acknowledge(self, revision: str) -> None:
         """The report that was sent is stored, at `revision`."""

@@ -103,6 +103,9 @@ class Witnessed:
         self._runtime.adopt(pod, now)
         self._pods[pod.metadata.uid] = _Pod(pod)
 
+    def resize(self, pod: Pod) -> None:
+        self._runtime.resize(pod)
+
     def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
         self._runtime.start(uid, container, attempt, now)
 

@@ -137,6 +137,10 @@ class Runtime(Protocol):
         """Takes up a pod that an earlier kubelet process had started: whatever of it is left is observed from here on."""
         ...
 
+    def resize(self, pod: Pod) -> None:
+        """The containers of a pod that was prepared or adopted have these resources from now on. What runs keeps running."""
+        ...
+
     def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
         """Of a pod that was prepared or adopted."""
         ...

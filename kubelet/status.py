@@ -14,14 +14,16 @@ from kubelet import containerstatus
 from kubelet.addresses import Addresses
 from kubelet.containerstatus import Shown, show
 from kubelet.lifecycle import Phase, PodState
+from kubelet.resize import Resize
 from kubelet.runtime import ContainerView, Instant
 from kubelet.template import Template
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod, PodStatus
 from pinnace.api.times import to_time
 from pinnace.api.wellknown import DISRUPTION_TARGET
+from pinnace.fit.requests import RESIZE_CONDITIONS
 
-OWN_CONDITIONS = frozenset({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"})
+OWN_CONDITIONS = frozenset({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", *RESIZE_CONDITIONS})
 
 
 def render(
@@ -31,6 +33,7 @@ def render(
     state: PodState,
     containers: Sequence[ContainerView],
     addresses: Addresses,
+    resize: Resize | None = None,
 ) -> Pod:
     """The pod to send to UpdateStatus: its identity, the resourceVersion that it must have there, and the new status."""
     report = Pod()
@@ -73,6 +76,8 @@ def render(
         status.MergeFromString(
             _conditions(state, shown, generation) + containerstatus.encode(pod.metadata, template.plan, state, shown)
         )
+    if resize is not None:
+        resize.show(status, generation)
     return report
 
 

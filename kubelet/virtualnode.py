@@ -10,7 +10,7 @@ from pinnace.api.core_v1_pb2 import Node, Taint, Toleration
 from pinnace.api.names import is_extended_resource
 from pinnace.api.tolerations import evicting, tolerates
 from pinnace.fit import Predicate, Refusal, Requests, Room, allocatable, matches
-from pinnace.fit.requests import PODS
+from pinnace.fit.requests import DEFERRED, INFEASIBLE, PODS
 
 log = logging.getLogger(__name__)
 
@@ -116,12 +116,28 @@ class VirtualNode:
         self._tenants[uid] = template.requests, address
         return Addresses(self._host, address)
 
-    def resize(self, uid: str, template: Template) -> None:
+    def cannot_resize(self, uid: str, wanted: Requests) -> tuple[str, str] | None:
+        """Why a pod that counts cannot ask for as much, as reason and message of PodResizePending. None: it can. Only the
+        resources of which it asks for more are compared: a pod may always shrink."""
+        requests, _ = self._tenants[uid]
+        before = dict(requests.amounts)
+        grown = tuple((resource, amount) for resource, amount in wanted.amounts if amount > before.get(resource, 0))
+        for resource, amount in grown:
+            if amount > (capacity := self._room.allocatable.get(resource, 0)):
+                enough = f"Node didn't have enough capacity: {resource}, requested: {amount}, capacity: {capacity}"
+                return INFEASIBLE, enough
+        self._room.remove(requests)
+        refusals = self._room.refusals(Requests(grown))
+        self._room.add(requests)
+        return (DEFERRED, refusals[0].admission_message) if refusals else None
+
+    def recount(self, uid: str, requests: Requests) -> None:
         """Counts what the pod asks for now, whether it fits or not; nothing, when the pod does not count."""
-        if (tenant := self._tenants.get(uid)) is not None and tenant[0] != template.requests:
-            requests, address = tenant
-            self._room.remove(requests)
-            self._settle(uid, template, address)
+        if (tenant := self._tenants.get(uid)) is not None:
+            before, address = tenant
+            self._room.remove(before)
+            self._room.add(requests)
+            self._tenants[uid] = requests, address
 
     def vacate(self, uid: str) -> None:
         """Takes back `admit` and `readmit`; nothing, when the pod does not count."""

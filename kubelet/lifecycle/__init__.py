@@ -34,6 +34,7 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 from kubelet.lifecycle.admission import accept, accepted, adopt, refuse
 from kubelet.lifecycle.advance import advance, evict
 from kubelet.lifecycle.backoff import comes_back, delay, in_words
+from kubelet.lifecycle.container import restart
 from kubelet.lifecycle.plan import ContainerPlan, PodPlan, plan_of
 from kubelet.lifecycle.state import (
     TRANSITIONS,
@@ -79,4 +80,5 @@ __all__ = [
     "in_words",
     "plan_of",
     "refuse",
+    "restart",
 ]

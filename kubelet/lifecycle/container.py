@@ -11,10 +11,11 @@ Source: https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks
 """
 
 import math
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from kubelet.lifecycle.backoff import comes_back, delay, ran_long
-from kubelet.lifecycle.plan import ContainerPlan, ProbePlan
+from kubelet.lifecycle.plan import ContainerPlan, PodPlan, ProbePlan
 from kubelet.lifecycle.probes import call_of, probe
 from kubelet.lifecycle.state import Action, Begin, Care, Doom, Ending, Note, PodState, ProbeMemory, Start, Stop
 from kubelet.runtime import Call, CallKind, ContainerState, ContainerView, Instant
@@ -72,6 +73,11 @@ class Turn:
         care = self.cares.get(plan.name)
         return care is not None and care.attempt == view.attempt and care.doom is not None
 
+    def is_replaced(self, plan: ContainerPlan, view: ContainerView) -> bool:
+        """Was this attempt stopped for another image or other resources?"""
+        care = self.cares.get(plan.name)
+        return care is not None and care.attempt == view.attempt and care.doom is not None and care.doom.anyway
+
     def remember(self, name: str, care: Care) -> None:
         if self.cares.get(name) != care:
             self.cares = {**self.cares, name: care}
@@ -96,16 +102,32 @@ def attend(turn: Turn, plan: ContainerPlan, view: ContainerView, ending: Ending 
     return Standing(True, care.hooked or view.attempt > 0, care.started, care.ready)
 
 
+def restart(
+    state: PodState, plan: PodPlan, views: Mapping[str, ContainerView], names: Collection[str], now: Instant
+) -> PodState:
+    """Has these containers, which run, stopped and started with their new resources."""
+    cares = dict(state.cares)
+    for each in (*plan.init, *plan.main):
+        if each.name in names:
+            view, care = views[each.name], cares.get(each.name)
+            if care is None or care.attempt != view.attempt:
+                care = _fresh(each, view, care)
+            if care.doom is None:
+                message = f"Container {each.name} resize requires restart"
+                cares[each.name] = care._replace(doom=Doom(now.monotonic, each.grace, message, anyway=True))
+    return state._replace(cares=cares)
+
+
 def _again(turn: Turn, plan: ContainerPlan, view: ContainerView) -> Standing:
     """Of a container that has ended: starts it again, now or later, if it comes back."""
     care, exit_ = turn.cares.get(plan.name), view.exit
     assert exit_ is not None
     if not comes_back(plan, view, care):
         return OVER
-    outdated = turn.outdated(plan)
-    at = exit_.finished.monotonic + (0.0 if outdated else delay(view, care))
+    replaced = turn.outdated(plan) or turn.is_replaced(plan, view)
+    at = exit_.finished.monotonic + (0.0 if replaced else delay(view, care))
     if turn.now.monotonic >= at:
-        if outdated:  # what it did with another image does not count
+        if replaced:  # what it did with another image or other resources does not count
             turn.remember(plan.name, Care(view.attempt, False, False, False, first_crash=view.attempt + 1))
         elif view.attempt and ran_long(exit_):
             turn.remember(plan.name, Care(view.attempt, False, False, False, first_crash=view.attempt))

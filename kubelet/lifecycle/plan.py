@@ -12,6 +12,7 @@ from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import (
     Container,
     ContainerPort,
+    ContainerStatus,
     HTTPGetAction,
     LifecycleHandler,
     PodSpec,
@@ -51,6 +52,8 @@ class ContainerPlan(NamedTuple):
     liveness: ProbePlan | None = None
     attended: bool = False
     """It has a postStart hook or probes: that it runs does not say everything."""
+    resources: bytes = b""
+    """allocatedResources and resources of its status, encoded as a ContainerStatus."""
 
     @property
     def waits_to_start(self) -> bool:
@@ -91,7 +94,7 @@ def _init_container(container: Container, policy: str, grace: float) -> Containe
     if container.restartPolicy == "Always":
         return _container(container, "Always", grace)._replace(sidecar=True)
     # It has neither hooks nor probes: validation refuses them.
-    return ContainerPlan(container.name, policy, container.image, grace=grace)
+    return ContainerPlan(container.name, policy, container.image, grace=grace, resources=_resources(container))
 
 
 def _container(container: Container, policy: str, grace: float) -> ContainerPlan:
@@ -111,7 +114,15 @@ def _container(container: Container, policy: str, grace: float) -> ContainerPlan
         readiness=readiness,
         liveness=liveness,
         attended=any((post_start, startup, readiness, liveness)),
+        resources=_resources(container),
     )
+
+
+def _resources(container: Container) -> bytes:
+    if not container.HasField("resources"):
+        return b""
+    status = ContainerStatus(allocatedResources=container.resources.requests, resources=container.resources)
+    return status.SerializeToString(deterministic=True)
 
 
 def _probe(kind: CallKind, probe: Probe, ports: Sequence[ContainerPort], grace: float) -> ProbePlan | None:

@@ -64,13 +64,14 @@ NOTHING_KNOWN = ProbeMemory()
 
 
 class Doom(NamedTuple):
-    """A hook or a probe has failed, or the container is to have another image: this attempt is stopped, and another follows."""
+    """A hook or a probe has failed, or the container needs another image or a restart with other resources: this attempt is
+    stopped, and another follows."""
 
     since: float
     grace: float
     message: str
     anyway: bool = False
-    """Another follows even if restartPolicy is Never."""
+    """Another follows at once, even if restartPolicy is Never."""
 
 
 class Care(NamedTuple):

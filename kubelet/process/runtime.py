@@ -107,6 +107,10 @@ class ProcessRuntime:
             _make(sandbox)
         self._take_up(sandbox, now)
 
+    def resize(self, pod: Pod) -> None:
+        """The memory limit of a process is set when it starts: one that runs keeps its own."""
+        self._pods[pod.metadata.uid].pod = pod
+
     def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
         sandbox = self._pods[uid]
         before = sandbox.containers.get(container)

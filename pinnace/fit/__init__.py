@@ -10,7 +10,8 @@ The rules are those of Kubernetes' NodeResourcesFit and NodePorts:
 
 * What a pod asks for (`pod_requests`): the sum over its containers and sidecars, or the largest init container with the
   sidecars that started before it, whichever is more; plus overhead; plus one of the resource "pods". A limit without a
-  request is a request.
+  request is a request. While a pod is resized, the largest of the desired, the allocated and the actual amounts count
+  (`counted_spec`).
 * Every resource that it asks for must be free on the node; a resource that the node does not have has nothing free.
 * No other pod of the node has the same (protocol, host port) on the same IP; 0.0.0.0 is every IP.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pinnace.api.core_v1_pb2 import Container, Pod, PodSpec
+from pinnace.api.core_v1_pb2 import Container, Pod, PodSpec, ResourceRequirements
 from pinnace.api.quantity import amount, amounts
 from pinnace.api.resource_v1_pb2 import Quantity
 
@@ -24,6 +24,10 @@ MAX_SPECS = 16384
 """Specs that are remembered..."""
 MAX_SPEC = 4096
 """...of so many bytes at most, which makes 64 MiB of them."""
+RESIZE_PENDING, RESIZE_IN_PROGRESS = RESIZE_CONDITIONS = ("PodResizePending", "PodResizeInProgress")
+"""Conditions of a pod whose kubelet has not acted on all of its resources."""
+DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
+"""Reasons of PodResizePending: the node has no room now, or is too small."""
 DEFAULT_CPU = 100
 """Millicores that scores assume for a container that requests no cpu."""
 DEFAULT_MEMORY = 200 << 20
@@ -58,9 +62,62 @@ class Requests:
 
 
 def pod_requests(pod: Pod) -> Requests:
-    """Cached by the spec's bytes: pods of one template cost one computation."""
-    spec = pod.spec.SerializeToString()
-    return _of_bytes(spec) if len(spec) <= MAX_SPEC else spec_requests(pod.spec)
+    """Of `counted_spec`. Cached by the spec's bytes: pods of one template cost one computation."""
+    counted = counted_spec(pod)
+    spec = counted.SerializeToString()
+    return _of_bytes(spec) if len(spec) <= MAX_SPEC else spec_requests(counted)
+
+
+def is_resizing(pod: Pod) -> bool:
+    """Whether the kubelet may have allocated other resources than the spec asks for: it has not seen the latest spec, or it
+    reports a resize as pending or in progress."""
+    status = pod.status
+    seen = status.observedGeneration
+    if not seen:
+        return False
+    return seen != pod.metadata.generation or any(each.type in RESIZE_CONDITIONS for each in status.conditions)
+
+
+def counted_spec(pod: Pod) -> PodSpec:
+    """The spec whose resources count. While the pod is resized it is a copy: each amount of a container is the largest of the
+    desired, the allocated and the actual one. The desired amount does not count while the kubelet reports it as infeasible.
+
+    Source: PodRequests of k8s.io/component-helpers/resource with UseStatusResources.
+    """
+    if not is_resizing(pod):
+        return pod.spec
+    generation = pod.metadata.generation
+    infeasible = any(
+        each.type == RESIZE_PENDING and each.reason == INFEASIBLE and each.observedGeneration in (0, generation)
+        for each in pod.status.conditions
+    )
+    spec = PodSpec()
+    spec.CopyFrom(pod.spec)
+    statuses = {each.name: each for each in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
+    for container in resizable(spec):
+        status = statuses.get(container.name)
+        if status is None or not status.HasField("resources"):
+            continue
+        desired = ResourceRequirements() if infeasible else container.resources
+        allocated = ResourceRequirements(requests=status.allocatedResources)
+        container.resources.CopyFrom(largest(largest(desired, allocated), status.resources))
+    return spec
+
+
+def resizable(spec: PodSpec) -> list[Container]:
+    """The containers and the sidecars."""
+    return [*(each for each in spec.initContainers if each.restartPolicy == "Always"), *spec.containers]
+
+
+def largest(one: ResourceRequirements, other: ResourceRequirements) -> ResourceRequirements:
+    """The larger amount of each request and each limit."""
+    found = ResourceRequirements()
+    found.CopyFrom(one)
+    for kept, more in ((found.requests, other.requests), (found.limits, other.limits)):
+        for name, quantity in more.items():
+            if name not in kept or amount(name, quantity.string) > amount(name, kept[name].string):
+                kept[name].string = quantity.string
+    return found
 
 
 @lru_cache(maxsize=MAX_SPECS)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, PodCondition, ResourceRequirements
 from pinnace.fit import HostPort, pod_requests
-from pinnace.fit.requests import DEFAULT_CPU, DEFAULT_MEMORY, MAX_AMOUNT, MAX_SPEC
+from pinnace.fit.requests import DEFAULT_CPU, DEFAULT_MEMORY, MAX_AMOUNT, MAX_SPEC, counted_spec
 from tests.builders import PodBuilder, make_pod
 
 MI = 1 << 20
@@ -84,3 +85,45 @@ def test_large_specs_are_not_remembered() -> None:
     assert pod_requests(small) is pod_requests(small)
     assert pod_requests(large) is not pod_requests(large)
     assert pod_requests(large) == pod_requests(small)
+
+
+def resized(desired: str, allocated: str, actual: str, reason: str = "", *, seen: int = 2, condition_seen: int = 2) -> Pod:
+    """`reason`: of PodResizePending; empty: there is no such condition. The spec has generation 2."""
+    pod = make_pod("a").req(cpu=desired, memory="1Mi").build()
+    pod.metadata.generation, pod.status.observedGeneration = 2, seen
+    status = ContainerStatus(name=pod.spec.containers[0].name, resources=ResourceRequirements())
+    status.allocatedResources["cpu"].string = allocated
+    status.resources.requests["cpu"].string = actual
+    pod.status.containerStatuses.append(status)
+    if reason:
+        pending = PodCondition(type="PodResizePending", status="True", reason=reason, observedGeneration=condition_seen)
+        pod.status.conditions.append(pending)
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (resized("2", "1", "1", "Deferred"), 2000),
+        (resized("1", "2", "1", "Deferred"), 2000),
+        (resized("1", "1", "2", "Deferred"), 2000),
+        (resized("8", "1", "2", "Infeasible"), 2000),
+        (resized("4", "1", "2", "Infeasible", seen=1, condition_seen=1), 4000),
+        (resized("1", "2", "2", seen=1), 2000),
+        (resized("1", "2", "2"), 1000),
+        (resized("1", "2", "2", seen=0), 1000),
+    ],
+    ids=["deferred", "allocated", "actual", "infeasible", "newer-than-infeasible", "unseen", "seen", "never-seen"],
+)
+def test_a_pod_that_is_resized_counts_with_its_largest_amounts(pod: Pod, expected: int) -> None:
+    requests = pod_requests(pod)
+    assert dict(requests.amounts)["cpu"] == requests.scored[0] == expected
+
+
+def test_a_pod_in_progress_counts_its_actual_limits_and_keeps_its_spec() -> None:
+    pod = resized("1", "1", "2")
+    pod.status.conditions.append(PodCondition(type="PodResizeInProgress", status="True"))
+    pod.status.containerStatuses[0].resources.limits["cpu"].string = "3"
+    assert counted_spec(pod).containers[0].resources.limits["cpu"].string == "3"
+    assert pod.spec.containers[0].resources.requests["cpu"].string == "1"
+    assert "cpu" not in pod.spec.containers[0].resources.limits

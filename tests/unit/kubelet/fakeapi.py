@@ -84,6 +84,7 @@ class FakeApi:
     def create(self, builder: PodBuilder, node: str = "n") -> Pod:
         """Binds it at once."""
         pod = builder.node(node).build()
+        pod.metadata.generation = 1
         self.pods[pod.metadata.uid] = pod
         self.created.append(pod.metadata.name)
         self._changed(pod, WatchEventType.ADDED)

@@ -13,6 +13,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.podstatus import ended
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
+from pinnace.fit.requests import is_resizing
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.turns import Turn
 from scheduler.attempts import held_back
@@ -159,8 +160,8 @@ def _has_started(delta: Delta[Pod]) -> bool:
 
 
 def _may_be_resized(old: Pod | None, new: Pod) -> bool:
-    """Has the spec changed? A status says nothing that counts."""
-    return old is None or old.metadata.generation != new.metadata.generation
+    """Has the spec changed, or may its kubelet have reported something about a resize?"""
+    return old is None or old.metadata.generation != new.metadata.generation or is_resizing(new) or is_resizing(old)
 
 
 def _relabelled(old: Pod | None, new: Pod) -> bool:

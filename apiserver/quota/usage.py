@@ -20,7 +20,7 @@ from pinnace.api.quantity import QuantityError, amount, amounts
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
 from pinnace.api.storageclass import class_of
-from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, pod_level, spec_limits
+from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, counted_spec, pod_level, spec_limits
 
 COUNTED: tuple[Resource[Any], ...] = tuple(each for each in ALL if each.namespaced and each is not EVENTS)
 """The resources whose objects count."""
@@ -95,7 +95,7 @@ class _Known(NamedTuple):
 
 
 def _of(pod: Pod) -> _Known:
-    spec_bytes = pod.spec.SerializeToString()
+    spec_bytes = counted_spec(pod).SerializeToString()
     return _remembered(spec_bytes) if len(spec_bytes) <= MAX_SPEC else _of_spec(spec_bytes)
 
 

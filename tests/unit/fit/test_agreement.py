@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.fit import HostPort, Requests, Room
+from pinnace.fit import HostPort, Requests, Room, pod_requests
 from pinnace.fit.requests import MAX_AMOUNT
 from pinnace.fit.room import PORTS_REASON, reason_of
 from pinnace.fit.table import IntArray, UsedPorts, insufficient
+from tests.builders import make_pod
 
 RESOURCES = ("cpu", "memory", "example.com/gpu")
 amount = st.one_of(st.integers(0, 4), st.integers(0, MAX_AMOUNT))
@@ -28,14 +29,30 @@ def requests(draw: st.DrawFn) -> Requests:
     return Requests((("pods", 1), *sorted(asked.items())), tuple(sorted(taken)))
 
 
+@st.composite
+def resized(draw: st.DrawFn) -> Requests:
+    """Of a pod whose resize is not done."""
+    millicores = st.integers(1, 4)
+    pod = make_pod("a").req(cpu=f"{draw(millicores)}m").build()
+    pod.metadata.generation, pod.status.observedGeneration = 2, draw(st.sampled_from([0, 1, 2]))
+    status = pod.status.containerStatuses.add(name=pod.spec.containers[0].name)
+    status.allocatedResources["cpu"].string = f"{draw(millicores)}m"
+    status.resources.requests["cpu"].string = f"{draw(millicores)}m"
+    for kind in draw(st.sets(st.sampled_from(["PodResizePending", "PodResizeInProgress"]))):
+        pod.status.conditions.add(type=kind, status="True", reason=draw(st.sampled_from(["Deferred", "Infeasible"])))
+    return pod_requests(pod)
+
+
 nodes = st.lists(
-    st.tuples(st.dictionaries(st.sampled_from(("pods", *RESOURCES)), amount), st.lists(requests(), max_size=4)),
+    st.tuples(
+        st.dictionaries(st.sampled_from(("pods", *RESOURCES)), amount), st.lists(st.one_of(requests(), resized()), max_size=4)
+    ),
     min_size=1,
     max_size=4,
 )
 
 
-@given(nodes, requests())
+@given(nodes, st.one_of(requests(), resized()))
 def test_scalar_and_table_agree(placed: list[tuple[dict[str, int], list[Requests]]], pod: Requests) -> None:
     used = UsedPorts()
     rooms = []

@@ -162,3 +162,12 @@ def test_large_specs_are_not_remembered() -> None:
     assert used(pod)["requests.cpu"] == 1000 and usage._remembered.cache_info().currsize == 1
     pod.spec.containers[0].args.append("x" * 5000)
     assert used(pod)["requests.cpu"] == 1000 and usage._remembered.cache_info().currsize == 1
+
+
+@pytest.mark.parametrize(("reason", "expected"), [("Deferred", 2000), ("Infeasible", 1000)])
+def test_a_resize_that_is_pending_counts_unless_it_is_infeasible(reason: str, expected: int) -> None:
+    pod = make_pod("a").req(cpu=2).condition("PodResizePending", "True", reason).build()
+    pod.metadata.generation = pod.status.observedGeneration = 2
+    status = pod.status.containerStatuses.add(name=pod.spec.containers[0].name)
+    status.allocatedResources["cpu"].string = status.resources.requests["cpu"].string = "1"
+    assert used(pod)["requests.cpu"] == expected

@@ -287,3 +287,30 @@ def test_pods_that_become_alike_are_told_of_by_what_they_were(world: World, monk
     after = [make_pod(name).label("app", "none").node("n") for name in "xyz"]
     world.feed.on_pods([Delta(MODIFIED, new.build(), old.build()) for new, old in zip(after, before, strict=True)])
     assert told == ["web", "db"]
+
+
+def reported(cpu: str, allocated: str, reason: str = "") -> PodBuilder:
+    """A bound pod of generation 2, by its kubelet; `reason`: of PodResizePending."""
+    builder = make_pod("a").req(cpu=cpu).node("n")
+    pod = builder._pod
+    pod.metadata.generation = pod.status.observedGeneration = 2
+    status = pod.status.containerStatuses.add(name=pod.spec.containers[0].name)
+    status.allocatedResources["cpu"].string = status.resources.requests["cpu"].string = allocated
+    return builder.condition("PodResizePending", "True", reason) if reason else builder
+
+
+def test_a_resize_that_is_pending_counts_by_what_its_kubelet_reports(world: World) -> None:
+    before = make_pod("a").req(cpu="100m").node("n")
+    world.tell(ADDED, before)
+    asked = make_pod("a").req(cpu="500m").node("n")
+    asked._pod.metadata.generation = 2
+    world.tell(MODIFIED, asked, before)
+    assert world.free == 500
+    infeasible = reported("500m", "100m", "Infeasible")
+    world.tell(MODIFIED, infeasible, asked)
+    assert world.free == 900
+    deferred = reported("500m", "100m", "Deferred")
+    world.tell(MODIFIED, deferred, infeasible)
+    assert world.free == 500
+    world.tell(MODIFIED, reported("500m", "500m"), deferred)
+    assert world.free == 500

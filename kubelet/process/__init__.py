@@ -8,6 +8,7 @@
     root.py       the folder of all pods; what is not kept is killed and removed; reset.py: all of it
     shims.py      shims as the kubelet sees them: started, found, told
     limits.py     what binds a process before it begins; launch.py: the same for a command of exec
+    messages.py   termination messages, which the shim reads
     sessions.py   what is left of a process whose shim was killed
     calls.py      hooks and probes, each a task of its own; http.py: those by HTTP
     streams.py    logs and exec, for those who look on; command.py: one command, which ends when nobody does

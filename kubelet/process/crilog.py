@@ -48,12 +48,17 @@ class LogWriter:
         self._pending[stream] = rest
         self._append(stream, entries)
 
-    def close(self) -> None:
+    def flush(self) -> None:
         """Writes what is left."""
         for stream, rest in self._pending.items():
             if rest:
                 self._append(stream, [(b"P", rest)])
+        self._pending.clear()
         self._tell_loss()
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self.flush()
         os.close(self._file)
 
     def _append(self, stream: str, entries: list[tuple[bytes, bytes]]) -> None:

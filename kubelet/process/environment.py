@@ -3,12 +3,14 @@
     PATH, LANG          the kubelet's: there is no image that could say
     HOME, TMPDIR, PWD   in the pod's folder, so that nothing of the user who runs the kubelet is found by accident
     HOSTNAME            the pod's name, or as much of it as a host's may have
+    PINNACE_TERMINATION_MESSAGE
+                        the file at terminationMessagePath (see messages)
     POD_IP, PINNACE_VOLUME_<NAME>
                         the pod's address, and where each volume is: nothing is mounted (see volumes)
 
 Variables of the spec come after these, and win. Values may refer to what was defined before them (see expansion), but not to
-HOSTNAME and what is in the first two lines: in Kubernetes the image and the runtime bring these, and the kubelet does not know
-them. Fields of the pod and resources of its containers are Kubernetes' downward API.
+HOSTNAME, PINNACE_TERMINATION_MESSAGE and what is in the first two lines: in Kubernetes the image and the runtime bring these,
+and the kubelet does not know them. Fields of the pod and resources of its containers are Kubernetes' downward API.
 Source: https://kubernetes.io/docs/concepts/workloads/pods/downward-api/
 """
 

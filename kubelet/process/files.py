@@ -34,6 +34,12 @@ class Plan(TypedDict):
     """Bytes of data that each process may have (see limits)."""
     log_bytes: int
     log_files: int
+    message_path: str
+    """The file with the termination message."""
+    message_bytes: int
+    """Of the message, at most."""
+    message_from_log: bool
+    """When the process fails and has written no message, the end of its log is the message."""
 
 
 class Running(TypedDict):

@@ -15,6 +15,10 @@ from pinnace.api.quantity import amount
 LOG_BYTES = 10 << 20
 LOG_FILES = 5
 """A container's log is at most so many files of so many bytes: the kubelet's containerLogMaxSize and containerLogMaxFiles."""
+MESSAGE_PATH = "/dev/termination-log"
+MESSAGE_BYTES = 4096
+POD_MESSAGE_BYTES = 12 << 10
+"""Bytes of a termination message, and of those of all containers of a pod, which have equal shares."""
 
 
 def plan(pod: Pod, container: Container, addresses: Addresses, root: Path, where: dict[str, str]) -> Plan:
@@ -27,6 +31,7 @@ def plan(pod: Pod, container: Container, addresses: Addresses, root: Path, where
     expansion = Expansion(container.name)
     variables = environment(pod, container, addresses, where, expansion)
     words = {"command": container.command, "args": container.args}
+    message_path = str(volumes.inside(root, container.terminationMessagePath or MESSAGE_PATH))
     memory = container.resources.limits.get("memory")
     return Plan(
         argv=[
@@ -34,11 +39,14 @@ def plan(pod: Pod, container: Container, addresses: Addresses, root: Path, where
             for field, each in words.items()
             for index, word in enumerate(each)
         ],
-        env=surroundings(pod, str(root)) | variables,
+        env=surroundings(pod, str(root)) | {"PINNACE_TERMINATION_MESSAGE": message_path} | variables,
         cwd=volumes.working_directory(container, root),
         memory=amount("memory", memory.string) if memory is not None else None,
         log_bytes=LOG_BYTES,
         log_files=LOG_FILES,
+        message_path=message_path,
+        message_bytes=min(MESSAGE_BYTES, POD_MESSAGE_BYTES // (len(pod.spec.initContainers) + len(pod.spec.containers))),
+        message_from_log=container.terminationMessagePolicy == "FallbackToLogsOnError",
     )
 
 

@@ -22,7 +22,7 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from kubelet.process import files, limits
+from kubelet.process import files, limits, messages
 from kubelet.process.crilog import LogWriter
 from kubelet.process.files import Ended, Plan, Running, Stop
 
@@ -53,17 +53,28 @@ class Shim:
         limits.adopt_orphans()
         woken = _wake_on_signals()
         if files.read(files.STOP) is not None:
-            return self._end(KILLED, message="stopped before it was started")
+            return self._never(KILLED, message="stopped before it was started")
+        messages.make(self._plan["message_path"])
         try:
             process = self._start()
         except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: of a null character
             why = f"{self._plan['argv'][0]}: {getattr(error, 'strerror', None) or error}"
             if isinstance(error, OSError) and error.filename == self._plan["cwd"]:
                 why = f"workingDir {error.filename}: {error.strerror}"
-            return self._end(START_ERROR, "StartError", f"cannot start {why}")
+            return self._never(START_ERROR, "StartError", f"cannot start {why}")
         self._announce(process.pid)
         self._tend(process, woken)
-        return self._end(self._code if self._code is not None else KILLED)
+        code = self._code if self._code is not None else KILLED
+        return self._end(code, message=self._message(code))
+
+    def _message(self, code: int) -> str:
+        """The termination message."""
+        plan = self._plan
+        found = messages.read(plan["message_path"], plan["message_bytes"])
+        if not found and code and plan["message_from_log"]:
+            self._log.flush()
+            return messages.end_of_log(files.LOG, plan["log_files"], plan["message_bytes"])
+        return found
 
     def _start(self) -> "subprocess.Popen[bytes]":
         plan = self._plan
@@ -145,9 +156,12 @@ class Shim:
                 self._code = code if code >= 0 else 128 - code
                 return True
 
+    def _never(self, code: int, reason: str = "", message: str = "") -> None:
+        """The process was not started."""
+        self._log.write("stderr", f"{message}\n".encode())
+        self._end(code, reason, message)
+
     def _end(self, code: int, reason: str = "", message: str = "") -> None:
-        if message:
-            self._log.write("stderr", f"{message}\n".encode())
         self._log.close()
         finished = time.time()
         ended = Ended(code=code, started=self._began, finished=finished, reason=reason, message=message)

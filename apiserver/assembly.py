@@ -27,8 +27,7 @@ from apiserver.admission.role_escalation import RoleEscalation
 from apiserver.admission.taint_nodes_by_condition import TaintNodesByCondition
 from apiserver.admission.trace_context import TraceContext
 from apiserver.auth.audit import Audit, CallAudit, NoAudit
-from apiserver.auth.authorizer import Policy
-from apiserver.auth.nodes import NodeAuthorizer
+from apiserver.auth.authorizer import NodeAuthorizer, Policy
 from apiserver.auth.rbac import Rbac
 from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher

@@ -17,8 +17,8 @@ from google.protobuf.message import Message
 from apiserver import errors
 from apiserver.admission.namespace_lifecycle import PERMANENT
 from apiserver.auth import defaults
-from apiserver.auth.held import Held
-from apiserver.auth.user import SERVER
+from apiserver.auth.authentication import SERVER
+from apiserver.auth.rbac import Held
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind
 from apiserver.registry.admission import Request

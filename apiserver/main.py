@@ -15,8 +15,7 @@ import uvloop
 from apiserver import stages
 from apiserver.assembly import DEFAULTS, Settings
 from apiserver.auth.audit import AuditLog
-from apiserver.auth.authentication import Authenticator
-from apiserver.auth.tokens import TokenFile
+from apiserver.auth.authentication import Authenticator, TokenFile
 from apiserver.flags import kubelet_credentials
 from apiserver.identity import Claim, authorities_in
 from apiserver.kubelets import GrpcKubelets

@@ -15,8 +15,8 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-contro
 from collections.abc import Callable, Mapping
 
 from apiserver import errors
-from apiserver.auth.nodes import is_fleet
-from apiserver.auth.user import User
+from apiserver.auth.authentication import User
+from apiserver.auth.authorizer import is_fleet
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from pinnace.api.core_v1_pb2 import Event, Node, Pod, Taint

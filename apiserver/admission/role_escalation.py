@@ -14,11 +14,9 @@ from itertools import chain, islice
 from typing import Any
 
 from apiserver import errors
-from apiserver.auth.attributes import Target
-from apiserver.auth.held import Held
-from apiserver.auth.permissions import action_on
-from apiserver.auth.rbac import EVERYTHING, Rbac
-from apiserver.auth.user import MASTERS, User
+from apiserver.auth.authentication import MASTERS, User
+from apiserver.auth.permissions import Target, action_on
+from apiserver.auth.rbac import EVERYTHING, Held, Rbac
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding

@@ -24,8 +24,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from apiserver.auth.attributes import Action
-from apiserver.auth.user import User
+from apiserver.auth.authentication import User
+from apiserver.auth.permissions import Action
 from pinnace.api.status import Refusal
 from pinnace.api.times import format_rfc3339, to_micro_time
 from pinnace.runtime import logs

@@ -3,19 +3,118 @@
 Roles and nodes are read from the watch cache, which may be behind: a denial that rests on it is thought over after it has been
 brought up to date, so that a role that was just given counts on every server. What was allowed is not looked at again: somebody
 whose role was just taken away may get a call through until the server has heard of it, as in Kubernetes.
+
+The node authoriser: what a kubelet's fleet may do, which no role could say, because it depends on whose node it is.
+
+A fleet's nodes are those that its certificate names, and those that an administrator has given to it by the label
+pinnace.io/fleet. To these, their leases and the pods that are bound to them it is confined. What it may change about them is
+looked at with each write, by apiserver.admission.node_restriction.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from apiserver.auth.attributes import Action, Target, Verdict
 from apiserver.auth.audit import Audit, Deed, NoAudit
-from apiserver.auth.nodes import NodeAuthorizer
+from apiserver.auth.authentication import MASTERS, User
+from apiserver.auth.permissions import DENIED, HEARTBEAT, Action, Target, Verdict, action_on
 from apiserver.auth.rbac import EVERYTHING, Rbac
-from apiserver.auth.user import MASTERS, User
+from apiserver.cacher.resource import ResourceCache
 from apiserver.errors import Rejected
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.fields import FIELDS
 from pinnace.api.rbac_v1_pb2 import PolicyRule
+from pinnace.api.resources import EVENTS, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
+from pinnace.api.selectors import SelectorError, parse_fields, parse_labels
 from pinnace.api.status import Code, Refusal
+from pinnace.api.wellknown import FLEET_LABEL
+
+_ALLOWED = "the node authoriser: it is the fleet's own"
+
+
+class NodeAuthorizer:
+    def __init__(self, nodes: ResourceCache[Node], pods: ResourceCache[Pod]) -> None:
+        self._nodes = nodes
+        self._pods = pods
+        self._rows: Mapping[Action, Callable[[User, Target], bool]] = {
+            action_on(NODES, "create"): lambda user, target: target.name in user.nodes,
+            action_on(NODES, "get"): self._own_node,
+            action_on(NODES, "list"): self._own_nodes,
+            action_on(NODES, "watch"): self._own_nodes,
+            action_on(NODES, "update"): self._own_node,
+            action_on(NODES, "update", "status"): self._own_node,
+            HEARTBEAT: self._own_lease,
+            action_on(LEASES, "get"): self._own_lease,
+            action_on(LEASES, "list"): self._own_leases,
+            action_on(LEASES, "watch"): self._own_leases,
+            action_on(PODS, "get"): self._own_pod,
+            action_on(PODS, "list"): self._own_pods,
+            action_on(PODS, "watch"): self._own_pods,
+            action_on(PODS, "update", "status"): _anything,
+            action_on(PODS, "delete"): _anything,
+            action_on(EVENTS, "create"): _anything,
+        }
+
+    def decide(self, user: User, action: Action, target: Target) -> Verdict:
+        """Denies what it does not know, as it does for users who are no fleet."""
+        row = self._rows.get(action)
+        if row is None or user.fleet is None:
+            return DENIED
+        try:
+            return Verdict(True, _ALLOWED) if row(user, target) else DENIED
+        except SelectorError:
+            return DENIED
+
+    def owns(self, user: User, node: str) -> bool:
+        """Is the node the fleet's?"""
+        if node in user.nodes:
+            return True
+        entry = self._nodes.get(NODES.key("", node))
+        return entry is not None and is_fleet(user, entry.obj.metadata.labels.get(FLEET_LABEL, ""))
+
+    def place(self, namespace: str, name: str) -> str | None:
+        """The node of a pod: "" when it is bound to none. None: there is no such pod."""
+        entry = self._pods.get(PODS.key(namespace, name))
+        return entry.obj.spec.nodeName if entry is not None else None
+
+    def _own_node(self, user: User, target: Target) -> bool:
+        return self.owns(user, target.name)
+
+    def _own_nodes(self, user: User, target: Target) -> bool:
+        fleets = (each for each in parse_labels(target.labels).requirements if each.key == FLEET_LABEL and not each.negated)
+        if any(each.values and all(is_fleet(user, value) for value in each.values) for each in fleets):
+            return True
+        return self._owns_all(user, parse_fields(target.fields, FIELDS[NODES.plural]).allowed("metadata.name"))
+
+    def _own_lease(self, user: User, target: Target) -> bool:
+        return target.namespace == NODE_LEASE_NAMESPACE and self.owns(user, target.name)
+
+    def _own_leases(self, user: User, target: Target) -> bool:
+        names = parse_fields(target.fields, FIELDS[LEASES.plural]).allowed("metadata.name")
+        return target.namespace == NODE_LEASE_NAMESPACE and self._owns_all(user, names)
+
+    def _own_pod(self, user: User, target: Target) -> bool:
+        entry = self._pods.get(PODS.key(target.namespace, target.name))
+        return entry is not None and self.owns(user, entry.obj.spec.nodeName)
+
+    def _own_pods(self, user: User, target: Target) -> bool:
+        return self._owns_all(user, parse_fields(target.fields, FIELDS[PODS.plural]).allowed("spec.nodeName"))
+
+    def _owns_all(self, user: User, nodes: Collection[str] | None) -> bool:
+        """Of a selector that must name some."""
+        return bool(nodes) and all(self.owns(user, node) for node in nodes or ())
+
+
+def is_fleet(user: User, name: str) -> bool:
+    """Is this a name of the user's fleet: its own, or one that begins with it and a dash? Processes that are started from one
+    image, such as the replicas of a service, share a certificate and are told apart by what they put behind the dash."""
+    return user.fleet is not None and (name == user.fleet or name.startswith(f"{user.fleet}-"))
+
+
+def _anything(user: User, target: Target) -> bool:
+    return True
+
 
 _MASTER = Verdict(True, f'a member of "{MASTERS}" may do everything')
 _MOST = 3

@@ -12,9 +12,9 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-ro
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from apiserver.auth.authentication import AUTHENTICATED, MASTERS
 from apiserver.auth.permissions import ELECTIONS_GROUP, HEALTH, METRICS_GROUP, REFLECTION, REVIEWS_GROUP, VERSION
 from apiserver.auth.rbac import EVERYTHING
-from apiserver.auth.user import AUTHENTICATED, MASTERS
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
 from pinnace.api.resources import (
     ALL,

@@ -7,22 +7,118 @@ A ClusterRole with an aggregationRule has, beside its own, the rules of all that
 without a controller that copies them.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/
+
+What is bound in one namespace, or everywhere: the versions of bindings and roles that were seen there last.
+
+Whoever administers a namespace may change its bindings as often as he likes, and each may have thousands of subjects. So every
+version of a binding is read once, and what happens in one namespace is nothing to those who ask about another.
+
+What somebody holds: does it cover a rule that he wants to give away?
+
+A rule of a few hundred bytes allows millions of things: each of its verbs for each of its resources in each of its groups. So
+they are not gone through one by one, with a look at all rules for each. A set of rules is a number here, with a bit for each:
+which of them have a verb, a group or a resource is looked up, and `&` finds those that have all three.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress, count
+from itertools import compress, count, product
 from typing import Any, NamedTuple
 
-from apiserver.auth.attributes import DENIED, Action, Target, Verdict
-from apiserver.auth.scope import Scope
-from apiserver.auth.user import User
+from apiserver.auth.authentication import User
+from apiserver.auth.permissions import DENIED, Action, Target, Verdict
+from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.selection import Selection
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Resource
 from pinnace.api.selectors import from_message
+
+Look = Callable[[], Sequence[Entry[Any]]]
+"""The objects of one kind that are there now, by their keys."""
+
+
+class Bound(NamedTuple):
+    """What one version of a binding says."""
+
+    name: str
+    """With its namespace before a slash, if it has one."""
+    role: RoleRef
+    users: frozenset[str]
+    groups: frozenset[str]
+
+    def subject(self, user: User) -> str | None:
+        """As whom it means the user; None: it does not."""
+        if user.name in self.users:
+            return f'User "{user.name}"'
+        group = next((group for group in user.groups if group in self.groups), None)
+        return f'Group "{group}"' if group is not None else None
+
+
+class Scope:
+    """`seen` and `stamp` are its owner's: the versions of the caches that it knows, and which of its states it is in: what was
+    worked out from it holds until that is another one."""
+
+    def __init__(self, bindings: Look, roles: Look) -> None:
+        self.seen: tuple[int, ...] = ()
+        self.stamp = 0
+        self._look_at_bindings = bindings
+        self._look_at_roles = roles
+        self._roles: Sequence[Entry[Any]] = ()
+        self._bindings: Sequence[Entry[Any]] = ()
+        self._bound: Sequence[Bound] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not self._bound
+
+    def look(self) -> bool:
+        """Takes what is there now. Is it anything else than before?"""
+        bindings, roles = self._look_at_bindings(), self._look_at_roles()
+        if _same(bindings, self._bindings) and _same(roles, self._roles):
+            return False
+        read = {entry.key: (entry, bound) for entry, bound in zip(self._bindings, self._bound, strict=True)}
+        self._bound = [_read(entry, *read.get(entry.key, (None, None))) for entry in bindings]
+        self._bindings, self._roles = bindings, roles
+        return True
+
+    def given(self, user: User) -> Iterator[tuple[Bound, str]]:
+        """The bindings that mean the user, and as whom; of several that give the same role the first."""
+        roles = set[tuple[str, str]]()
+        for bound in self._bound:
+            role = (bound.role.kind, bound.role.name)
+            if role not in roles and (subject := bound.subject(user)) is not None:
+                roles.add(role)
+                yield bound, subject
+
+
+def _same(entries: Sequence[Entry[Any]], others: Sequence[Entry[Any]]) -> bool:
+    return len(entries) == len(others) and all(map(_is, entries, others))
+
+
+def _is(entry: Entry[Any], other: Entry[Any]) -> bool:
+    """The same version of the same object."""
+    return entry is other
+
+
+def _read(entry: Entry[Any], before: Entry[Any] | None, bound: Bound | None) -> Bound:
+    """`bound`: what the version `before` says."""
+    if bound is not None and entry is before:
+        return bound
+    binding: RoleBinding = entry.peek()
+    metadata, users, groups = binding.metadata, set[str](), set[str]()
+    for subject in binding.subjects:
+        match subject.kind:
+            case "User":
+                users.add(subject.name)
+            case "Group":
+                groups.add(subject.name)
+    role = RoleRef()
+    role.CopyFrom(binding.roleRef)  # a part would keep all of the binding
+    name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+    return Bound(name, role, frozenset(users), frozenset(groups))
+
 
 ALL = "*"
 EVERYTHING = (
@@ -273,3 +369,58 @@ def _all(resource: Resource[Any], cache: ResourceCache[Any]) -> Iterator[Any]:
 
 def _selection(resource: Resource[Any], namespace: str = "") -> Selection:
     return Selection.parse(resource, namespace, "", "")
+
+
+class Held:
+    """Some rules, together."""
+
+    def __init__(self, rules: Iterable[PolicyRule]) -> None:
+        self._verbs: dict[str, int] = {}
+        self._groups: dict[str, int] = {}
+        self._resources: dict[str, int] = {}
+        self._urls: dict[str, int] = {}
+        self._names: dict[str, int] = {}
+        self._nameless = 0
+        for position, rule in enumerate(rules):
+            bit = 1 << position
+            for found, values in (
+                (self._verbs, rule.verbs),
+                (self._groups, rule.apiGroups),
+                (self._resources, rule.resources),
+                (self._urls, rule.nonResourceURLs),
+                (self._names, rule.resourceNames),
+            ):
+                for value in values:
+                    found[value] = found.get(value, 0) | bit
+            if not rule.resourceNames:
+                self._nameless |= bit
+
+    def cover(self, wanted: PolicyRule) -> bool:
+        """Is everything that the rule allows allowed by these, too?"""
+        verbs = {_of(self._verbs, verb) for verb in wanted.verbs}
+        groups = {_of(self._groups, group) for group in wanted.apiGroups}
+        resources = {self._of_resource(name) for name in wanted.resources}
+        names = [self._names.get(name, 0) for name in set(wanted.resourceNames)]
+        places = {group & resource for group, resource in product(groups, resources)}
+        places |= {self._of_url(url) for url in set(wanted.nonResourceURLs)}
+        return all(self._allow(verb & place, names) for verb, place in product(verbs, places))
+
+    def _allow(self, rules: int, names: Sequence[int]) -> bool:
+        """Do these rules allow it for whatever it is called, or at least for all of the names?"""
+        return bool(rules & self._nameless) or (bool(names) and all(rules & name for name in names))
+
+    def _of_resource(self, name: str) -> int:
+        _, slash, subresource = name.partition("/")
+        found = _of(self._resources, name)
+        return found | self._resources.get(f"*/{subresource}", 0) if slash else found
+
+    def _of_url(self, url: str) -> int:
+        found = 0
+        for held, rules in self._urls.items():
+            if is_url(url, held):
+                found |= rules
+        return found
+
+
+def _of(index: dict[str, int], value: str) -> int:
+    return index.get(value, 0) | index.get(ALL, 0)

@@ -6,7 +6,7 @@
                                 '--too much waits for all, and most of it for this flow--> the watch ends for which most waits
 
 gRPC keeps what it was given to send until the caller takes it, for as long as he likes, and cannot be made to give it back. So
-a flow may have as much of it as it leaves free (a dynamic threshold, as in apiserver.flow.queue), and no more is handed over
+a flow may have as much of it as it leaves free (a dynamic threshold, as in apiserver.flow.levels), and no more is handed over
 beyond that: an answer is refused, a watch waits. Small parts are sent, and do not count. Meanwhile its events wait, which
 nobody can refuse; they are counted once for all watches of the flow that share them. When that is too much, the flow loses for
 which most waits, whoever is told just then (Longest Queue Drop).

@@ -38,24 +38,163 @@ it begins, with twice the room, that who has a reader who is stuck can still wri
 To refuse is work too: those who are refused are told to come back one after the other.
 
 Without contention there is no queue, no task and no wait.
+
+What a call has while it is at work, or while it waits for that.
+
+with control.enter(...) as seat:
+    if seat.waits:
+        await seat.taken()
+    ...
+
+The seat of a call whose requests are streamed. What it is about, and how much that is, its first request says: that has to
+wait for a seat as any other request. The caller has it until something is answered, or the service stands up
+(apiserver.flow.control): to stay open takes none.
+
+    opened --first request--> waiting --seat--> heard --answered, or stood up--> open
+                ^                '--refused--> over                                |
+                '--the next request, where each has a seat of its own--------------'
+
+Nobody has a seat while he says nothing.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
 from itertools import chain
-from typing import Protocol
+from typing import Generic, Protocol, Self, TypeVar
 
 from apiserver.errors import Rejected
 from apiserver.flow.account import MAX_UNTAKEN, Account, Room, Selection
-from apiserver.flow.levels import SHARES
-from apiserver.flow.queue import Flow, Level
-from apiserver.flow.seat import EXEMPT, Exempt, Seat
-from apiserver.flow.unread import READING, Unread
+from apiserver.flow.cost import READING, Unread
+from apiserver.flow.levels import SHARES, Flow, Level
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+
+
+class Seats(Protocol):
+    def left(self, seat: "Seat", flow: "Flow[Seat]") -> None:
+        """Said once of each seat."""
+        ...
+
+    def answered(self, flow: "Flow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
+        """The other side of Seat.answer."""
+        ...
+
+    def watching(self, flow: "Flow[Seat]", selection: Selection, *, bounded: bool, initial: bool) -> Account:
+        """The other side of Seat.watching."""
+        ...
+
+    def connection(self, flow: "Flow[Seat]", *, bounded: bool) -> AbstractContextManager[None]:
+        """The other side of Seat.connection."""
+        ...
+
+
+class Seat:
+    """Of one call. `width`: how many seats it is. `unread`: bytes of a request that is still to be read, in a turn that is as
+    long as that takes."""
+
+    __slots__ = ("_flow", "_over", "_seats", "future", "since", "size", "unread", "until", "waits", "width")
+
+    def __init__(self, seats: Seats, flow: "Flow[Seat]", width: int, unread: int = 0) -> None:
+        self._seats = seats
+        self.unread = unread
+        self._flow = flow
+        self._over = False
+        self.width = width
+        self.waits = False
+
+    def wait(self, since: float, until: float, size: int) -> None:
+        """From now on it does: monotonic seconds, and bytes of the request. The `future` says how that ends."""
+        self.waits = True
+        self.since, self.until, self.size = since, until, size
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def taken(self) -> None:
+        """Returns when the call may begin. Raises Rejected."""
+        await self.future
+
+    def refuse(self, error: Exception) -> None:
+        """It waits no more, and never begins."""
+        self._over = True
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def leave(self) -> None:
+        """The call is over, or its caller does not wait any more. May be said again."""
+        if not self._over:
+            self._over = True
+            self._seats.left(self, self._flow)
+
+    def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
+        """The call has an answer of so many bytes. Returns what is to be called once, when the caller has taken it or is gone:
+        it may last much longer than the seat. Raises Rejected when too much waits for him, if the answer is `refusable`."""
+        return self._seats.answered(self._flow, size, refusable)
+
+    def watching(self, selection: Selection, *, bounded: bool, initial: bool) -> Account:
+        """The call opens a watch, for which the account is charged. `bounded`: there may only be so many. `initial`: the
+        present state comes first. Raises Rejected."""
+        return self._seats.watching(self._flow, selection, bounded=bounded, initial=initial)
+
+    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+        """Entered while the call has a connection to a kubelet. `bounded`: there may only be so many, and to enter raises
+        Rejected."""
+        return self._seats.connection(self._flow, bounded=bounded)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+
+class Exempt:
+    """Of a call that needs no seat."""
+
+    waits = False
+
+    async def taken(self) -> None:
+        return
+
+    def leave(self) -> None:
+        return
+
+    def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
+        return self.leave
+
+    def watching(self, selection: Selection, *, bounded: bool, initial: bool) -> Account:
+        return Account(Room())
+
+    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+EXEMPT = Exempt()
+_OWN: ContextVar[Seat | Exempt] = ContextVar("seat", default=EXEMPT)
+
+
+def sit(seat: Seat | Exempt) -> None:
+    """What the task, and those that it starts, do from now on is done in this seat."""
+    _OWN.set(seat)
+
+
+def own() -> Seat | Exempt:
+    """The seat in which the task is."""
+    return _OWN.get()
+
+
+def stand_up() -> None:
+    """The call waits for somebody outside the server from now on, for as long as that takes: its seat is for others."""
+    own().leave()
+
 
 SEATS = 200
 """How many single-object calls run at once. A server whose CPU is busy has fewer, at 1 ms each; so many are needed when a
@@ -343,3 +482,61 @@ class FlowControl:
 
 def _late() -> Refusal:
     return Refusal(Code.DEADLINE_EXCEEDED, "Timeout", "the deadline had passed before the call began: nothing has happened")
+
+
+Q = TypeVar("Q", bound=Request)
+
+
+class Threshold(Exempt, Generic[Q]):
+    """The requests, as the service is to hear them; and in what the call sits, which needs no seat as yet."""
+
+    def __init__(
+        self,
+        requests: AsyncIterator[Q | Unread],
+        enter: Callable[[Q | Unread], Seat | Exempt],
+        read: Callable[[bytes], Q],
+        *,
+        each: bool = False,
+    ) -> None:
+        """`enter`: raises Rejected. `each`: each request has a seat of its own, and not the first one alone."""
+        self._requests: AsyncIterator[Q | Unread] | None = requests
+        self._enter = enter
+        self._read = read
+        self._seat: Seat | Exempt | None = None
+        self._each = each
+        self._over = False
+        self.refused: Rejected | None = None
+        """Why nothing was heard: of a service that takes it for the end of the stream."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Q:
+        """Raises Rejected."""
+        if self._requests is None:
+            raise StopAsyncIteration
+        request = await anext(self._requests)
+        if self._seat is None and not self._over:
+            try:
+                self._seat = seat = self._enter(request)
+                if seat.waits:
+                    await seat.taken()
+            except Rejected as rejected:
+                self.refused = rejected
+                raise
+        return self._read(request.data) if isinstance(request, Unread) else request
+
+    def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
+        return (self._seat or EXEMPT).connection(bounded=bounded)
+
+    def leave(self) -> None:
+        self._over = not self._each
+        if self._seat is not None:
+            self._seat.leave()
+            if self._each:
+                self._seat = None
+
+    def __exit__(self, *_: object) -> None:
+        """The call has ended. Timers that it has cancelled keep what it sat in until their time, and with it what was said."""
+        self.leave()
+        self._requests = self.refused = self._seat = None

@@ -3,7 +3,7 @@
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
-from apiserver.auth.user import User
+from apiserver.auth.authentication import User
 from apiserver.storage.interface import Guard
 from pinnace.api.resources import Object, Resource
 

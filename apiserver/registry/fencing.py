@@ -26,10 +26,9 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from apiserver import errors
-from apiserver.auth.attributes import Target
+from apiserver.auth.authentication import User
 from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import CAMPAIGN
-from apiserver.auth.user import User
+from apiserver.auth.permissions import CAMPAIGN, Target
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.storage.interface import Guard, KeyValue, Storage

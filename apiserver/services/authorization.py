@@ -1,9 +1,9 @@
 """The service Authorization: who one is, and what somebody may do."""
 
 from apiserver import errors
-from apiserver.auth.attributes import Action, Target
+from apiserver.auth.authentication import User
 from apiserver.auth.authorizer import Policy
-from apiserver.auth.user import User
+from apiserver.auth.permissions import Action, Target
 from apiserver.errors import Rejected
 from apiserver.services.context import Context
 from pinnace.api.authorization_pb2 import (

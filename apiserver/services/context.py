@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from apiserver.auth.authentication import Credential
-from apiserver.auth.user import User
+from apiserver.auth.authentication import Credential, User
 
 READ_TIMEOUT = 5.0
 """Seconds that a read may wait for the cache, when the caller's deadline is later."""

@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 from apiserver import errors
-from apiserver.auth.attributes import Target
+from apiserver.auth.authentication import User
 from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR
-from apiserver.auth.user import User
+from apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR, Target
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.registry.fencing import MIN_SECRET

@@ -5,11 +5,9 @@ from collections.abc import AsyncIterator, Iterable
 from functools import partial
 
 from apiserver import errors
-from apiserver.auth.attributes import Target
-from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.nodes import is_fleet
-from apiserver.auth.permissions import HEARTBEAT
-from apiserver.auth.user import User
+from apiserver.auth.authentication import User
+from apiserver.auth.authorizer import Authorizer, is_fleet
+from apiserver.auth.permissions import HEARTBEAT, Target
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.services.context import Context

@@ -6,7 +6,7 @@ A method without one fails at start-up. Responses may be messages or bytes that 
     bytes --parse--> message --call--> gate --> seat --> permission --> service --> bytes --> counted until they are taken
                         '-----stream-'   '-------'------------'-----------'-----------'--> Rejected (apiserver.services.errors)
 
-Large requests that hold objects, or are streamed, are read in their seat only (apiserver.flow.unread).
+Large requests that hold objects, or are streamed, are read in their seat only (apiserver.flow.cost).
 
 What a stream needed to be opened it needs for as long as it is open (apiserver.services.tenure).
 """
@@ -26,21 +26,18 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from apiserver.auth.audit import CallAudit, Deed, NoAudit
+from apiserver.auth.authentication import MASTERS
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import REVIEWS_GROUP, permission_of
-from apiserver.auth.user import MASTERS
 from apiserver.errors import Rejected, bad_request, caller_left
 from apiserver.flow.account import LARGE
-from apiserver.flow.control import MAX_STREAMS, FlowControl
-from apiserver.flow.seat import Exempt, Seat, sit
-from apiserver.flow.threshold import Threshold
-from apiserver.flow.unread import SMALL, Unread, items_in, width_of_bytes
-from apiserver.flow.width import width_of, width_of_batch
+from apiserver.flow.control import MAX_STREAMS, Exempt, FlowControl, Seat, Threshold, sit
+from apiserver.flow.cost import SMALL, Unread, items_in, width_of, width_of_batch, width_of_bytes
+from apiserver.flow.levels import level_of
 from apiserver.registry.fencing import Fences
 from apiserver.services import metrics
 from apiserver.services.context import Context
 from apiserver.services.errors import to_refusal
-from apiserver.services.levels import level_of
 from apiserver.services.tenure import Tenure, Tenures
 from pinnace.api import nesting
 from pinnace.api.nesting import Envelope

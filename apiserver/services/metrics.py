@@ -11,10 +11,10 @@ from prometheus_client import Counter, Gauge, Histogram, Metric
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import REGISTRY, Collector
 
-from apiserver.auth.attributes import Action
+from apiserver.auth.permissions import Action
 from apiserver.cacher.cacher import Cacher
-from apiserver.flow.queue import Level
-from apiserver.flow.seat import Seat
+from apiserver.flow.control import Seat
+from apiserver.flow.levels import Level
 from apiserver.registry.retention import Retention
 from pinnace.api.resources import ALL
 from pinnace.api.status import Code

@@ -4,13 +4,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, aclosing
 
 from apiserver import errors
-from apiserver.auth.attributes import Target
 from apiserver.auth.audit import Audit, Deed
+from apiserver.auth.authentication import MASTERS, User
 from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import EXEC
-from apiserver.auth.user import MASTERS, User
+from apiserver.auth.permissions import EXEC, Target
 from apiserver.cacher.cacher import Cacher
-from apiserver.flow.seat import own, stand_up
+from apiserver.flow.control import own, stand_up
 from apiserver.registry import binding
 from apiserver.registry.admission import Request
 from apiserver.registry.fencing import Fences

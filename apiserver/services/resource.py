@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from apiserver import errors
-from apiserver.auth.attributes import Action
 from apiserver.auth.audit import Audit, Deed
-from apiserver.auth.permissions import action_on
-from apiserver.auth.user import MASTERS, User
+from apiserver.auth.authentication import MASTERS, User
+from apiserver.auth.permissions import Action, action_on
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
 from apiserver.errors import Rejected
-from apiserver.flow.seat import own
+from apiserver.flow.control import own
 from apiserver.registry.admission import Request
 from apiserver.registry.mutation import Outcome, Stored
 from apiserver.registry.store import Store, single

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from apiserver.cacher.resource import ResourceCache
 from apiserver.errors import Rejected
-from apiserver.flow.seat import stand_up
+from apiserver.flow.control import stand_up
 from apiserver.services.context import Context, patience
 from apiserver.services.kubelets import Endpoint, Kubelets, endpoint_of
 from apiserver.services.resource import ResourceService

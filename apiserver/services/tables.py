@@ -1,6 +1,6 @@
 """Lists as tables: the rows are printed here, so that who shows them need not be sent the objects.
 
-That is work that would else be the client's, and more than to send the objects as they are (see apiserver.flow.width). So it is
+That is work that would else be the client's, and more than to send the objects as they are (see apiserver.flow.cost). So it is
 done in portions, with turns for others in between.
 """
 

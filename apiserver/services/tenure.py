@@ -21,10 +21,9 @@ from contextvars import ContextVar
 from functools import partial
 from typing import NamedTuple
 
-from apiserver.auth.attributes import Action, Target
-from apiserver.auth.authentication import Credential
+from apiserver.auth.authentication import Credential, User
 from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.user import User
+from apiserver.auth.permissions import Action, Target
 from apiserver.cacher.errors import CacheError
 from apiserver.errors import Rejected
 from apiserver.storage.interface import StorageError

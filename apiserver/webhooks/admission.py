@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from apiserver.auth.user import SERVER
+from apiserver.auth.authentication import SERVER
 from apiserver.cacher.resource import ResourceCache
-from apiserver.flow.seat import stand_up
+from apiserver.flow.control import stand_up
 from apiserver.registry.admission import Change, Operation, Request
 from apiserver.webhooks.webhook import Webhook
 from pinnace.api.core_v1_pb2 import Namespace

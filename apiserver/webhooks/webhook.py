@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 MAX_ITEMS = 500
 MAX_WAITING = 10_000
 GREED = 4
-"""One user who is alone has 8,000, and leaves two batches free for who comes next (as with seats: apiserver.flow.queue)."""
+"""One user who is alone has 8,000, and leaves two batches free for who comes next (as with seats: apiserver.flow.levels)."""
 RETRY_AFTER = 1.0
 """Seconds."""
 QUIET = 30.0

@@ -9,8 +9,8 @@ from typing import Any
 import grpc.aio
 from google.protobuf.descriptor import ServiceDescriptor
 
-from apiserver.auth.attributes import Action, Target
-from apiserver.auth.user import User
+from apiserver.auth.authentication import User
+from apiserver.auth.permissions import Action, Target
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import FlowControl
 from apiserver.registry.fencing import Fences

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 
-from apiserver.auth.user import UNSECURED
+from apiserver.auth.authentication import UNSECURED
 from apiserver.registry.fencing import hashed
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election
 from pinnace.client.election import METHOD, Candidate

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.auth.user import AUTHENTICATED, User
+from apiserver.auth.authentication import AUTHENTICATED, User
 from apiserver.errors import Rejected
 from apiserver.registry import fencing
 from pinnace.api import fences

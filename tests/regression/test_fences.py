@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 
-from apiserver.auth.user import UNSECURED
+from apiserver.auth.authentication import UNSECURED
 from apiserver.registry.fencing import MOST, hashed
 from apiserver.storage.interface import Committed, Write
 from pinnace.api import fences

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import Any
 
 from apiserver.assembly import Assembly
-from apiserver.auth.user import User
+from apiserver.auth.authentication import User
 from apiserver.errors import Rejected
 from apiserver.registry import fencing
 from apiserver.services.methods import Method

@@ -1,6 +1,6 @@
 """Who the processes of a simulated cluster are, as their certificates would say."""
 
-from apiserver.auth.user import AUTHENTICATED, MASTERS, NODES_GROUP, User
+from apiserver.auth.authentication import AUTHENTICATED, MASTERS, NODES_GROUP, User
 from pinnace.api.nodenames import NodeNames
 from tests.simulation.process import Process
 

@@ -11,7 +11,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.auth import defaults
-from apiserver.auth.user import AUTHENTICATED
+from apiserver.auth.authentication import AUTHENTICATED
 from apiserver.errors import Rejected
 from pinnace.api.core_v1_pb2 import NamespaceList
 from pinnace.api.meta_v1_pb2 import ObjectMeta

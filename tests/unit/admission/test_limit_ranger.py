@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver.admission.limit_ranger import ANNOTATION, LimitRanger
-from apiserver.auth.user import UNSECURED
+from apiserver.auth.authentication import UNSECURED
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request

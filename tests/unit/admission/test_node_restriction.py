@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apiserver.admission.node_restriction import NodeRestriction
-from apiserver.auth.user import MASTERS, NODES_GROUP, User
+from apiserver.auth.authentication import MASTERS, NODES_GROUP, User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from pinnace.api.core_v1_pb2 import Event, Node, Taint

@@ -3,7 +3,7 @@
 import pytest
 
 from apiserver.admission.persistent_volume_claim_resize import PersistentVolumeClaimResize
-from apiserver.auth.user import UNSECURED
+from apiserver.auth.authentication import UNSECURED
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from apiserver.admission.priority import Priority
-from apiserver.auth.user import UNSECURED
+from apiserver.auth.authentication import UNSECURED
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver.admission.role_escalation import RoleEscalation
-from apiserver.auth.user import MASTERS, User
+from apiserver.auth.authentication import MASTERS, User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference

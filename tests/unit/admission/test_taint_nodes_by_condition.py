@@ -1,7 +1,7 @@
 """Which new nodes are kept free of pods until somebody plays them."""
 
 from apiserver.admission.taint_nodes_by_condition import TaintNodesByCondition
-from apiserver.auth.user import UNSECURED
+from apiserver.auth.authentication import UNSECURED
 from apiserver.registry.admission import Request
 from kubelet.nodes import Machine, new_node
 from pinnace.api.core_v1_pb2 import Node

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from apiserver.assembly import Assembly
-from apiserver.auth.authentication import Credential
-from apiserver.auth.user import AUTHENTICATED, MASTERS, NODES_GROUP, User
+from apiserver.auth.authentication import AUTHENTICATED, MASTERS, NODES_GROUP, Credential, User
 from apiserver.errors import Rejected
 from apiserver.registry.strategies.priorityclasses import SYSTEM_CLASSES
 from apiserver.services.methods import Method

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly, Settings
-from apiserver.auth.attributes import Action
 from apiserver.auth.audit import INTERVAL, MAX_NAME, AuditLog, Deed
-from apiserver.auth.user import AUTHENTICATED, MASTERS, User
+from apiserver.auth.authentication import AUTHENTICATED, MASTERS, User
+from apiserver.auth.permissions import Action
 from apiserver.errors import Rejected
 from apiserver.services.methods import Method
 from apiserver.storage.interface import Committed, Refused, Write

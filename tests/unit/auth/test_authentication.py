@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from apiserver.auth.authentication import Authenticator
-from apiserver.auth.user import AUTHENTICATED, User
+from apiserver.auth.authentication import AUTHENTICATED, Authenticator, User
 from apiserver.errors import Rejected
 from pinnace.api.status import Code
 from pinnace.pki import Authority, Subject

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.auth.attributes import Action, Target, Verdict
-from apiserver.auth.nodes import NodeAuthorizer
-from apiserver.auth.permissions import HEARTBEAT
-from apiserver.auth.user import AUTHENTICATED, NODES_GROUP, User
+from apiserver.auth.authentication import AUTHENTICATED, NODES_GROUP, User
+from apiserver.auth.authorizer import NodeAuthorizer
+from apiserver.auth.permissions import HEARTBEAT, Action, Target, Verdict
 from apiserver.errors import Rejected
 from apiserver.services.heartbeats import AT_ONCE
 from apiserver.services.nodelease import MAX_NODES

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.auth.attributes import Action, Target
-from apiserver.auth.held import Held
+from apiserver.auth.permissions import Action, Target
+from apiserver.auth.rbac import Held
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from tests.unit.auth.test_rbac import EVE, World, rule
 

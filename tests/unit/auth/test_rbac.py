@@ -9,9 +9,9 @@ from unittest.mock import Mock
 import pytest
 
 from apiserver.auth import rbac
-from apiserver.auth.attributes import Action, Target
+from apiserver.auth.authentication import User
+from apiserver.auth.permissions import Action, Target
 from apiserver.auth.rbac import Rbac
-from apiserver.auth.user import User
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 from tests.unit.auth.caches import Cache

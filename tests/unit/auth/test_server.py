@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.auth.authentication import Authenticator
-from apiserver.auth.tokens import TokenFile
+from apiserver.auth.authentication import Authenticator, TokenFile
 from apiserver.server import ApiServer
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Binding, PodList, Service

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.auth.tokens import CHECK_INTERVAL, TokenFile
-from apiserver.auth.user import AUTHENTICATED, User
+from apiserver.auth.authentication import AUTHENTICATED, CHECK_INTERVAL, TokenFile, User
 from tests.clock import FakeClock
 
 

@@ -8,9 +8,8 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.flow import control
-from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD
-from apiserver.flow.queue import KEPT
-from apiserver.flow.unread import READING, Unread
+from apiserver.flow.cost import READING, Unread
+from apiserver.flow.levels import KEPT, LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD
 from pinnace.api.status import Code
 from tests.unit.flow.world import Request, World
 

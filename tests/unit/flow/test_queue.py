@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from apiserver.flow.account import Room
-from apiserver.flow.queue import KEPT, Flow, Level
+from apiserver.flow.levels import KEPT, Flow, Level
 
 SEATS = 100
 

@@ -9,10 +9,8 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.flow import control
-from apiserver.flow.control import FlowControl
-from apiserver.flow.seat import EXEMPT, Exempt, Seat
-from apiserver.flow.threshold import Threshold
-from apiserver.flow.unread import READ, Unread
+from apiserver.flow.control import EXEMPT, Exempt, FlowControl, Seat, Threshold
+from apiserver.flow.cost import READ, Unread
 from apiserver.services import methods
 from pinnace.api.nodes_pb2 import HeartbeatRequest
 from pinnace.api.pods_pb2 import ExecRequest

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from apiserver.errors import Rejected
 from apiserver.flow import control
-from apiserver.flow.control import FlowControl
+from apiserver.flow.control import FlowControl, Seat
 from apiserver.flow.levels import LEADER_ELECTION, NODE_HIGH, SHARES, SYSTEM, WORKLOAD
-from apiserver.flow.seat import Seat
 
 SEATS, GAP = 40, 2
 TURN = 0.001

@@ -5,9 +5,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from apiserver.errors import Rejected
-from apiserver.flow.control import FlowControl
+from apiserver.flow.control import Exempt, FlowControl, Seat
 from apiserver.flow.levels import WORKLOAD
-from apiserver.flow.seat import Exempt, Seat
 from tests.clock import FakeClock
 
 TURNS = 20

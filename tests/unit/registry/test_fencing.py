@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from apiserver.auth.attributes import Action, Target
-from apiserver.auth.user import User
+from apiserver.auth.authentication import User
+from apiserver.auth.permissions import Action, Target
 from apiserver.errors import Rejected, forbidden
 from apiserver.registry.fencing import Fences, Term, hashed
 from apiserver.storage.interface import Guard, KeyValue, Unavailable

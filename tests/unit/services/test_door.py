@@ -18,8 +18,7 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
-from apiserver.auth.authentication import Authenticator
-from apiserver.auth.tokens import TokenFile
+from apiserver.auth.authentication import Authenticator, TokenFile
 from apiserver.server import ApiServer
 from apiserver.services import discovery
 from apiserver.services.handlers import MethodHandlers

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from apiserver.admission.election_leases import ElectionLeases
-from apiserver.auth.user import MASTERS, User
+from apiserver.auth.authentication import MASTERS, User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from apiserver.services.leases import REUSE, Stamps

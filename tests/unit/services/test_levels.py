@@ -10,10 +10,10 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from apiserver.auth.audit import NoAudit
+from apiserver.auth.authentication import MASTERS, NODES_GROUP, UNSECURED, User
 from apiserver.auth.permissions import permission_of
-from apiserver.auth.user import MASTERS, NODES_GROUP, UNSECURED, User
-from apiserver.flow.width import WIDEST_PATCH, KnowsCounts, width_of
-from apiserver.services.levels import level_of
+from apiserver.flow.cost import WIDEST_PATCH, KnowsCounts, width_of
+from apiserver.flow.levels import level_of
 from apiserver.services.resource import ResourceService
 from apiserver.services.tables import TablesService
 from pinnace.api import elections_pb2, events_pb2, nodes_pb2, pods_pb2, tables_pb2, version_pb2

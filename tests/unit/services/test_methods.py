@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.flow.control import FlowControl
-from apiserver.flow.width import PATCHED
+from apiserver.flow.cost import PATCHED
 from apiserver.services.methods import MAX_BATCH, Method
 from pinnace.api import wire
 from pinnace.api.meta_v1_pb2 import ListOptions

@@ -8,8 +8,7 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.flow.control import FlowControl
-from apiserver.flow.unread import SMALL, WIDEST, items_in, width_of_bytes
-from apiserver.flow.width import width_of_batch
+from apiserver.flow.cost import SMALL, WIDEST, items_in, width_of_batch, width_of_bytes
 from apiserver.services.methods import MAX_BATCH
 from pinnace.api.nesting import Envelope
 from pinnace.api.pods_pb2 import CreatePodBatchRequest

@@ -11,8 +11,7 @@ from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
 from apiserver.flow import control
 from apiserver.flow.control import FlowControl
-from apiserver.flow.levels import WORKLOAD
-from apiserver.flow.queue import KEPT
+from apiserver.flow.levels import KEPT, WORKLOAD
 from apiserver.services.streaming import Streaming
 from pinnace.api.pods_pb2 import ExecRequest, ExecStart, LogsRequest
 from pinnace.api.status import Code

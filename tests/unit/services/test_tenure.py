@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.auth.attributes import Action, Target
-from apiserver.auth.user import AUTHENTICATED, User
+from apiserver.auth.authentication import AUTHENTICATED, User
+from apiserver.auth.permissions import Action, Target
 from apiserver.errors import Rejected
 from apiserver.services import tenure
 from apiserver.services.tenure import CHECK_INTERVAL, MIN_TIMEOUT, Tenure, Tenures

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from apiserver.auth.user import User
+from apiserver.auth.authentication import User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Change, Operation, Request
 from apiserver.webhooks.configuration import WebhookConfiguration

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from apiserver.assembly import Assembly, Settings
-from apiserver.auth.user import UNSECURED
+from apiserver.auth.authentication import UNSECURED
 from apiserver.registry.admission import Operation
 from apiserver.webhooks.configuration import WebhookConfiguration
 from apiserver.webhooks.webhook import Webhook, WebhookError

@@ -31,6 +31,8 @@ from apiserver.auth.authorizer import NodeAuthorizer, Policy
 from apiserver.auth.rbac import Rbac
 from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher
+from apiserver.election.history import Restores
+from apiserver.election.service import ElectionsService
 from apiserver.flow.control import SEATS, FlowControl
 from apiserver.identity import Claim, ClusterIdentity
 from apiserver.opening import Opening
@@ -49,7 +51,6 @@ from apiserver.services import metrics
 from apiserver.services.authorization import AuthorizationService
 from apiserver.services.context import READ_TIMEOUT
 from apiserver.services.discovery import GRPCS_OWN, HEALTH, REFLECTION, HealthService, ReflectionService
-from apiserver.services.elections import ElectionsService
 from apiserver.services.events import EventService
 from apiserver.services.heartbeats import HeartbeatsService
 from apiserver.services.kubelets import Kubelets, NoKubelets
@@ -60,7 +61,6 @@ from apiserver.services.nodes import NodeService
 from apiserver.services.pods import PodService
 from apiserver.services.resource import ResourceService
 from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, Surveyor
-from apiserver.services.restores import Restores
 from apiserver.services.streaming import Streaming
 from apiserver.services.tables import TablesService
 from apiserver.services.tenure import MIN_TIMEOUT, Tenures

@@ -13,11 +13,11 @@ from typing import Any
 
 from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher
+from apiserver.election.history import Restores
+from apiserver.election.service import ElectionsService
 from apiserver.identity import ClusterIdentity
-from apiserver.services.elections import ElectionsService
 from apiserver.services.errors import not_loaded, shutting_down
 from apiserver.services.methods import Gate
-from apiserver.services.restores import Restores
 from pinnace.api.resources import Resource
 from pinnace.api.status import Refusal
 

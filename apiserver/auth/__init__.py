@@ -1,4 +1,4 @@
 """Authentication, authorization (masters, the node authorizer, RBAC) and the audit log.
 
-The names and messages are Kubernetes'. Authentication and authorization read certificates, tokens and the watch cache, never etcd.
+The names and messages are Kubernetes'. Authorization reads the watch cache, never etcd.
 """

@@ -14,7 +14,7 @@ A later state of the same history has of the markers that were known
 So what breaks one of these rules is of another history. The reverse holds as long as one marker of the backup is left that
 nobody has touched since: what was committed after the backup has moved or created a marker, to a place that the backup does not
 have. Markers of a backup are swept ten minutes after the restore at the earliest. Who looks later is told by the note of those
-that have noticed (apiserver.services.restores). If nobody has, or the backup is of a store that never had an API server, the
+that have noticed (apiserver.election.history). If nobody has, or the backup is of a store that never had an API server, the
 history is taken for the same: docs/design/restore.md says what that means.
 """
 

@@ -7,7 +7,7 @@
 * **The guard decides whether the term lasts.** etcd compares the key's create_revision with the token in the transaction of the
   write. That is right whatever the leader or this server believes.
 * **The holder decides whose term it is.** The key's value names the user that campaigned, the hash of its secret and the
-  schedulers that it binds for. A put never changes the value while the key exists (`apiserver.services.leadership`). So a
+  schedulers that it binds for. A put never changes the value while the key exists (`apiserver.election.candidates`). So a
   token, which is the create_revision, stands for one value, and a holder that was read from the cache is right for as long as
   the guard holds, however old the cache is. When the cache is behind the token, etcd is asked.
 

@@ -24,10 +24,8 @@ from apiserver import errors
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheError, ShuttingDown
 from apiserver.errors import Rejected
-from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.nodelease import Sight, Signature, lease_object, see, signed, unusable
-from apiserver.services.records import read
-from apiserver.sessions import Session, Timing
+from apiserver.services.sessions import Conversation, Session, Sign, Timing, read
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
 from apiserver.uids import new_uid

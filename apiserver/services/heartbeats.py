@@ -11,10 +11,9 @@ from apiserver.auth.permissions import HEARTBEAT, Target
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.services.context import Context
-from apiserver.services.conversation import MAX_HOLDER, Conversation, Conversations, Sign
 from apiserver.services.fleet import FleetSession
 from apiserver.services.nodelease import MAX_NODES, unusable
-from apiserver.sessions import Timing
+from apiserver.services.sessions import MAX_HOLDER, Conversation, Conversations, Sign, Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Storage
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse

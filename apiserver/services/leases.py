@@ -18,9 +18,9 @@ from typing import Protocol
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.store import Store
-from apiserver.services.contest import election_of
 from apiserver.services.context import Context
 from apiserver.services.resource import ResourceService
+from apiserver.services.sessions import election_of
 from apiserver.storage.interface import KeyValue, Storage, StorageError
 from pinnace.api.coordination_v1_pb2 import Lease, LeaseList
 from pinnace.api.elections_pb2 import Election

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from apiserver.services.records import read
+from apiserver.services.sessions import read
 from apiserver.storage.interface import KeyValue
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.names import dns_subdomain

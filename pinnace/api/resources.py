@@ -308,7 +308,7 @@ def term_key(election: str, token: int) -> str:
 
 
 RESTORES_KEY = f"{ROOT}restores"
-"""An id for each restore that this history has seen (apiserver.services.restores)."""
+"""An id for each restore that this history has seen (apiserver.election.history)."""
 
 
 CLUSTER_KEY = f"{ROOT}cluster"

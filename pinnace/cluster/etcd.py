@@ -27,9 +27,9 @@ HEARTBEAT_MS, ELECTION_MS = 50, 500
 
 They decide for how long etcd is away when it loses its leader: measured with three members on a busy machine with two cores,
 1.0 to 1.5 s (2.5 once) with the defaults, 0.5 to 1.0 s with these. Our own leader can do without etcd for the validity of its
-last heartbeat, 1.9 s less what was under way (apiserver.sessions), and must reach etcd's new leader within that time. Much less
-than this, and a member that the machine does not let run in time is taken for dead. How fast our own failover is does not hang
-on it: a frozen leader is found by 1.0 s of silence.
+last heartbeat, 1.9 s less what was under way (apiserver.services.sessions), and must reach etcd's new leader within that time.
+Much less than this, and a member that the machine does not let run in time is taken for dead. How fast our own failover is does
+not hang on it: a frozen leader is found by 1.0 s of silence.
 
 An etcd leader that was frozen for longer than our leases and then goes on revokes them all, although others have renewed them
 (etcd#15247; etcd#16822 and its backports of 2024 mend it). Then our leader is replaced within some 30 ms.

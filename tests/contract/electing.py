@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from apiserver.services.elections import TIMING
-from apiserver.sessions import Timing
+from apiserver.election.service import TIMING
+from apiserver.services.sessions import Timing
 from apiserver.storage.interface import KeyValue, Storage
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.resources import election_key

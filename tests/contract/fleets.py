@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from apiserver.sessions import Timing
+from apiserver.services.sessions import Timing
 from apiserver.storage.interface import Changes, KeyValue, Storage
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE

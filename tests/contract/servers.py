@@ -12,17 +12,17 @@ from google.protobuf.descriptor import ServiceDescriptor
 from apiserver.auth.authentication import User
 from apiserver.auth.permissions import Action, Target
 from apiserver.cacher.cacher import Cacher
+from apiserver.election.service import TIMING as ELECTION_TIMING
+from apiserver.election.service import ElectionsService
 from apiserver.flow.control import FlowControl
 from apiserver.registry.fencing import Fences
-from apiserver.services.elections import TIMING as ELECTION_TIMING
-from apiserver.services.elections import ElectionsService
 from apiserver.services.handlers import MethodHandlers
 from apiserver.services.heartbeats import TIMING as HEARTBEAT_TIMING
 from apiserver.services.heartbeats import HeartbeatsService
 from apiserver.services.methods import Method, methods_of
 from apiserver.services.requests import RequestIds
+from apiserver.services.sessions import Timing
 from apiserver.services.tenure import MIN_TIMEOUT, Tenures
-from apiserver.sessions import Timing
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, Unavailable, Write
 from pinnace.api import elections_pb2, nodes_pb2

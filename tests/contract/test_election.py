@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from apiserver.services.elections import TIMING
-from apiserver.sessions import Timing
+from apiserver.election.service import TIMING
+from apiserver.services.sessions import Timing
 from apiserver.storage.committer import GuardFailed
 from apiserver.storage.interface import Guard, Storage, Write
 from pinnace.api.elections_pb2 import Election

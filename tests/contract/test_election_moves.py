@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from apiserver.services.elections import TIMING
+from apiserver.election.service import TIMING
 from apiserver.storage.interface import Guard, KeyValue, Storage, Write
 from pinnace.api.times import to_seconds
 from pinnace.client.election import Candidate

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from apiserver.election.candidates import NOMINEE_FIRST
+from apiserver.election.history import TermLog
+from apiserver.election.service import TIMING, Transfer
 from apiserver.errors import Rejected
-from apiserver.services.contest import NOMINEE_FIRST
-from apiserver.services.elections import TIMING
-from apiserver.services.terms import TermLog
-from apiserver.services.transfer import Transfer
-from apiserver.sessions import Timing
+from apiserver.services.sessions import Timing
 from apiserver.storage.interface import Committed, Storage, Write
 from pinnace.api.elections_pb2 import Nomination, TransferElectionResponse
 from pinnace.api.resources import election_key, nomination_key

@@ -8,7 +8,7 @@ import pytest
 from apiserver.services import fleet, nodelease
 from apiserver.services.heartbeats import TIMING
 from apiserver.services.nodelease import MAX_NODES
-from apiserver.sessions import Timing
+from apiserver.services.sessions import Timing
 from apiserver.storage.interface import Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.services.elections import TIMING
+from apiserver.election.service import TIMING
 from tests.conftest import EtcdServer, dying_with_us, wipe
 from tests.integration.processes import Component
 

@@ -1,4 +1,4 @@
-"""What an API server does for one candidate: apiserver/services/campaign.py, with etcd's answers.
+"""What an API server does for one candidate: apiserver/election/candidates.py, with etcd's answers.
 
 A request to etcd is one action that sends it and one in which it takes effect and is answered; between the two anything else
 may happen.

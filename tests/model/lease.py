@@ -7,8 +7,8 @@
 Whatever is on its way takes as long as it likes. Time is monotonic and goes on at the same pace for all; the code's MARGIN is
 for clocks that do not tick alike. Times are kept as differences to now, so that there are finitely many states.
 
-Abstracts apiserver.sessions (Session.beat, Session.keep, Timing), pinnace.client.election (Candidate._extend, Term) and etcd's
-leases.
+Abstracts apiserver.services.sessions (Session.beat, Session.keep, Timing), pinnace.client.election (Candidate._extend, Term)
+and etcd's leases.
 """
 
 from collections.abc import Iterable, Iterator
@@ -62,7 +62,7 @@ TEXTS = {
 
 
 class LeaseModel:
-    """`ttl` and `validity` as in apiserver.sessions.Timing, in ticks."""
+    """`ttl` and `validity` as in apiserver.services.sessions.Timing, in ticks."""
 
     def __init__(self, ttl: int, validity: int, *, broken: Iterable[Rule] = ()) -> None:
         self._ttl = ttl

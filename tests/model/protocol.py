@@ -31,7 +31,7 @@ Look = tuple[int, ...]
 
 
 class Phase(IntEnum):
-    """Of a campaign (apiserver.services.campaign): which of its requests is on its way, to it or to etcd."""
+    """Of a campaign (apiserver.election.candidates): which of its requests is on its way, to it or to etcd."""
 
     NONE = 0
     OPENING = 1  # the candidate's first message

@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-from apiserver.services.elections import TIMING
+from apiserver.election.service import TIMING
 from pinnace.client.election import OPEN_TIMEOUT, PATIENCE
 from tests.model.checker import check
 from tests.model.election import Election

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from apiserver.sessions import Timing
+from apiserver.services.sessions import Timing
 from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Unavailable, Write
 from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import Binding, Pod

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from apiserver.sessions import Timing
+from apiserver.services.sessions import Timing
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import LeaseNotFound
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, election_key

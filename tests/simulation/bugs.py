@@ -20,14 +20,14 @@ from apiserver.cacher.feed import Feed
 from apiserver.cacher.listing import Lister
 from apiserver.cacher.resource import ResourceCache
 from apiserver.cacher.ring import Ring
+from apiserver.election.candidates import Campaign
 from apiserver.registry import binding, fencing
 from apiserver.registry.admission import Operation, Request
 from apiserver.registry.fencing import Fences
 from apiserver.registry.mutation import Mutation, Sign, Version
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import pods
-from apiserver.services.campaign import Campaign
-from apiserver.sessions import Session
+from apiserver.services.sessions import Session
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import Changes, Committed, Guard, KeyValue, StorageError, Unavailable, Write
 from apiserver.storage.lane import NOT_DONE, Lane

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from apiserver.services import terms
+from apiserver.election import history as terms
 from pinnace.api import conditions
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.times import to_micro_time

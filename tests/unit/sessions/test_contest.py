@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.services.contest import UNSEEN, Contest, Held, election_of
-from apiserver.services.conversation import Conversation, Sign
-from apiserver.services.elections import TIMING
+from apiserver.election.candidates import UNSEEN, Contest, Held
+from apiserver.election.service import TIMING
+from apiserver.services.sessions import Conversation, Sign, election_of
 from apiserver.storage.interface import Change, KeyValue
 from pinnace.api.elections_pb2 import Election
 from tests.clock import FakeClock

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from apiserver.cacher.errors import ShuttingDown
-from apiserver.services import conversation as module
-from apiserver.services.conversation import Conversation, Conversations, Sign
-from apiserver.sessions import Timing
+from apiserver.services import sessions as module
+from apiserver.services.sessions import Conversation, Conversations, Sign, Timing
 from tests.clock import FakeClock
 
 PATIENCE = 5.0

@@ -8,10 +8,9 @@ import pytest
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.services import fleet as module
-from apiserver.services.conversation import Conversation, Sign
 from apiserver.services.fleet import FleetSession
 from apiserver.services.nodelease import Signature, lease_object
-from apiserver.sessions import Timing
+from apiserver.services.sessions import Conversation, Sign, Timing
 from apiserver.storage.committer import Committer, Outcome
 from apiserver.storage.interface import Committed, Unavailable, Write
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse

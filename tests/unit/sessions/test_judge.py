@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver.services.contest import Held, Verdict, judge
+from apiserver.election.candidates import Held, Verdict, judge
 from apiserver.storage.interface import KeyValue
 
 HELD = Held(token=10, mod_revision=12)

@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
-from apiserver.services.elections import TIMING
-from apiserver.sessions import Session
+from apiserver.election.service import TIMING
+from apiserver.services.sessions import Session
 from apiserver.storage.interface import Write
 from pinnace.client.election import Term
 from tests.clock import FakeClock

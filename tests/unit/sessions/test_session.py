@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from apiserver.sessions import LATE, Session, Timing
+from apiserver.services.sessions import LATE, Session, Timing
 from apiserver.storage.interface import LeaseNotFound, Unavailable
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage

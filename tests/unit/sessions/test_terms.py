@@ -3,8 +3,8 @@
 import random
 from itertools import permutations
 
-from apiserver.services import terms
-from apiserver.services.terms import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume, terms_in
+from apiserver.election import history as terms
+from apiserver.election.history import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume, terms_in
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Write
 from pinnace.api.elections_pb2 import Term

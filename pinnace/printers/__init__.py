@@ -1,65 +1,37 @@
-"""The tables of `get`: what the columns of each resource are, as kubectl has them. Pure: objects and a time in, cells out.
+"""The tables of `get`: the columns of each resource, as kubectl has them. Pure: an object and a time in, cells out.
 
-The API server prints with them for whoever asks for a table, and the command line what it has as objects anyway.
-
-A file for each kind has its cells. What they share:
-
-    columns.py     the columns of a resource, and those that every one can have around them
-    ages.py        durations as kubectl prints them
-    templates.py   templates of pods and selectors as cells
-    volumes.py     what volumes and claims have in common
+The API server uses them for clients that ask for a table, the command line for objects that it already holds.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api import resources
-from pinnace.printers import (
-    csinodes,
-    deployments,
-    endpointslices,
-    events,
-    jobs,
-    leases,
-    limitranges,
-    namespaces,
-    nodes,
-    persistentvolumeclaims,
-    persistentvolumes,
-    poddisruptionbudgets,
-    pods,
-    priorityclasses,
-    replicasets,
-    resourcequotas,
-    rolebindings,
-    roles,
-    services,
-    storageclasses,
-)
+from pinnace.printers import cluster, services, storage, workloads
 from pinnace.printers.columns import Columns
 
 COLUMNS: Mapping[str, Columns[Any]] = {
-    resources.PODS.plural: pods.COLUMNS,
-    resources.NODES.plural: nodes.COLUMNS,
-    resources.NAMESPACES.plural: namespaces.COLUMNS,
-    resources.EVENTS.plural: events.COLUMNS,
-    resources.PRIORITY_CLASSES.plural: priorityclasses.COLUMNS,
-    resources.LEASES.plural: leases.COLUMNS,
-    resources.PERSISTENT_VOLUMES.plural: persistentvolumes.COLUMNS,
-    resources.PERSISTENT_VOLUME_CLAIMS.plural: persistentvolumeclaims.COLUMNS,
-    resources.STORAGE_CLASSES.plural: storageclasses.COLUMNS,
-    resources.CSI_NODES.plural: csinodes.COLUMNS,
-    resources.SERVICES.plural: services.COLUMNS,
-    resources.POD_DISRUPTION_BUDGETS.plural: poddisruptionbudgets.COLUMNS,
-    resources.RESOURCE_QUOTAS.plural: resourcequotas.COLUMNS,
-    resources.LIMIT_RANGES.plural: limitranges.COLUMNS,
-    resources.ROLES.plural: roles.COLUMNS,
-    resources.CLUSTER_ROLES.plural: roles.COLUMNS,
-    resources.ROLE_BINDINGS.plural: rolebindings.COLUMNS,
-    resources.CLUSTER_ROLE_BINDINGS.plural: rolebindings.COLUMNS,
-    resources.REPLICA_SETS.plural: replicasets.COLUMNS,
-    resources.DEPLOYMENTS.plural: deployments.COLUMNS,
-    resources.JOBS.plural: jobs.COLUMNS,
-    resources.ENDPOINT_SLICES.plural: endpointslices.COLUMNS,
+    resources.PODS.plural: workloads.PODS,
+    resources.NODES.plural: cluster.NODES,
+    resources.NAMESPACES.plural: cluster.NAMESPACES,
+    resources.EVENTS.plural: cluster.EVENTS,
+    resources.PRIORITY_CLASSES.plural: cluster.PRIORITY_CLASSES,
+    resources.LEASES.plural: cluster.LEASES,
+    resources.PERSISTENT_VOLUMES.plural: storage.PERSISTENT_VOLUMES,
+    resources.PERSISTENT_VOLUME_CLAIMS.plural: storage.PERSISTENT_VOLUME_CLAIMS,
+    resources.STORAGE_CLASSES.plural: storage.STORAGE_CLASSES,
+    resources.CSI_NODES.plural: storage.CSI_NODES,
+    resources.SERVICES.plural: services.SERVICES,
+    resources.POD_DISRUPTION_BUDGETS.plural: workloads.POD_DISRUPTION_BUDGETS,
+    resources.RESOURCE_QUOTAS.plural: cluster.RESOURCE_QUOTAS,
+    resources.LIMIT_RANGES.plural: cluster.LIMIT_RANGES,
+    resources.ROLES.plural: cluster.ROLES,
+    resources.CLUSTER_ROLES.plural: cluster.ROLES,
+    resources.ROLE_BINDINGS.plural: cluster.ROLE_BINDINGS,
+    resources.CLUSTER_ROLE_BINDINGS.plural: cluster.ROLE_BINDINGS,
+    resources.REPLICA_SETS.plural: workloads.REPLICA_SETS,
+    resources.DEPLOYMENTS.plural: workloads.DEPLOYMENTS,
+    resources.JOBS.plural: workloads.JOBS,
+    resources.ENDPOINT_SLICES.plural: services.ENDPOINT_SLICES,
 }
 """By plural name of the resource."""

@@ -1,14 +1,16 @@
-"""Services in a table.
+"""The tables of services and endpoint slices.
 
-Source: Kubernetes, pkg/printers/internalversion/printers.go, printService.
+Source: Kubernetes, pkg/printers/internalversion/printers.go.
 """
 
+from collections.abc import Sequence
+
 from pinnace.api.core_v1_pb2 import Service, ServicePort
-from pinnace.printers.ages import since
-from pinnace.printers.columns import NONE, Columns, format_labels
+from pinnace.api.discovery_v1_pb2 import EndpointSlice
+from pinnace.printers.columns import NONE, Columns, format_labels, since
 
 
-def row(service: Service, now: float) -> tuple[str, ...]:
+def service_row(service: Service, now: float) -> tuple[str, ...]:
     spec = service.spec
     return (
         service.metadata.name,
@@ -21,10 +23,10 @@ def row(service: Service, now: float) -> tuple[str, ...]:
     )
 
 
-COLUMNS = Columns(
+SERVICES = Columns(
     headers=("NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"),
     wide=("SELECTOR",),
-    row=row,
+    row=service_row,
 )
 
 
@@ -44,3 +46,32 @@ def external(service: Service) -> str:
 def _port(port: ServicePort) -> str:
     """ "80/TCP", "80:30080/TCP"."""
     return f"{port.port}{f':{port.nodePort}' if port.nodePort else ''}/{port.protocol}"
+
+
+_SHOWN = 3
+UNSET = "<unset>"
+
+
+def endpoint_slice_row(endpoint_slice: EndpointSlice, now: float) -> tuple[str, ...]:
+    addresses = [address for endpoint in endpoint_slice.endpoints for address in endpoint.addresses]
+    ports = [str(port.port) if port.HasField("port") else "*" for port in endpoint_slice.ports]
+    return (
+        endpoint_slice.metadata.name,
+        endpoint_slice.addressType,
+        some(ports),
+        some(addresses),
+        since(endpoint_slice.metadata.creationTimestamp, now),
+    )
+
+
+ENDPOINT_SLICES = Columns(
+    headers=("NAME", "ADDRESSTYPE", "PORTS", "ENDPOINTS", "AGE"),
+    wide=(),
+    row=endpoint_slice_row,
+)
+
+
+def some(texts: Sequence[str]) -> str:
+    """ "a,b,c + 2 more..."."""
+    shown, more = ",".join(texts[:_SHOWN]) or UNSET, len(texts) - _SHOWN
+    return f"{shown} + {more} more..." if more > 0 else shown

@@ -18,7 +18,7 @@ from pinnace.cli.objects.query import AT_ONCE
 from pinnace.cli.objects.targets import reference
 from pinnace.client.client import Client
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, OutcomeUnknown, error_of
-from pinnace.printers.ages import is_set
+from pinnace.printers.columns import is_set
 
 BATCHED = (PODS, NODES)
 """Resources whose services create many objects in one call."""

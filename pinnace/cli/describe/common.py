@@ -6,8 +6,8 @@ from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.cli.describe.text import NONE, Rows, Value, instant, pairs
-from pinnace.printers import events as event_columns
-from pinnace.printers.ages import is_set, since
+from pinnace.printers import cluster
+from pinnace.printers.columns import is_set, since
 
 
 def head(meta: ObjectMeta) -> dict[str, Value]:
@@ -49,10 +49,10 @@ def events_table(events: Iterable[Event], now: float) -> Rows:
         (
             event.type,
             event.reason,
-            event_columns.occurrences(event, now),
+            cluster.occurrences(event, now),
             event.reportingComponent or event.source.component,
             event.message.strip(),
         )
-        for event in sorted(events, key=event_columns.when)
+        for event in sorted(events, key=cluster.when)
     ]
     return Rows(("Type", "Reason", "Age", "From", "Message"), rows)

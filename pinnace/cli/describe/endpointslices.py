@@ -6,7 +6,7 @@ Source: kubectl, pkg/describe, EndpointSliceDescriber.
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
 from pinnace.cli.describe.common import head
 from pinnace.cli.describe.text import Fields, Rows, Value
-from pinnace.printers.endpointslices import UNSET
+from pinnace.printers.services import UNSET
 
 
 def describe(endpoint_slice: EndpointSlice) -> Fields:

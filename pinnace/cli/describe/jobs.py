@@ -6,7 +6,7 @@ Source: kubectl, pkg/describe, JobDescriber.
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.cli.describe.templates import head_of, template
 from pinnace.cli.describe.text import Fields, instant
-from pinnace.printers.jobs import duration
+from pinnace.printers.workloads import duration
 
 
 def describe(job: Job, now: float) -> Fields:

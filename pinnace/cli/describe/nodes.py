@@ -11,8 +11,8 @@ from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.cli.describe.common import annotations
 from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, instant, pairs
 from pinnace.fit.requests import pod_requests, spec_limits
-from pinnace.printers.ages import since
-from pinnace.printers.nodes import roles
+from pinnace.printers.cluster import roles
+from pinnace.printers.columns import since
 
 
 def describe(node: Node, lease: Lease | NotShown | None, pods: Sequence[Pod] | NotShown, now: float) -> Fields:

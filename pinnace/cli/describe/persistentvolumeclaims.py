@@ -10,7 +10,7 @@ from pinnace.api.resources import PODS
 from pinnace.api.storageclass import class_of
 from pinnace.cli.describe.common import annotations, finalizers, phase
 from pinnace.cli.describe.text import Fields, NotShown, Rows, Value, instant, pairs
-from pinnace.printers.volumes import access_modes, size
+from pinnace.printers.storage import access_modes, size
 
 
 def describe(claim: PersistentVolumeClaim, pods: Iterable[Pod] | NotShown, now: float) -> Fields:

@@ -17,7 +17,7 @@ from pinnace.api.storageclass import class_of
 from pinnace.cli.describe import volumes
 from pinnace.cli.describe.common import annotations, finalizers, phase
 from pinnace.cli.describe.text import Fields, Value, pairs
-from pinnace.printers.volumes import access_modes, size
+from pinnace.printers.storage import access_modes, size
 
 
 def describe(volume: PersistentVolume, now: float) -> Fields:

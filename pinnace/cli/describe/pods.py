@@ -11,8 +11,8 @@ from pinnace.cli.describe.common import annotations, controlled_by
 from pinnace.cli.describe.containers import containers, quantities_of
 from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, instant, pairs
 from pinnace.cli.describe.volumes import volumes
-from pinnace.printers.ages import is_set
-from pinnace.printers.pods import status
+from pinnace.printers.columns import is_set
+from pinnace.printers.workloads import pod_status
 
 
 def waits_for_scheduler(pod: Pod) -> bool:
@@ -87,7 +87,7 @@ def describe(pod: Pod, *, leaderless: str | NotShown = "", unknown: str = "") ->
 def _status(pod: Pod) -> str:
     if is_set(pod.metadata.deletionTimestamp):
         return f"Terminating (until {instant(pod.metadata.deletionTimestamp)})"
-    word, phase = status(pod), pod.status.phase
+    word, phase = pod_status(pod), pod.status.phase
     return phase if word == phase else f"{phase} ({word})"
 
 

@@ -6,7 +6,7 @@ Source: kubectl, pkg/describe, ResourceQuotaDescriber.
 from pinnace.api.core_v1_pb2 import ResourceQuota, ScopedResourceSelectorRequirement
 from pinnace.cli.describe.common import head
 from pinnace.cli.describe.text import Fields, Rows
-from pinnace.printers.resourcequotas import usage
+from pinnace.printers.cluster import usage
 
 
 def describe(quota: ResourceQuota) -> Fields:

@@ -10,7 +10,7 @@ from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointSlice
 from pinnace.api.scalars import int_or_string
 from pinnace.cli.describe.common import head
 from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, joined
-from pinnace.printers.endpointslices import UNSET, some
+from pinnace.printers.services import UNSET, some
 
 
 def describe(service: Service, slices: Sequence[EndpointSlice] | NotShown) -> Fields:

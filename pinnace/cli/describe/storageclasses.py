@@ -8,12 +8,12 @@ from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.wellknown import DEFAULT_CLASS_ANNOTATION
 from pinnace.cli.describe.common import annotations
 from pinnace.cli.describe.text import Fields, joined
-from pinnace.printers.volumes import UNSET
+from pinnace.printers.storage import UNSET_FIELD
 
 
 def describe(storage_class: StorageClass) -> Fields:
     meta = storage_class.metadata
-    expands = str(storage_class.allowVolumeExpansion) if storage_class.HasField("allowVolumeExpansion") else UNSET
+    expands = str(storage_class.allowVolumeExpansion) if storage_class.HasField("allowVolumeExpansion") else UNSET_FIELD
     return {
         "Name": meta.name,
         "IsDefaultClass": "Yes" if meta.annotations.get(DEFAULT_CLASS_ANNOTATION) == "true" else "No",

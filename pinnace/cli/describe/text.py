@@ -7,7 +7,7 @@ from typing import TypeAlias
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
 from pinnace.api.times import to_datetime
 from pinnace.cli.terminal.table import one_line
-from pinnace.printers.ages import is_set
+from pinnace.printers.columns import is_set
 
 NONE = "<none>"
 INDENT = GAP = "  "

@@ -21,7 +21,7 @@ from pinnace.api.core_v1_pb2 import (
 )
 from pinnace.cli.describe import generic
 from pinnace.cli.describe.text import Fields
-from pinnace.printers.volumes import UNSET, access_modes, size
+from pinnace.printers.storage import UNSET_FIELD, access_modes, size
 
 KINDS = {
     "hostPath": "HostPath (bare host directory volume)",
@@ -58,7 +58,7 @@ def _host_path(source: HostPathVolumeSource) -> Fields:
 
 
 def _empty_dir(source: EmptyDirVolumeSource) -> Fields:
-    return {"Medium": source.medium, "SizeLimit": source.sizeLimit.string or UNSET}
+    return {"Medium": source.medium, "SizeLimit": source.sizeLimit.string or UNSET_FIELD}
 
 
 def _secret(source: SecretVolumeSource) -> Fields:

@@ -20,8 +20,7 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note, out
 from pinnace.cli.terminal.table import Table
 from pinnace.client.errors import NotFound, Unavailable
-from pinnace.printers.ages import since
-from pinnace.printers.columns import NONE
+from pinnace.printers.columns import NONE, since
 
 HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE", "WAITING")
 USUAL = SCHEDULER_ELECTION

@@ -14,7 +14,7 @@ from pinnace.cli.local.schedulers import ask
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import out
 from pinnace.cli.terminal.table import Table
-from pinnace.printers.ages import human_duration
+from pinnace.printers.columns import human_duration
 
 SHOWN = ("pods", "cpu", "memory")
 

@@ -26,8 +26,8 @@ from pinnace.cli.terminal.console import out
 from pinnace.cli.why import text
 from pinnace.cli.why.process import ask
 from pinnace.client.errors import NotFound
-from pinnace.printers.ages import is_set
-from pinnace.printers.events import count, when
+from pinnace.printers.cluster import count, when
+from pinnace.printers.columns import is_set
 
 DEADLINE = 60.0
 """Seconds, unless `--timeout` says otherwise."""

@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
-from pinnace.printers.ages import human_duration, since
+from pinnace.printers.columns import human_duration, since
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 

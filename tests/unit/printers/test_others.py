@@ -7,7 +7,7 @@ from pinnace.api.core_v1_pb2 import Event, Namespace, Node
 from pinnace.api.resources import ALL, EVENTS
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.cli.output.object_table import ObjectTable
-from pinnace.printers import COLUMNS, events, leases, namespaces, nodes, priorityclasses
+from pinnace.printers import COLUMNS, cluster
 from pinnace.printers.columns import View
 from tests.builders import make_node
 
@@ -32,13 +32,13 @@ def test_every_resource_has_columns_and_as_many_cells() -> None:
     ],
 )
 def test_status_of_a_node(node: Node, word: str) -> None:
-    assert nodes.status(node) == word
+    assert cluster.node_status(node) == word
 
 
 def test_roles_of_a_node() -> None:
     node = make_node("n").label("node-role.kubernetes.io/worker", "").label("kubernetes.io/role", "edge").build()
-    assert nodes.roles(node) == ["edge", "worker"]
-    assert nodes.row(make_node("n").build(), NOW)[2] == "<none>"
+    assert cluster.roles(node) == ["edge", "worker"]
+    assert cluster.node_row(make_node("n").build(), NOW)[2] == "<none>"
 
 
 def event(name: str, last: int, *, first: int = 0, count: int = 1) -> Event:
@@ -77,17 +77,17 @@ def test_causes_stand_before_effects_within_a_second() -> None:
 
 
 def test_an_event_names_who_reported_it() -> None:
-    assert events.row(event("a", 9_990), NOW)[5] == "s, s-0"
-    assert events.reporter(Event()) == "<none>"
+    assert cluster.event_row(event("a", 9_990), NOW)[5] == "s, s-0"
+    assert cluster.reporter(Event()) == "<none>"
 
 
 def test_the_rest() -> None:
     space = Namespace()
     space.metadata.name, space.status.phase, space.metadata.creationTimestamp.seconds = "x", "Active", 9_995
-    assert namespaces.row(space, NOW) == ("x", "Active", "5s")
+    assert cluster.namespace_row(space, NOW) == ("x", "Active", "5s")
     high = PriorityClass(value=1000, globalDefault=True)
     high.metadata.name = "high"
-    assert priorityclasses.row(high, NOW) == ("high", "1000", "true", "<unknown>", "PreemptLowerPriority")
+    assert cluster.priority_class_row(high, NOW) == ("high", "1000", "true", "<unknown>", "PreemptLowerPriority")
     lease = Lease()
     lease.metadata.name, lease.spec.holderIdentity = "node-0", "fleet-0"
-    assert leases.row(lease, NOW) == ("node-0", "fleet-0", "<unknown>")
+    assert cluster.lease_row(lease, NOW) == ("node-0", "fleet-0", "<unknown>")

@@ -5,7 +5,7 @@ from google.protobuf import text_format
 
 from pinnace.api.core_v1_pb2 import ContainerState, Pod
 from pinnace.printers.columns import View
-from pinnace.printers.pods import COLUMNS, readiness, restarts, row, status
+from pinnace.printers.workloads import PODS, pod_row, pod_status, readiness, restarts
 from tests.builders import make_pod
 
 NOW = 1000.0
@@ -51,38 +51,38 @@ CRASHED = 'waiting { reason: "CrashLoopBackOff" }'
     ],
 )
 def test_status(pod: Pod, word: str) -> None:
-    assert status(pod) == word
+    assert pod_status(pod) == word
 
 
 def test_a_reason_of_the_pod_goes_before_its_phase() -> None:
     pod = make_pod("a").req(cpu="1").phase("Failed").build()
     pod.status.reason = "OutOfcpu"
-    assert status(pod) == "OutOfcpu"
+    assert pod_status(pod) == "OutOfcpu"
 
 
 def test_an_evicted_pod_says_so_whatever_its_containers_ended_with() -> None:
     pod = with_containers(make_pod("a").req(cpu="1").phase("Failed").build(), COMPLETED)
     pod.status.reason = "Evicted"
-    assert status(pod) == "Evicted"
+    assert pod_status(pod) == "Evicted"
 
 
 def test_a_terminating_pod_on_a_lost_node_is_unknown() -> None:
     pod = make_pod("a").req(cpu="1").phase("Running").terminating().build()
     pod.status.reason = "NodeLost"
-    assert status(pod) == "Unknown"
+    assert pod_status(pod) == "Unknown"
 
 
 def test_the_first_container_that_has_a_reason_is_told() -> None:
     pod = with_containers(make_pod("a").req(cpu="1").req(cpu="1").phase("Running").build(), CRASHED, CREATING)
-    assert status(pod) == "CrashLoopBackOff"
+    assert pod_status(pod) == "CrashLoopBackOff"
 
 
 def test_one_container_done_and_one_running() -> None:
     pod = make_pod("a").req(cpu="1").req(cpu="1").phase("Running").build()
     with_containers(pod, COMPLETED, RUNNING, ready=True)
-    assert status(pod) == "NotReady"
+    assert pod_status(pod) == "NotReady"
     pod.status.conditions.add(type="Ready", status="True")
-    assert status(pod) == "Running"
+    assert pod_status(pod) == "Running"
     assert readiness(pod) == (1, 2)
 
 
@@ -99,7 +99,7 @@ def test_one_container_done_and_one_running() -> None:
 )
 def test_init_containers(states: tuple[str, str], word: str) -> None:
     pod = with_containers(make_pod("a").init().init().req(cpu="1").build(), *states, init=True)
-    assert status(with_containers(pod, CREATING)) == word
+    assert pod_status(with_containers(pod, CREATING)) == word
 
 
 def test_sidecars_count_as_containers() -> None:
@@ -109,7 +109,7 @@ def test_sidecars_count_as_containers() -> None:
     assert readiness(pod) == (0, 2)  # the sidecar has not started: the pod is still initializing
     pod.status.initContainerStatuses[0].started = True
     assert readiness(pod) == (2, 2)
-    assert status(pod) == "Running"
+    assert pod_status(pod) == "Running"
 
 
 def test_restarts_say_when_the_last_was() -> None:
@@ -125,24 +125,24 @@ def test_restarts_say_when_the_last_was() -> None:
 
 def test_row() -> None:
     pod = make_pod("a").req(cpu="1").created(NOW - 5).build()
-    assert row(pod, NOW) == ("a", "0/1", "Pending", "0", "5s", "<none>", "<none>", "<none>", "<none>")
+    assert pod_row(pod, NOW) == ("a", "0/1", "Pending", "0", "5s", "<none>", "<none>", "<none>", "<none>")
     pod.spec.nodeName, pod.status.podIP = "n", "10.0.0.1"
-    assert row(pod, NOW)[-4:] == ("10.0.0.1", "n", "<none>", "<none>")
+    assert pod_row(pod, NOW)[-4:] == ("10.0.0.1", "n", "<none>", "<none>")
 
 
 def test_how_many_readiness_gates_are_true() -> None:
     pod = make_pod("a").readiness_gate("a").readiness_gate("b").readiness_gate("c").build()
     for gate, said in (("a", "True"), ("b", "False"), ("other", "True")):
         pod.status.conditions.add(type=gate, status=said)
-    assert row(pod, NOW)[-1] == "1/3"
+    assert pod_row(pod, NOW)[-1] == "1/3"
 
 
 def test_a_view_adds_columns_around_the_pods_own() -> None:
     pod = make_pod("a", "space").req(cpu="1").label("app", "web").label("a", "b").created(NOW - 5).build()
     plain, full = View(), View(wide=True, namespace=True, labels=True, prefix="pod/")
-    assert plain.headers(COLUMNS) == ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
-    assert plain.row(COLUMNS, pod, NOW) == ["a", "0/1", "Pending", "0", "5s"]
-    assert full.headers(COLUMNS)[:2] == ("NAMESPACE", "NAME") and full.headers(COLUMNS)[-1] == "LABELS"
-    cells = full.row(COLUMNS, pod, NOW)
+    assert plain.headers(PODS) == ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
+    assert plain.row(PODS, pod, NOW) == ["a", "0/1", "Pending", "0", "5s"]
+    assert full.headers(PODS)[:2] == ("NAMESPACE", "NAME") and full.headers(PODS)[-1] == "LABELS"
+    cells = full.row(PODS, pod, NOW)
     assert cells[:2] == ["space", "pod/a"] and cells[-1] == "a=b,app=web"
-    assert len(cells) == len(full.headers(COLUMNS))
+    assert len(cells) == len(full.headers(PODS))

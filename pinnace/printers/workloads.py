@@ -1,28 +1,30 @@
-"""Pods in a table. STATUS is not the phase but the most telling reason, found as kubectl finds it. One difference: a failed pod
-shows the reason of the pod, such as Evicted, and not that of a container.
+"""The tables of pods and of the objects that own or protect pods.
 
-Source: Kubernetes, pkg/printers/internalversion/printers.go, printPod.
+Source: Kubernetes, pkg/printers/internalversion/printers.go.
 """
 
 from collections.abc import Iterable
 
 from pinnace.api import conditions
+from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, ContainerStatus, Pod
 from pinnace.api.podstatus import ended
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.api.scalars import int_or_string
 from pinnace.api.times import to_seconds
-from pinnace.printers.ages import human_duration, is_set, since
-from pinnace.printers.columns import NONE, Columns
+from pinnace.printers.columns import NONE, WIDE, Columns, human_duration, is_set, since, wide
 
 NODE_LOST = "NodeLost"
 
 
-def row(pod: Pod, now: float) -> tuple[str, ...]:
+def pod_row(pod: Pod, now: float) -> tuple[str, ...]:
     ready, total = readiness(pod)
     ips = [ip.ip for ip in pod.status.podIPs] or [pod.status.podIP]
     return (
         pod.metadata.name,
         f"{ready}/{total}",
-        status(pod),
+        pod_status(pod),
         restarts(pod, now),
         since(pod.metadata.creationTimestamp, now),
         ips[0] or NONE,
@@ -32,10 +34,10 @@ def row(pod: Pod, now: float) -> tuple[str, ...]:
     )
 
 
-COLUMNS = Columns(
+PODS = Columns(
     headers=("NAME", "READY", "STATUS", "RESTARTS", "AGE"),
     wide=("IP", "NODE", "NOMINATED NODE", "READINESS GATES"),
-    row=row,
+    row=pod_row,
 )
 
 
@@ -62,7 +64,7 @@ def restarts(pod: Pod, now: float) -> str:
     return f"{count} ({human_duration(now - max(to_seconds(end) for end in ends))} ago)"
 
 
-def status(pod: Pod) -> str:
+def pod_status(pod: Pod) -> str:
     """The word in the STATUS column."""
     if is_set(pod.metadata.deletionTimestamp):
         if pod.status.reason == NODE_LOST:
@@ -134,3 +136,110 @@ def _sidecars(pod: Pod) -> set[str]:
     """Names of the init containers that keep running."""
     containers: Iterable[Container] = pod.spec.initContainers
     return {container.name for container in containers if container.restartPolicy == "Always"}
+
+
+def replica_set_row(replica_set: ReplicaSet, now: float) -> tuple[str, ...]:
+    spec, status = replica_set.spec, replica_set.status
+    return (
+        replica_set.metadata.name,
+        str(spec.replicas),
+        str(status.replicas),
+        str(status.readyReplicas),
+        since(replica_set.metadata.creationTimestamp, now),
+        *wide(spec.template, spec.selector),
+    )
+
+
+REPLICA_SETS = Columns(
+    headers=("NAME", "DESIRED", "CURRENT", "READY", "AGE"),
+    wide=WIDE,
+    row=replica_set_row,
+)
+
+
+def deployment_row(deployment: Deployment, now: float) -> tuple[str, ...]:
+    spec, status = deployment.spec, deployment.status
+    return (
+        deployment.metadata.name,
+        f"{status.readyReplicas}/{spec.replicas}",
+        str(status.updatedReplicas),
+        str(status.availableReplicas),
+        since(deployment.metadata.creationTimestamp, now),
+        *wide(spec.template, spec.selector),
+    )
+
+
+DEPLOYMENTS = Columns(
+    headers=("NAME", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"),
+    wide=WIDE,
+    row=deployment_row,
+)
+
+
+_CONDITIONS = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+
+
+def job_row(job: Job, now: float) -> tuple[str, ...]:
+    return (
+        job.metadata.name,
+        job_status(job),
+        completions(job),
+        duration(job, now),
+        since(job.metadata.creationTimestamp, now),
+        *wide(job.spec.template, job.spec.selector),
+    )
+
+
+JOBS = Columns(
+    headers=("NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"),
+    wide=WIDE,
+    row=job_row,
+)
+
+
+def job_status(job: Job) -> str:
+    """The word in the STATUS column."""
+    said = {condition.type for condition in job.status.conditions if condition.status == "True"}
+    for end in ("Complete", "Failed"):
+        if end in said:
+            return end
+    if is_set(job.metadata.deletionTimestamp):
+        return "Terminating"
+    return next((condition for condition in _CONDITIONS if condition in said), "Running")
+
+
+def completions(job: Job) -> str:
+    """ "1/3"; "1/1 of 3" of three at once of which the first to succeed is enough."""
+    done, spec = job.status.succeeded, job.spec
+    if spec.HasField("completions"):
+        return f"{done}/{spec.completions}"
+    return f"{done}/1 of {spec.parallelism}" if spec.parallelism > 1 else f"{done}/1"
+
+
+def duration(job: Job, now: float) -> str:
+    """From start to end, or until now; empty when it has not started."""
+    if not is_set(job.status.startTime):
+        return ""
+    end = to_seconds(job.status.completionTime) if is_set(job.status.completionTime) else now
+    return human_duration(end - to_seconds(job.status.startTime))
+
+
+NOT_APPLICABLE = "N/A"
+
+
+def disruption_budget_row(budget: PodDisruptionBudget, now: float) -> tuple[str, ...]:
+    spec = budget.spec
+    return (
+        budget.metadata.name,
+        str(int_or_string(spec.minAvailable)) if spec.HasField("minAvailable") else NOT_APPLICABLE,
+        str(int_or_string(spec.maxUnavailable)) if spec.HasField("maxUnavailable") else NOT_APPLICABLE,
+        str(budget.status.disruptionsAllowed),
+        since(budget.metadata.creationTimestamp, now),
+    )
+
+
+POD_DISRUPTION_BUDGETS = Columns(
+    headers=("NAME", "MIN AVAILABLE", "MAX UNAVAILABLE", "ALLOWED DISRUPTIONS", "AGE"),
+    wide=(),
+    row=disruption_budget_row,
+)

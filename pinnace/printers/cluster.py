@@ -1,0 +1,199 @@
+"""The tables of nodes, namespaces, events, leases, policies and roles.
+
+Source: Kubernetes, pkg/printers/internalversion/printers.go.
+"""
+
+from pinnace.api import conditions
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Event, LimitRange, Namespace, Node, ResourceQuota
+from pinnace.api.meta_v1_pb2 import MicroTime, Time
+from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
+from pinnace.api.resources import by_kind
+from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.api.times import to_seconds
+from pinnace.printers.columns import NONE, Columns, created_at, is_set, since
+
+_ROLE_PREFIX = "node-role.kubernetes.io/"
+_ROLE = "kubernetes.io/role"
+
+
+def node_row(node: Node, now: float) -> tuple[str, ...]:
+    info = node.status.nodeInfo
+    return (
+        node.metadata.name,
+        node_status(node),
+        ",".join(roles(node)) or NONE,
+        since(node.metadata.creationTimestamp, now),
+        info.kubeletVersion,
+        address(node, "InternalIP"),
+        info.osImage or "<unknown>",
+        info.containerRuntimeVersion or "<unknown>",
+    )
+
+
+NODES = Columns(
+    headers=("NAME", "STATUS", "ROLES", "AGE", "VERSION"),
+    wide=("INTERNAL-IP", "OS-IMAGE", "CONTAINER-RUNTIME"),
+    row=node_row,
+)
+
+
+def node_status(node: Node) -> str:
+    """ "Ready", "NotReady" or "Unknown", and whether it takes new pods."""
+    ready = conditions.find(node.status.conditions, "Ready")
+    word = "Unknown" if ready is None else "Ready" if ready.status == "True" else "NotReady"
+    return f"{word},SchedulingDisabled" if node.spec.unschedulable else word
+
+
+def roles(node: Node) -> list[str]:
+    labels = node.metadata.labels
+    named = {key.removeprefix(_ROLE_PREFIX) for key in labels if key.startswith(_ROLE_PREFIX)}
+    return sorted((named | {labels.get(_ROLE, "")}) - {""})
+
+
+def address(node: Node, kind: str) -> str:
+    return next((address.address for address in node.status.addresses if address.type == kind), NONE)
+
+
+def namespace_row(namespace: Namespace, now: float) -> tuple[str, ...]:
+    return namespace.metadata.name, namespace.status.phase, since(namespace.metadata.creationTimestamp, now)
+
+
+NAMESPACES = Columns(headers=("NAME", "STATUS", "AGE"), wide=(), row=namespace_row)
+
+
+def first_seen(event: Event) -> Time | MicroTime:
+    return event.firstTimestamp if is_set(event.firstTimestamp) else event.eventTime
+
+
+def last_seen(event: Event) -> Time | MicroTime:
+    for instant in (event.series.lastObservedTime, event.lastTimestamp):
+        if is_set(instant):
+            return instant
+    return first_seen(event)
+
+
+def count(event: Event) -> int:
+    return event.series.count or event.count or 1
+
+
+def when(event: Event) -> tuple[float, int]:
+    """Sort key: the last occurrence, in Unix time, as exactly as it is known; of the same instant, what was stored first."""
+    last = to_seconds(last_seen(event))
+    exact = to_seconds(event.eventTime)  # lastTimestamp has whole seconds; eventTime is of the first occurrence
+    revision = event.metadata.resourceVersion
+    return exact if int(exact) == last else last, int(revision) if revision.isdecimal() else 0
+
+
+def target(event: Event) -> str:
+    """ "pod/a": what the event is about, as one would type it."""
+    about = event.involvedObject
+    resource = by_kind(about.kind, about.apiVersion or "v1")
+    return f"{resource.kind.lower() if resource else about.kind.lower()}/{about.name}"
+
+
+def reporter(event: Event) -> str:
+    component = event.reportingComponent or event.source.component
+    instance = event.reportingInstance or event.source.host
+    return f"{component}, {instance}" if component and instance else component or instance or NONE
+
+
+def occurrences(event: Event, now: float) -> str:
+    """ "5s", or "5s (x3 over 10m)" for an event that came more than once."""
+    last, times = since(last_seen(event), now), count(event)
+    return last if times == 1 else f"{last} (x{times} over {since(first_seen(event), now)})"
+
+
+def event_row(event: Event, now: float) -> tuple[str, ...]:
+    return (
+        occurrences(event, now),
+        event.type,
+        event.reason,
+        target(event),
+        event.message.strip(),
+        reporter(event),
+        since(first_seen(event), now),
+        str(count(event)),
+        event.metadata.name,
+    )
+
+
+EVENTS = Columns(
+    headers=("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"),
+    wide=("SOURCE", "FIRST SEEN", "COUNT", "NAME"),
+    row=event_row,
+    order=when,
+)
+
+
+def lease_row(lease: Lease, now: float) -> tuple[str, ...]:
+    return lease.metadata.name, lease.spec.holderIdentity or NONE, since(lease.metadata.creationTimestamp, now)
+
+
+LEASES = Columns(headers=("NAME", "HOLDER", "AGE"), wide=(), row=lease_row)
+
+
+def priority_class_row(priority_class: PriorityClass, now: float) -> tuple[str, ...]:
+    return (
+        priority_class.metadata.name,
+        str(priority_class.value),
+        "true" if priority_class.globalDefault else "false",
+        since(priority_class.metadata.creationTimestamp, now),
+        priority_class.preemptionPolicy or "PreemptLowerPriority",
+    )
+
+
+PRIORITY_CLASSES = Columns(
+    headers=("NAME", "VALUE", "GLOBAL-DEFAULT", "AGE", "PREEMPTIONPOLICY"), wide=(), row=priority_class_row
+)
+
+
+def limit_range_row(limit_range: LimitRange, now: float) -> tuple[str, ...]:
+    return limit_range.metadata.name, created_at(limit_range.metadata.creationTimestamp)
+
+
+LIMIT_RANGES = Columns(headers=("NAME", "CREATED AT"), wide=(), row=limit_range_row)
+
+
+def resource_quota_row(quota: ResourceQuota, now: float) -> tuple[str, ...]:
+    shown = {name: f"{name}: {used}/{hard}" for name, used, hard in usage(quota)}
+    return (
+        quota.metadata.name,
+        ", ".join(text for name, text in shown.items() if not name.startswith("limits.")),
+        ", ".join(text for name, text in shown.items() if name.startswith("limits.")),
+        since(quota.metadata.creationTimestamp, now),
+    )
+
+
+RESOURCE_QUOTAS = Columns(headers=("NAME", "REQUEST", "LIMIT", "AGE"), wide=(), row=resource_quota_row)
+
+
+def usage(quota: ResourceQuota) -> list[tuple[str, str, str]]:
+    """Each resource that has been counted, by name: what is used, and the bound."""
+    hard, used = quota.status.hard, quota.status.used
+    return [(name, used[name].string if name in used else "0", hard[name].string) for name in sorted(hard)]
+
+
+def role_row(role: Role | ClusterRole, now: float) -> tuple[str, ...]:
+    return role.metadata.name, created_at(role.metadata.creationTimestamp)
+
+
+ROLES = Columns(headers=("NAME", "CREATED AT"), wide=(), row=role_row)
+
+
+def role_binding_row(binding: RoleBinding | ClusterRoleBinding, now: float) -> tuple[str, ...]:
+    role = binding.roleRef
+    return (
+        binding.metadata.name,
+        f"{role.kind}/{role.name}",
+        since(binding.metadata.creationTimestamp, now),
+        *(", ".join(subjects(binding, kind)) for kind in ("User", "Group", "ServiceAccount")),
+    )
+
+
+ROLE_BINDINGS = Columns(headers=("NAME", "ROLE", "AGE"), wide=("USERS", "GROUPS", "SERVICEACCOUNTS"), row=role_binding_row)
+
+
+def subjects(binding: RoleBinding | ClusterRoleBinding, kind: str) -> list[str]:
+    """Names of the subjects of one kind; "namespace/name" of those that have a namespace."""
+    return ["/".join(filter(None, (each.namespace, each.name))) for each in binding.subjects if each.kind == kind]

@@ -1,17 +1,26 @@
-"""`pinnace-controllers`: the command line of the controllers."""
+"""`pinnace-controllers`: the command line, and the list of controllers."""
 
 import asyncio
 import logging
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from controllers.deployment import DeploymentController
+from controllers.disruption import DisruptionController
+from controllers.endpointslice import EndpointSliceController
+from controllers.garbagecollector import GarbageCollector
+from controllers.job import JobController
 from controllers.manager import Manager
-from controllers.nodelifecycle.lifecycle import Options
-from controllers.nodelifecycle.zones import Rates
-from controllers.registry import build
-from controllers.working import on_stack
+from controllers.namespace import NamespaceController
+from controllers.nodelifecycle import NodeLifecycle, Options, Rates
+from controllers.podgc import PodGarbageCollector
+from controllers.replicaset import ReplicaSetController
+from controllers.runtime import Controller, Shared, on_stack
+from controllers.schedulernames import SchedulerNameController
+from controllers.tainteviction import TaintEviction
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
@@ -20,6 +29,24 @@ from pinnace.client.lives import Lives
 from pinnace.client.standby import Patience
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
+
+
+def build(shared: Shared, options: Options) -> Sequence[Controller]:
+    """Those that report events do it under the names of Kubernetes' (their EventSource components)."""
+    return [
+        NodeLifecycle(shared.reporting("node-controller"), options),
+        TaintEviction(shared.reporting("taint-eviction-controller")),
+        PodGarbageCollector(shared),
+        NamespaceController(shared),
+        GarbageCollector(shared.reporting("garbage-collector-controller")),
+        ReplicaSetController(shared.reporting("replicaset-controller")),
+        DeploymentController(shared.reporting("deployment-controller")),
+        JobController(shared.reporting("job-controller")),
+        DisruptionController(shared),
+        EndpointSliceController(shared),
+        SchedulerNameController(shared.reporting("scheduler-name-controller")),
+    ]
+
 
 log = logging.getLogger(__name__)
 

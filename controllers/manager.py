@@ -1,9 +1,9 @@
-"""The controllers, put together: informers -> controllers, under an election, as a standby (pinnace/client/standby.py).
+"""The controller manager: informers and controllers under one election, as a standby (pinnace/client/standby.py).
 
-* While it stands by, its informers' indices are up to date. The barrier is for all of them.
-* A leader one of whose controllers does not go on (working.py) gives the election up, as the scheduler does.
-* On losing the lead everything is cancelled at once, writes that are under way too, and nothing more is sent. What has been
-  sent is fenced: it commits only while this replica leads (pinnace/client/guarded.py). Events are not: they only tell.
+* A standby's informers and indexes are up to date. The barrier holds for all of them.
+* A leader with a stuck controller resigns, as the scheduler does.
+* On losing the lead, running syncs and writes are cancelled at once. Writes that were sent are fenced: they commit only while
+  this replica leads (pinnace/client/guarded.py). Events are not fenced.
 """
 
 import asyncio
@@ -13,9 +13,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from controllers.controller import Controller, Keys, Shared
 from controllers.informers import Informers
-from controllers.working import Working
+from controllers.runtime import Controller, Keys, Shared, WorkerPool
 from pinnace.api.wellknown import CONTROLLERS_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.events import Recorder
@@ -56,7 +55,7 @@ class Manager:
         )
         guarded = client.guarded(lambda: self._standby.fence)
         self._controllers = build(Shared(guarded, self._informers, self._events, clock, COMPONENT))
-        self._working: Mapping[str, Working] = {}
+        self._working: Mapping[str, WorkerPool] = {}
         for controller in self._controllers:
             for watch in controller.watches:
                 self._informers.add_handler(watch.resource, partial(self._handle, controller.name, watch.keys))
@@ -88,7 +87,7 @@ class Manager:
 
     async def _lead(self, token: int) -> None:
         working = {
-            each.name: Working(each, lambda: self._standby.token == token, clock=self._clock) for each in self._controllers
+            each.name: WorkerPool(each, lambda: self._standby.token == token, clock=self._clock) for each in self._controllers
         }
         self._working = working
         log.info("token %d: %s", token, ", ".join(working))

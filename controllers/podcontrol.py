@@ -1,30 +1,47 @@
-"""Makes and deletes the pods of an owner: many at once, with the owner's events, and remembered until the informer shows them.
+"""Creates and deletes the pods of an owner: in batches, with the owner's events and expectations.
 
-Kubernetes makes 1, 2, 4, ... pods at a time, so that a quota that is used up costs few refusals. Here BATCH of them are one
-call, or fewer that are large, and the first batch with a refusal is the last; an owner whose last attempt was refused begins
-with a single pod.
+Kubernetes creates 1, 2, 4, ... pods at a time, so that an exhausted quota costs few refusals. Here one call creates up to
+BATCH pods, and the first batch with a refusal is the last. After a refusal the next attempt begins with one pod.
+
+Owners that lack pods are synced when a quota grants more, not only after their back-off. (In Kubernetes the back-off ends
+after up to 16 minutes.)
+
+Order of deletion: unassigned, pending, not ready, low pod-deletion-cost, on a node with many related pods, ready for a shorter
+time, more restarts, younger. Times are compared by powers of two, and ties are broken by uid: by time alone the same nodes
+would always be emptied.
+
+Source: ActivePodsWithRanks in pkg/controller/controller_utils.go of Kubernetes; LogarithmicScaleDown. Kubernetes compares uids
+before restarts and age if two pods have been ready for about the same time.
 """
 
+import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from controllers.controller import Shared
-from controllers.expectations import Expectations
 from controllers.ownership import refers_to
-from controllers.writes import BATCH
-from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
+from controllers.pods import PodFacts
+from controllers.runtime import Keys, Shared
+from controllers.writes import BATCH, Expectations
+from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec, ResourceQuota
 from pinnace.api.portions import portions
-from pinnace.api.resources import PODS, Object, Resource
+from pinnace.api.quantity import amounts
+from pinnace.api.resources import PODS, Object, Resource, store_key
+from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, error_of
+from pinnace.client.index import Index
+from pinnace.client.informer import Delta
 from pinnace.client.resource import Outcomes, Send, delete_request
 
 T = TypeVar("T", bound=Message)
 
-TOLD = 25
+BURST = 500
+"""Pods that one look makes or deletes, at most: the next one follows when the informer has shown them."""
+MAX_EVENTS = 25
 """Events of one batch; client-go lets through as many of an object at once."""
 _PREFIX, _MADE_UP = 58, "[bcdfghjklmnpqrstvwxz2456789]{5}"
 """Of `generateName` the server takes so many characters, and appends these."""
@@ -67,7 +84,7 @@ class PodControl:
             outcomes = await self._send(key, self._client.create_batch, batch)
             errors = list(filter(None, map(error_of, outcomes)))
             made = [each.name for each in outcomes if not each.HasField("error")]
-            for name in made[:TOLD]:
+            for name in made[:MAX_EVENTS]:
                 self._events.event(owner, "Normal", "SuccessfulCreate", f"Created pod: {name}")
             if errors:
                 if errors[0].reason == "NamespaceTerminating":
@@ -90,7 +107,7 @@ class PodControl:
             outcomes = await self._send(key, self._client.delete_batch, requests)
             errors = list(map(error_of, outcomes))
             gone = [pod for pod, error in zip(batch, errors, strict=True) if error is None]
-            for pod in gone[:TOLD]:
+            for pod in gone[:MAX_EVENTS]:
                 self._events.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
             if (error := next((each for each in errors if not isinstance(each, NotFound | Conflict | None)), None)) is not None:
                 self._events.event(owner, "Warning", "FailedDelete", f"Error deleting: {error.message}")
@@ -114,3 +131,60 @@ class PodControl:
         if fenced := next((error for error in errors if isinstance(error, Fenced)), None):  # the pods are not to blame
             raise fenced
         return outcomes
+
+
+ObjectT = TypeVar("ObjectT", bound=Object)
+
+
+def those_that_lack(neighbours: Index[ObjectT], lacks: Callable[[ObjectT], bool]) -> Keys[ResourceQuota]:
+    """A Watch's `keys`: the objects of the quota's namespace that lack something. `neighbours`: by namespace."""
+
+    def keys(delta: Delta[ResourceQuota]) -> Iterable[str]:
+        if not grants_more(delta):
+            return ()
+        return [store_key(each) for each in neighbours.under(delta.obj.metadata.namespace).values() if lacks(each)]
+
+    return keys
+
+
+def grants_more(delta: Delta[ResourceQuota]) -> bool:
+    """Has it gone, or a bound of it, or does one lie higher? What others have given back does not count: in a busy namespace
+    that would be all the time."""
+    if delta.kind == DELETED or delta.old is None:
+        return delta.kind == DELETED
+    before, after = delta.old.spec, delta.obj.spec
+    if before == after:
+        return False
+    if before.scopes != after.scopes or before.scopeSelector != after.scopeSelector:
+        return True
+    bounds = amounts(after.hard)
+    return any(name not in bounds or bounds[name] > bound for name, bound in amounts(before.hard).items())
+
+
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+def victims(pods: Sequence[PodFacts], count: int, related: Iterable[PodFacts], now: float) -> list[Pod]:
+    """`related`: all pods of the same deployment, theirs included; `now` is Unix time."""
+    if count >= len(pods) or not count:
+        return [each.pod for each in pods[:count]]
+    crowd = Counter(each.node for each in related if each.active)
+
+    def rank(each: PodFacts) -> tuple[object, ...]:
+        return (
+            bool(each.node),
+            _PHASES.get(each.phase, 0),
+            each.ready,
+            each.cost,
+            -crowd[each.node],
+            _magnitude(now - each.ready_since) if each.ready_since is not None else -1,
+            -each.restarts,
+            _magnitude(now - each.created),
+            each.pod.metadata.uid,
+        )
+
+    return [each.pod for each in sorted(pods, key=rank)[:count]]
+
+
+def _magnitude(seconds: float) -> int:
+    return int(math.log2(seconds * 1e9)) if seconds > 0 else -1

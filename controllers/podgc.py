@@ -1,12 +1,12 @@
-"""The pod garbage collector: pods that nobody ends any more.
+"""The pod garbage collector: removes pods that no kubelet will end.
 
     orphaned      bound to a node that has been gone for QUARANTINE seconds      failed, and removed
     out of service  being deleted, on a node that is not ready and tainted so    failed, and removed
     unscheduled   being deleted, and bound to no node                            failed, and removed
-    finished      the oldest above THRESHOLD, and those that were evicted first  removed
+    finished      the oldest above THRESHOLD, evicted pods first                 removed
 
-Pods that are being deleted on a node that is unreachable wait for it: nobody knows whether they still run. Those that only wait
-for their finalizers are left to whoever takes these away.
+Pods that are being deleted on an unreachable node are kept: they may still run. Pods that wait only for their finalizers are
+left alone.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-garbage-collection
 """
@@ -14,9 +14,9 @@ Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-ga
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-from controllers.controller import Shared, Watch
-from controllers.nodelifecycle.conditions import ready
-from controllers.places import node_of
+from controllers.nodelifecycle import ready
+from controllers.pods import node_of
+from controllers.runtime import Shared, Watch
 from controllers.writes import in_batches, unless_refused
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
@@ -44,7 +44,7 @@ _KEY = "pods"
 _LEAVING = "leaving"
 
 
-class Doomed(NamedTuple):
+class PodRemoval(NamedTuple):
     """What has not ended fails first. `why`: for the condition of one that fails; empty: it needs none."""
 
     pod: Pod
@@ -53,9 +53,9 @@ class Doomed(NamedTuple):
 
 def doomed(
     pods: Iterable[Pod], nodes: Mapping[str, Node], gone: Mapping[str, float], now: float, threshold: int = THRESHOLD
-) -> list[Doomed]:
+) -> list[PodRemoval]:
     """What is to be removed. `gone`: since when nodes have been missed, by name, and `now`, both in monotonic seconds."""
-    found: list[Doomed] = []
+    found: list[PodRemoval] = []
     over: list[Pod] = []
     for pod in pods:
         if _only_held(pod):
@@ -64,15 +64,15 @@ def doomed(
         node = nodes.get(name)
         if name and node is None:
             if now - gone.get(name, now) >= QUARANTINE:
-                found.append(Doomed(pod, "PodGC: node no longer exists"))
+                found.append(PodRemoval(pod, "PodGC: node no longer exists"))
         elif deleting and not name:
-            found.append(Doomed(pod))
+            found.append(PodRemoval(pod))
         elif deleting and node is not None and _out_of_service(node):
-            found.append(Doomed(pod, "PodGC: node is out of service"))
+            found.append(PodRemoval(pod, "PodGC: node is out of service"))
         elif ended(pod) and not deleting:
             over.append(pod)
     over.sort(key=_turn)
-    return found + [Doomed(pod) for pod in over[: max(0, len(over) - threshold)]]
+    return found + [PodRemoval(pod) for pod in over[: max(0, len(over) - threshold)]]
 
 
 def missed(bound: Set[str], nodes: Mapping[str, Node], before: Mapping[str, float], now: float) -> dict[str, float]:
@@ -87,7 +87,7 @@ def leaving(pod: Pod) -> str:
 
 def failed(pod: Pod, why: str, now: float) -> Pod:
     """As a pod is left behind that has not ended: by nothing that it did. Who waits for its end by a finalizer waits for this.
-    `why`: see Doomed; `now` is Unix time."""
+    `why`: see PodRemoval; `now` is Unix time."""
     changed = status_of(pod)
     if why:
         conditions.say(changed.status.conditions, DISRUPTION_TARGET, "True", "DeletionByPodGC", why, now)
@@ -161,7 +161,7 @@ class PodGarbageCollector:
                 gone |= {name: self._missed[name] for name in {*names} - {node.metadata.name for node in there}}
         return gone, errors
 
-    async def _tell(self, found: Sequence[Doomed]) -> Mapping[str, ApiError]:
+    async def _tell(self, found: Sequence[PodRemoval]) -> Mapping[str, ApiError]:
         """Says of each that has not ended that it has failed, and why it goes. Of whom it could not be said, by uid: those stay
         until the next look."""
         alive = [each for each in found if not ended(each.pod)]

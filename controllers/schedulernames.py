@@ -1,15 +1,15 @@
-"""Pods that name a scheduler which nothing runs: an event says so, once for each pod.
+"""Events for pods that name a scheduler that does not run: one Warning for each pod.
 
-    pending pods by schedulerName --which has no election whose leader places its pods, at two looks--> a Warning event each
+    pending pods by schedulerName --no election has a leader with this profile, at two syncs--> a Warning event each
 
-Schedulers say in their election which profiles they have (Election.scheduler_names). While no scheduler leads at all, there is
-no event: that is no matter of names. In Kubernetes such a pod stays pending without an event (kubernetes#116982).
+Schedulers publish their profiles in their election (Election.scheduler_names). While no scheduler leads at all, there is no
+event. In Kubernetes such a pod stays pending without an event (kubernetes#116982).
 """
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-from controllers.controller import Shared, Watch
+from controllers.runtime import Shared, Watch
 from pinnace.api import defaults
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election

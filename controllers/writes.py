@@ -1,15 +1,25 @@
-"""Writes of many objects: in batches that a server takes, and each outcome looked at."""
+"""Batched writes, and expectations: the writes of a controller that its informers do not show yet.
+
+A controller that decides by a cache without its own last writes creates objects twice. Each write has a revision, so a
+controller waits until its informers reach the revision. (Kubernetes counts creations and deletions instead.)
+
+    sync: met(key), decide, write, wrote(key, ...)    sync: met(key), decide, ...
+
+Expectations need not outlast the term: the next term begins behind the barrier of the election, which is later.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from controllers.controller import Unfinished
+from controllers.informers import Informers
+from controllers.runtime import Unfinished
 from pinnace.api.portions import portions
-from pinnace.client.errors import ApiError, Fenced, Unavailable, error_of
-from pinnace.client.resource import Send
+from pinnace.api.resources import Resource
+from pinnace.client.errors import ApiError, Fenced, Unavailable, error_of, timed_out
+from pinnace.client.resource import ResourceClient, Send
 
 T = TypeVar("T", bound=Message)
 
@@ -86,3 +96,34 @@ class Batcher(Generic[T]):
                 done.set_exception(refusal)
             else:
                 done.set_result(outcome.resourceVersion)
+
+
+INFORMER_TIMEOUT = 10.0
+"""Seconds for an informer to show a write; it takes milliseconds. Then it is looked at again, after the key's back-off."""
+
+
+class Expectations:
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
+        self._wrote: dict[str, dict[Resource[Any], int]] = {}
+
+    def wrote(self, key: str, resource: Resource[Any], resource_version: str) -> None:
+        """Something was written for this key, at this version; empty: nothing was."""
+        revision = int(resource_version or 0)
+        wrote = self._wrote.setdefault(key, {})
+        wrote[resource] = max(revision, wrote.get(resource, 0))
+
+    async def lost(self, key: str, client: ResourceClient[Any]) -> None:
+        """The answer to a write of this kind was lost: whatever has come of it is known at the revision of now. (What is still
+        under way may come later; it is one too many then, and is put right as any other.) Raises ApiError."""
+        listing = await client.list(fields="metadata.name=-")
+        self.wrote(key, client.resource, str(listing.resource_version))
+
+    async def met(self, key: str) -> None:
+        """Returns when all that was written for the key is in the stores. Raises Timeout."""
+        for resource, revision in self._wrote.get(key, {}).items():
+            try:
+                await self._informers.wait_for(revision, INFORMER_TIMEOUT, [resource])
+            except TimeoutError as error:
+                raise timed_out(str(error)) from None
+        self._wrote.pop(key, None)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controllers.controller import Controller, Shared, Watch, itself
 from controllers.manager import Manager
+from controllers.runtime import Controller, Shared, Watch, itself
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES

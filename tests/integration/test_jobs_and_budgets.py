@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controllers.jobs.counting import FINALIZER
+from controllers.job import FINALIZER
+from controllers.main import build
 from controllers.manager import Manager
-from controllers.nodelifecycle.lifecycle import Options
-from controllers.registry import build
+from controllers.nodelifecycle import Options
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget

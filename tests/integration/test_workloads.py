@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controllers.podstates import active, ready
+from controllers.pods import active, ready
 from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS, PODS

@@ -1,6 +1,6 @@
 """Pods of jobs, as the controller makes them: with its finalizer."""
 
-from controllers.jobs.counting import FINALIZER
+from controllers.job import FINALIZER
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.times import to_time

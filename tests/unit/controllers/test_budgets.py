@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from controllers.budgets.controller import DisruptionController
-from controllers.budgets.status import UNCONFIRMED, Scale, status_of
-from controllers.labelled import Labelled, Selecting, anything
-from controllers.podfacts import FactBook, Facts, facts_of
+from controllers.disruption import UNCONFIRMED, DisruptionController, Scale, status_of
+from controllers.informers import LabelIndex, SelectorIndex, anything
+from controllers.pods import PodFacts, PodFactsCache, facts_of
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.intstr_v1_pb2 import IntOrString
@@ -38,7 +37,7 @@ def healthy(number: int) -> list[Pod]:
     return [running(pod_of(WEB, f"p{each}")).build() for each in range(number)]
 
 
-def facts(pods: list[Pod]) -> list[Facts]:
+def facts(pods: list[Pod]) -> list[PodFacts]:
     return [facts_of(pod) for pod in pods]
 
 
@@ -129,9 +128,9 @@ async def synced(
 
     informers = SimpleNamespace(
         store=lambda resource: stores.get(resource, {}),
-        selecting=lambda resource, selector_of: Selecting(selector_of),
-        labelled=lambda resource: Labelled(anything, pods),
-        facts=FactBook(),
+        selecting=lambda resource, selector_of: SelectorIndex(selector_of),
+        labelled=lambda resource: LabelIndex(anything, pods),
+        facts=PodFactsCache(),
     )
     client = SimpleNamespace(of=lambda resource: SimpleNamespace(update_status=update_status))
     events = SimpleNamespace(event=lambda obj, type_, reason, message: told.append(reason))

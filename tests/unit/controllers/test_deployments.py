@@ -5,11 +5,18 @@ from typing import Any
 
 import pytest
 
-from controllers.deployments.controller import DeploymentController
-from controllers.deployments.plan import Plan, plan
-from controllers.deployments.revisions import MAX_HISTORY, describe, made, template_hash
-from controllers.deployments.status import condition, deadline
-from controllers.labelled import Labelled
+from controllers.deployment import (
+    MAX_HISTORY,
+    DeploymentController,
+    DeploymentPlan,
+    condition,
+    deadline,
+    describe,
+    new_replica_set,
+    plan,
+    template_hash,
+)
+from controllers.informers import LabelIndex
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, DeploymentStrategy, ReplicaSet
 from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
@@ -22,12 +29,12 @@ RECREATE = DeploymentStrategy(type="Recreate")
 
 
 def deployed(deployment: Deployment, *images: str, size: int = 0, status: int | None = None) -> list[ReplicaSet]:
-    """Replica sets of these images as they were made one after the other; the last has the size, and so many pods."""
+    """Replica sets of these images as they were created one after the other; the last has the size, and so many pods."""
     sets: list[ReplicaSet] = []
     present = deployment.spec.template.spec.containers[0].image
     for number, image in enumerate(images, 1):
         deployment.spec.template.spec.containers[0].image = image
-        created = made(deployment, size if image == images[-1] else 0, [])
+        created = new_replica_set(deployment, size if image == images[-1] else 0, [])
         created.metadata.uid, created.metadata.creationTimestamp.seconds = f"uid-{number}", number
         created.metadata.annotations[REVISION_ANNOTATION] = str(number)
         pods = created.spec.replicas if status is None else status
@@ -137,7 +144,7 @@ def test_a_deployment_that_is_being_deleted_does_nothing() -> None:
 # --- Recreate, pause
 
 
-def recreate(lingering: bool, old_size: int = 0, old_pods: int = 0) -> Plan:
+def recreate(lingering: bool, old_size: int = 0, old_pods: int = 0) -> DeploymentPlan:
     deployment = make_deployment("web", replicas=2, image="app:2", strategy=RECREATE)
     return plan(deployment, deployed(deployment, "app:1", size=old_size, status=old_pods), lingering, NOW)
 
@@ -156,7 +163,7 @@ async def test_nobody_of_another_namespace_holds_up_a_rollout() -> None:
     deployment = make_deployment("web", replicas=2, image="app:2", strategy=RECREATE)
     [old] = deployed(deployment, "app:1", size=0)
     foreign, pod = ReplicaSet(), running(pod_of(old, "p")).build()
-    foreign.CopyFrom(made(deployment, 7, []))
+    foreign.CopyFrom(new_replica_set(deployment, 7, []))
     foreign.metadata.uid, foreign.metadata.namespace, pod.metadata.namespace = "uid-foreign", "other", "other"
     things: dict[Any, list[Any]] = {DEPLOYMENTS: [deployment], REPLICA_SETS: [old, foreign], PODS: [pod]}
     written: list[tuple[str, int]] = []
@@ -175,7 +182,7 @@ async def test_nobody_of_another_namespace_holds_up_a_rollout() -> None:
     informers = SimpleNamespace(
         store=lambda resource: {f"{each.metadata.namespace}/{each.metadata.name}": each for each in things[resource]},
         index=lambda resource, by: Index(by, things[resource]),
-        labelled=lambda resource, only: Labelled(only, things[resource]),
+        labelled=lambda resource, only: LabelIndex(only, things[resource]),
     )
     events = SimpleNamespace(event=lambda *_: None)
     shared: Any = SimpleNamespace(

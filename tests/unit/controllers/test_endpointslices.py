@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from controllers.endpointslices.controller import EndpointSliceController, selector_of
-from controllers.endpointslices.endpoints import endpoint, grouped
-from controllers.endpointslices.slices import CAPACITY, Changes, changes
-from controllers.labelled import Labelled, Selecting, anything
+from controllers.endpointslice import CAPACITY, Changes, EndpointSliceController, changes, endpoint, grouped, selector_of
+from controllers.informers import LabelIndex, SelectorIndex, anything
 from pinnace.api.core_v1_pb2 import Pod, Service
 from pinnace.api.discovery_v1_pb2 import EndpointSlice
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -272,8 +270,8 @@ class Cluster:
         informers = SimpleNamespace(
             store=lambda resource: self.nodes if resource is NODES else {store_key(each): each for each in things[resource]},
             index=lambda resource, by: Index(by, things[resource]),
-            selecting=lambda resource, selector_of: Selecting(selector_of, things[resource]),
-            labelled=lambda resource: Labelled(anything, pods),
+            selecting=lambda resource, selector_of: SelectorIndex(selector_of, things[resource]),
+            labelled=lambda resource: LabelIndex(anything, pods),
             wait_for=self._know,
         )
         client = SimpleNamespace(of=lambda resource: SimpleNamespace(create=self._create))

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from controllers.controller import Shared
-from controllers.nodelifecycle.eviction import TaintEviction
-from controllers.places import node_of
-from controllers.working import Working
+from controllers.pods import node_of
+from controllers.runtime import Shared, WorkerPool
+from controllers.tainteviction import TaintEviction
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem, DeleteRequest
@@ -213,7 +212,7 @@ async def test_who_may_not_be_deleted_keeps_nobody_else(
     cluster.bind("held", None)
     cluster.bind("late", 350)
     cluster.taint(UNREACHABLE)
-    working = Working(controller, lambda: True, clock=clock)
+    working = WorkerPool(controller, lambda: True, clock=clock)
     await working.begin(lambda resource: cluster.nodes if resource is NODES else {})
     running = asyncio.ensure_future(working.run())
     await clock.advance(349.0)

@@ -6,11 +6,22 @@ from typing import Any
 
 import pytest
 
-from controllers.garbage import cycles
-from controllers.garbage.collector import GarbageCollector
-from controllers.garbage.cycles import LATER, QUICK
-from controllers.garbage.dependents import Dependents, Place
-from controllers.garbage.fate import Delete, Fate, Keep, Owner, Release, fate, waits_for, without_owners
+from controllers import garbagecollector
+from controllers.garbagecollector import (
+    LATER,
+    QUICK,
+    Delete,
+    DeletionDecision,
+    Dependents,
+    GarbageCollector,
+    Keep,
+    Owner,
+    Place,
+    Release,
+    decide,
+    waits_for,
+    without_owners,
+)
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, Object, Resource
@@ -39,8 +50,8 @@ STAYS, WAITS, GONE = Owner.STAYS, Owner.WAITS, Owner.GONE
         ([WAITS, GONE], True, Delete("Foreground")),
     ],
 )
-def test_the_fate_of_an_object_is_that_of_its_owners(owners: list[Owner], dependents: bool, expected: Fate) -> None:
-    assert fate(ObjectMeta(), {str(i): owner for i, owner in enumerate(owners)}, dependents) == expected
+def test_the_fate_of_an_object_is_that_of_its_owners(owners: list[Owner], dependents: bool, expected: DeletionDecision) -> None:
+    assert decide(ObjectMeta(), {str(i): owner for i, owner in enumerate(owners)}, dependents) == expected
 
 
 @pytest.mark.parametrize(
@@ -48,7 +59,7 @@ def test_the_fate_of_an_object_is_that_of_its_owners(owners: list[Owner], depend
     [([], "Background"), (["orphan"], "Orphan"), (["foregroundDeletion"], "Foreground"), (["mine"], "Background")],
 )
 def test_its_own_finalizers_say_how_it_goes(finalizers: list[str], policy: str) -> None:
-    assert fate(ObjectMeta(finalizers=finalizers), {"0": GONE}, True) == Delete(policy)
+    assert decide(ObjectMeta(finalizers=finalizers), {"0": GONE}, True) == Delete(policy)
 
 
 @pytest.mark.parametrize("deleting", [True, False])
@@ -472,7 +483,7 @@ async def test_long_chain_costs_each_of_its_owners_little() -> None:
 
 
 async def test_what_is_too_large_to_search_goes_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycles, "MOST", 200)
+    monkeypatch.setattr(garbagecollector, "MOST", 200)
     world = World()
     members = ring(world, 1_000)
     for each in members:

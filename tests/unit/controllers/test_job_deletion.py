@@ -6,10 +6,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from controllers.jobs.controller import JobController
-from controllers.jobs.counting import untracked
-from controllers.jobs.outcome import COMPLETE, Verdict, condition, say
-from controllers.jobs.plan import Plan, plan
+from controllers.job import COMPLETE, ConditionReason, JobController, JobPlan, condition, plan, say, untracked
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import JOBS
@@ -26,7 +23,7 @@ def going(**spec: Any) -> Job:
     return job
 
 
-def look(job: Job, own: list[Pod]) -> Plan:
+def look(job: Job, own: list[Pod]) -> JobPlan:
     """Stores the status, as the controller does."""
     wanted = plan(job, own, NOW)
     job.status.CopyFrom(wanted.status)
@@ -89,7 +86,7 @@ async def expired(job: Job) -> tuple[float | None, AsyncMock]:
 async def test_a_job_goes_when_its_time_to_live_is_over_if_nobody_has_changed_it_meanwhile() -> None:
     """The watch may not have shown yet that it was given more time."""
     job = make_job("j", ttlSecondsAfterFinished=60)
-    say(job.status, COMPLETE, "True", Verdict("CompletionsReached", ""), NOW - 59)
+    say(job.status, COMPLETE, "True", ConditionReason("CompletionsReached", ""), NOW - 59)
     again, deleted = await expired(job)
     assert (again, deleted.await_count) == (1.0, 0)
     job.spec.ttlSecondsAfterFinished = 59

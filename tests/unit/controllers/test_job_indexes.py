@@ -4,9 +4,7 @@ import tracemalloc
 
 import pytest
 
-from controllers.jobs.counting import counted
-from controllers.jobs.indexes import INDEX, Indexes, index_of, lacking, number, parsed, surplus
-from controllers.jobs.plan import plan
+from controllers.job import INDEX, Indexes, counted, index_of, lacking, number, parsed, plan, surplus
 from tests.unit.controllers.jobs import NOW, pod, pods
 from tests.workloads import make_job, named
 

@@ -6,13 +6,22 @@ from typing import Any
 
 import pytest
 
-from controllers.jobs import counting
-from controllers.jobs.controller import JobController
-from controllers.jobs.counting import FINALIZER, MAX_UNCOUNTED, counted, tracked, untracked
-from controllers.jobs.indexes import number
-from controllers.jobs.outcome import condition
-from controllers.jobs.plan import LONGEST_BACKOFF, Plan, backoff, plan
-from controllers.labelled import Labelled
+from controllers import job as job_controller
+from controllers.informers import LabelIndex
+from controllers.job import (
+    FINALIZER,
+    LONGEST_BACKOFF,
+    MAX_UNCOUNTED,
+    JobController,
+    JobPlan,
+    backoff,
+    condition,
+    counted,
+    number,
+    plan,
+    tracked,
+    untracked,
+)
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
@@ -91,7 +100,7 @@ def test_a_pod_that_is_being_deleted_is_replaced_at_once_or_when_it_has_ended(po
 # --- how it ends
 
 
-def look(job: Job, own: list[Pod], now: float = NOW) -> Plan:
+def look(job: Job, own: list[Pod], now: float = NOW) -> JobPlan:
     """Stores the status, as the controller does."""
     wanted = plan(job, own, now)
     job.status.CopyFrom(wanted.status)
@@ -229,7 +238,7 @@ def test_each_pod_is_counted_once_wherever_the_controller_dies(
     monkeypatch: pytest.MonkeyPatch, seed: int, room: int, mode: str
 ) -> None:
     """Each step may be the last of a controller. The cache shows a write before the next look; pods are deleted at any time."""
-    monkeypatch.setattr(counting, "MAX_UNCOUNTED", room)
+    monkeypatch.setattr(job_controller, "MAX_UNCOUNTED", room)
     rng, total = random.Random(seed), 20
     job = make_job("j", parallelism=total, completions=total, completionMode=mode, backoffLimit=1000)
     own: dict[str, Pod] = {}
@@ -260,7 +269,7 @@ def test_of_a_job_that_fails_each_pod_is_counted_once_wherever_the_controller_di
     monkeypatch: pytest.MonkeyPatch, seed: int, policy: str
 ) -> None:
     """Some of them have ended, some are ending; there is room for three at a time in the status."""
-    monkeypatch.setattr(counting, "MAX_UNCOUNTED", 3)
+    monkeypatch.setattr(job_controller, "MAX_UNCOUNTED", 3)
     rng, total = random.Random(seed), 20
     job = make_job("j", parallelism=total, backoffLimit=0, podReplacementPolicy=policy)
     made = [
@@ -370,7 +379,7 @@ async def test_pods_of_another_namespace_are_not_counted_and_its_own_are_kept() 
     informers = SimpleNamespace(
         store=lambda resource: {"default/j": job},
         index=lambda resource, by: Index(by, [own, foreign]),
-        labelled=lambda resource, only: Labelled(only, []),
+        labelled=lambda resource, only: LabelIndex(only, []),
     )
     client = SimpleNamespace(
         pods=SimpleNamespace(update=write, create_batch=None, delete_batch=None),

@@ -3,8 +3,8 @@
 import random
 import time
 
-from controllers.budgets.controller import selector_of
-from controllers.labelled import Labelled, Selecting
+from controllers.disruption import selector_of
+from controllers.informers import LabelIndex, SelectorIndex
 from controllers.ownership import ownerless
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import LabelSelector
@@ -19,7 +19,7 @@ from tests.workloads import named
 
 def test_after_any_changes_it_finds_what_a_look_at_every_object_finds() -> None:
     rng = random.Random(7)
-    labelled, store = Labelled(ownerless), dict[str, Pod]()
+    labelled, store = LabelIndex(ownerless), dict[str, Pod]()
     for _ in range(400):
         name, namespace = f"p{rng.randrange(6)}", rng.choice(["a", "b"])
         key, old = f"{namespace}/{name}", store.get(f"{namespace}/{name}")
@@ -64,7 +64,7 @@ def any_selector(rng: random.Random) -> LabelSelector | None:
 
 def test_labels_find_the_selectors_that_a_look_at_every_object_finds() -> None:
     rng = random.Random(11)
-    selecting, store = Selecting(selector_of), dict[str, PodDisruptionBudget]()
+    selecting, store = SelectorIndex(selector_of), dict[str, PodDisruptionBudget]()
     for _ in range(600):
         made = budget(f"b{rng.randrange(12)}", any_selector(rng), rng.choice("ab"))
         key = store_key(made)
@@ -84,7 +84,7 @@ def test_labels_find_the_selectors_that_a_look_at_every_object_finds() -> None:
 def test_labels_of_one_pod_cost_little_beside_many_selectors() -> None:
     """20,000 services or budgets in one namespace cost 150 to 300 ms for each change of a pod."""
     many = [LabelSelector(matchLabels={"app": "web", "n": f"v{number}"}) for number in range(20_000)]
-    selecting = Selecting(selector_of, [budget(f"b{number}", each) for number, each in enumerate(many)])
+    selecting = SelectorIndex(selector_of, [budget(f"b{number}", each) for number, each in enumerate(many)])
     labels = {"app": "web", "n": "v7", "tier": "x"}
     began = time.process_time()
     for _ in range(20):

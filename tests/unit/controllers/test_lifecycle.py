@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from controllers.controller import Shared
-from controllers.nodelifecycle.lifecycle import LOOK_AGAIN, NodeLifecycle, Options
-from controllers.nodelifecycle.zones import RECOVERY, Rates
-from controllers.places import node_of
-from controllers.working import Working
+from controllers.nodelifecycle import LOOK_AGAIN, RECOVERY, NodeLifecycle, Options, Rates
+from controllers.pods import node_of
+from controllers.runtime import Shared, WorkerPool
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -48,7 +46,7 @@ class Cluster:
         controller = NodeLifecycle(
             Shared(anything, anything, anything, self.clock, "node-controller"), Options(rates=Rates(eviction))
         )
-        self.working = Working(controller, lambda: True, clock=self.clock)
+        self.working = WorkerPool(controller, lambda: True, clock=self.clock)
         for watch in controller.watches:
             self.add_handler(watch.resource, lambda deltas, keys=watch.keys: self.working.handle(keys, deltas))
         for name in nodes:

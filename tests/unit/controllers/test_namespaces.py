@@ -8,7 +8,7 @@ import pytest
 
 from apiserver.errors import contended, from_storage, not_found
 from apiserver.storage.interface import OutcomeUnknown, OutOfSpace
-from controllers.namespaces import OTHERS, NamespaceController, patience
+from controllers.namespace import OTHERS, NamespaceController, patience
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES, PODS, Resource

@@ -4,12 +4,22 @@ import math
 
 import pytest
 
-from controllers.nodelifecycle.conditions import left, unreachable
-from controllers.nodelifecycle.eviction import patience
-from controllers.nodelifecycle.lifecycle import not_ready
-from controllers.nodelifecycle.silence import Silences, lease_key
-from controllers.nodelifecycle.taints import tainted
-from controllers.nodelifecycle.zones import RECOVERY, Rates, State, Zones, counts, state_of, zone_of
+from controllers.nodelifecycle import (
+    RECOVERY,
+    LeaseMonitor,
+    Rates,
+    State,
+    Zones,
+    counts,
+    lease_key,
+    left,
+    not_ready,
+    state_of,
+    tainted,
+    unreachable,
+    zone_of,
+)
+from controllers.tainteviction import patience
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Taint, Toleration
 from tests.builders import NodeBuilder, make_node, make_pod
@@ -33,7 +43,7 @@ def taints(node: Node | None) -> set[tuple[str, str]] | None:
 
 def test_a_node_is_silent_from_when_its_lease_has_gone_until_it_is_back() -> None:
     leases = {lease_key("n"): Lease()}
-    silences = Silences(leases)
+    silences = LeaseMonitor(leases)
     silences.look("n", 1.0)
     assert silences.lasts("n", 5.0) is None
     del leases[lease_key("n")]

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from controllers.claiming import Claimer
-from controllers.labelled import Labelled, Selecting
-from controllers.ownership import adopted, claims, keeper, kept_by, ownerless, released
-from controllers.podfacts import FactBook
-from controllers.replicasets.controller import ReplicaSetController
+from controllers.informers import LabelIndex, SelectorIndex
+from controllers.ownership import Claimer, adopted, claims, keeper, kept_by, ownerless, released
+from controllers.pods import PodFactsCache
+from controllers.replicaset import ReplicaSetController
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import JOBS, PODS, REPLICA_SETS
 from pinnace.api.selectors import from_message
@@ -69,7 +68,7 @@ async def test_whoever_names_an_owner_of_another_namespace_is_not_its_own_and_is
     for each in pods[1:]:
         each.metadata.namespace = "elsewhere"
     informers = SimpleNamespace(
-        index=lambda resource, by: Index(by, pods), labelled=lambda resource, only: Labelled(only, pods)
+        index=lambda resource, by: Index(by, pods), labelled=lambda resource, only: LabelIndex(only, pods)
     )
     shared: Any = SimpleNamespace(informers=informers, client=SimpleNamespace(of=lambda resource: None))
     expectations: Any = None  # nothing is written
@@ -90,9 +89,9 @@ class Cluster:
         informers = SimpleNamespace(
             store=lambda resource: {f"default/{owner.metadata.name}": owner},
             index=lambda resource, by: Index(by, pods if resource is PODS else [owner]),
-            selecting=lambda resource, selector_of: Selecting(selector_of, [owner]),
-            labelled=lambda resource, only: Labelled(only, pods),
-            facts=FactBook(),
+            selecting=lambda resource, selector_of: SelectorIndex(selector_of, [owner]),
+            labelled=lambda resource, only: LabelIndex(only, pods),
+            facts=PodFactsCache(),
         )
         client = SimpleNamespace(of=lambda resource: self, pods=self)
         clock, events = SimpleNamespace(time=lambda: 100.0), SimpleNamespace(event=lambda *_: None)

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from apiserver.server import MAX_REQUEST
-from controllers.expectations import Expectations
-from controllers.podcontrol import TOLD, PodControl, pod_from
-from controllers.writes import BATCH
+from controllers.podcontrol import MAX_EVENTS, PodControl, pod_from
+from controllers.writes import BATCH, Expectations
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS, REPLICA_SETS
 from pinnace.api.status import Code, Refusal, encode
@@ -172,7 +171,7 @@ async def test_who_leads_no_more_blames_nobody() -> None:
 async def test_many_pods_make_a_few_events() -> None:
     bench = Bench()
     await bench.create(BATCH)
-    assert len(bench.told) == TOLD
+    assert len(bench.told) == MAX_EVENTS
 
 
 def test_a_pod_is_as_the_template_says_and_its_owners() -> None:

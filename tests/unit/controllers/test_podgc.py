@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controllers.controller import Unfinished
 from controllers.podgc import INTERVAL, QUARANTINE, PodGarbageCollector, doomed, failed, leaving, missed
+from controllers.runtime import Unfinished
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, BatchItem, DeleteRequest
 from pinnace.client.errors import ApiError, Forbidden, unavailable

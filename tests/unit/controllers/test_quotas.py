@@ -2,8 +2,8 @@
 
 import pytest
 
-from controllers.places import namespace_of
-from controllers.quotas import those_that_lack
+from controllers.podcontrol import those_that_lack
+from controllers.pods import namespace_of
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.client.index import Index

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from controllers.controller import Controller, Unfinished
-from controllers.deployments.controller import DeploymentController
-from controllers.deployments.plan import plan
-from controllers.deployments.status import PROGRESSING, condition
-from controllers.jobs.controller import JobController
-from controllers.labelled import Labelled, Selecting
-from controllers.podfacts import FactBook
-from controllers.replicasets.controller import ReplicaSetController
+from controllers.deployment import PROGRESSING, DeploymentController, condition, plan
+from controllers.informers import LabelIndex, SelectorIndex
+from controllers.job import JobController
+from controllers.pods import PodFactsCache
+from controllers.replicaset import ReplicaSetController
+from controllers.runtime import Controller, Unfinished
 from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, Object, Resource
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.times import to_time
@@ -39,9 +37,9 @@ class Cluster:
         informers = SimpleNamespace(
             store=lambda resource: {f"default/{each.metadata.name}": each for each in self.things.get(resource, ())},
             index=lambda resource, by: Index(by, self.things.get(resource, ())),
-            selecting=lambda resource, selector_of: Selecting(selector_of, self.things.get(resource, ())),
-            labelled=lambda resource, only: Labelled(only, self.things.get(resource, ())),
-            facts=FactBook(),
+            selecting=lambda resource, selector_of: SelectorIndex(selector_of, self.things.get(resource, ())),
+            labelled=lambda resource, only: LabelIndex(only, self.things.get(resource, ())),
+            facts=PodFactsCache(),
             wait_for=self._know,
         )
         client = SimpleNamespace(of=lambda resource: self, pods=self)

@@ -2,10 +2,9 @@
 
 import pytest
 
-from controllers.podfacts import FactBook, Facts, cost, facts_of
-from controllers.replicasets.scaling import BACKOFF_MAX, BURST, MEMORY, SKEW, plan
-from controllers.replicasets.status import Trouble, available_in, status_of
-from controllers.replicasets.victims import victims
+from controllers.podcontrol import BURST, victims
+from controllers.pods import PodFacts, PodFactsCache, cost, facts_of
+from controllers.replicaset import BACKOFF_MAX, MEMORY, SKEW, ReplicaFailure, available_in, plan, status_of
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import COST_ANNOTATION
 from pinnace.client.informer import Delta
@@ -16,7 +15,7 @@ NOW = 10_000.0
 WEB = make_replica_set("web", replicas=3)
 
 
-def pods(*builders: PodBuilder) -> list[Facts]:
+def pods(*builders: PodBuilder) -> list[PodFacts]:
     return [facts_of(builder.build()) for builder in builders]
 
 
@@ -30,7 +29,7 @@ def test_what_ends_or_has_ended_is_replaced() -> None:
     assert plan(WEB, own, own, NOW).create == 2
 
 
-def failures(count: int, at: float = NOW) -> list[Facts]:
+def failures(count: int, at: float = NOW) -> list[PodFacts]:
     return pods(*(pod_of(WEB, f"failed-{number}").created(at).phase("Failed") for number in range(count)))
 
 
@@ -164,9 +163,9 @@ def test_the_status_counts_the_pods() -> None:
 def test_a_failure_is_said_since_when_it_lasts_and_not_when_it_is_over() -> None:
     web = make_replica_set("web")
     web.status.conditions.add(type="Mine", status="True")
-    web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", "exceeded quota"), NOW))
+    web.status.CopyFrom(status_of(web, [], ReplicaFailure("FailedCreate", "exceeded quota"), NOW))
     assert [(each.type, each.reason) for each in web.status.conditions] == [("Mine", ""), ("ReplicaFailure", "FailedCreate")]
-    web.status.CopyFrom(status_of(web, [], Trouble("FailedDelete", "not that one"), NOW + 50))
+    web.status.CopyFrom(status_of(web, [], ReplicaFailure("FailedDelete", "not that one"), NOW + 50))
     failure = web.status.conditions[1]
     assert (failure.reason, failure.message) == ("FailedDelete", "not that one")
     assert failure.lastTransitionTime.seconds == NOW
@@ -176,13 +175,13 @@ def test_a_failure_is_said_since_when_it_lasts_and_not_when_it_is_over() -> None
 def test_a_failure_that_is_said_already_is_no_change() -> None:
     """A change would be looked at at once: each refusal names another pod, and no back-off would ever be waited for."""
     web = make_replica_set("web", replicas=3)
-    web.status.CopyFrom(status_of(web, [], Trouble("FailedCreate", 'pods "web-bcdfg" is forbidden'), NOW))
-    again = status_of(web, [], Trouble("FailedCreate", 'pods "web-xz245" is forbidden'), NOW + 50)
+    web.status.CopyFrom(status_of(web, [], ReplicaFailure("FailedCreate", 'pods "web-bcdfg" is forbidden'), NOW))
+    again = status_of(web, [], ReplicaFailure("FailedCreate", 'pods "web-xz245" is forbidden'), NOW + 50)
     assert again == web.status
 
 
 def test_facts_are_those_of_the_version_that_is_asked_about() -> None:
-    book, before = FactBook(), pod_of(WEB, "a").build()
+    book, before = PodFactsCache(), pod_of(WEB, "a").build()
     after = running(pod_of(WEB, "a")).build()
     assert [each.ready for each in book.of([before, after, before])] == [False, True, False]
     book.follow([Delta(DELETED, after, after)])

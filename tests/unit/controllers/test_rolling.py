@@ -4,11 +4,8 @@ import random
 
 import pytest
 
-from controllers.amounts import amount
-from controllers.deployments.plan import plan
-from controllers.deployments.rolling import bounds, new_size, step
-from controllers.deployments.scaling import is_resized, scaled
-from controllers.deployments.status import is_complete
+from controllers.deployment import bounds, is_complete, is_resized, new_size, plan, scaled, step
+from controllers.runtime import scaled_value
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStrategy, ReplicaSet
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.rollouts import DESIRED_ANNOTATION, MAX_ANNOTATION
@@ -44,7 +41,7 @@ def lagging(made: ReplicaSet) -> ReplicaSet:
     [("25%", 10, 3, 2), ("25%", 4, 1, 1), ("1%", 3, 1, 0), ("100%", 7, 7, 7), ("5", 3, 5, 5), ("0%", 9, 0, 0)],
 )
 def test_a_percentage_is_rounded(text: str, total: int, up: int, down: int) -> None:
-    assert (amount(bound(text), total, up=True), amount(bound(text), total, up=False)) == (up, down)
+    assert (scaled_value(bound(text), total, up=True), scaled_value(bound(text), total, up=False)) == (up, down)
 
 
 @pytest.mark.parametrize(

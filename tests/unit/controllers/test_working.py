@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.controller import Unfinished, Watch, its_controller, itself
-from controllers.working import DEADLINE, GRACE, SLOW, Working
+from controllers.runtime import DEADLINE, GRACE, SLOW, Unfinished, Watch, WorkerPool, its_controller, itself
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES, Resource
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
@@ -57,8 +56,8 @@ def stores(*nodes: str) -> Callable[[Resource[Any]], Mapping[str, Node]]:
 
 
 @asynccontextmanager
-async def at_work(controller: Recording, clock: FakeClock, *nodes: str) -> AsyncIterator[Working]:
-    working = Working(controller, lambda: True, clock=clock)
+async def at_work(controller: Recording, clock: FakeClock, *nodes: str) -> AsyncIterator[WorkerPool]:
+    working = WorkerPool(controller, lambda: True, clock=clock)
     await working.begin(stores(*nodes))
     running = asyncio.ensure_future(working.run())
     await clock.advance(0)
@@ -140,7 +139,7 @@ async def test_who_has_the_lead_keeps_it_while_a_term_begins() -> None:
             return [delta.obj.metadata.name]
 
     controller = Slow()
-    working = Working(controller, lambda: True, clock=clock)
+    working = WorkerPool(controller, lambda: True, clock=clock)
 
     async def beat() -> None:
         nonlocal turns
@@ -170,7 +169,7 @@ async def test_looks_that_wait_for_nothing_let_others_have_their_turn() -> None:
             return await super().sync(key)
 
     controller, seen = Busy(), [0]
-    working = Working(controller, lambda: True, clock=clock)
+    working = WorkerPool(controller, lambda: True, clock=clock)
     await working.begin(stores(*map(str, range(100))))
     running = asyncio.ensure_future(working.run())
     async with asyncio.timeout(5):
@@ -183,7 +182,7 @@ async def test_looks_that_wait_for_nothing_let_others_have_their_turn() -> None:
 
 async def test_nothing_is_begun_once_the_term_is_over() -> None:
     clock, controller = FakeClock(), Recording()
-    working = Working(controller, lambda: False, clock=clock)
+    working = WorkerPool(controller, lambda: False, clock=clock)
     await working.begin(stores("a", "b"))
     async with asyncio.timeout(1):
         waiting = asyncio.ensure_future(working.run())

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from controllers.workqueue import WorkQueue
+from controllers.runtime import WorkQueue
 from tests.clock import FakeClock
 
 

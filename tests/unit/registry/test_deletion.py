@@ -7,7 +7,7 @@ from apiserver.registry.deletion import delete_step
 from apiserver.registry.mutation import Put, Sign, Version
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategies.pods import MAX_GRACE
-from controllers.garbage.collector import WATCHED
+from controllers.garbagecollector import WATCHED
 from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta, Preconditions
 from pinnace.api.resources import ALL, Resource

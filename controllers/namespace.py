@@ -1,10 +1,10 @@
-"""The namespace controller: empties namespaces that are being deleted, and ends them.
+"""The namespace controller: deletes the contents of namespaces that are being deleted, and then the namespaces.
 
-    Terminating --delete its pods, again and again--> no pods --delete all else, again and again--> empty --delete--> gone
+    Terminating --delete its pods, repeatedly--> no pods --delete all else, repeatedly--> empty --delete--> gone
 
-What has a grace period or a finalizer takes its time; nothing new comes, the API server sees to that. What pods rely on while
-they end is there until they have, also when it is etcd or a webhook that keeps them. Then a delete that is refused keeps no
-other kind.
+Objects with a grace period or a finalizer take time. The API server refuses new objects. Other objects are kept until the pods
+have ended, because pods may need them, also if etcd or a webhook keeps the pods. Then a refused delete does not block other
+kinds.
 
 Source: https://kubernetes.io/docs/tasks/administer-cluster/namespaces/#deleting-a-namespace, and for the order
 https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5080-ordered-namespace-deletion
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from controllers.controller import Shared, Watch, itself
+from controllers.runtime import Shared, Watch, itself
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import ALL, NAMESPACES, PODS, Resource
 from pinnace.api.times import to_seconds

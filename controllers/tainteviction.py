@@ -1,12 +1,12 @@
-"""The taint eviction controller: deletes pods that do not tolerate a NoExecute taint of their node, or not any longer.
+"""The taint eviction controller: deletes pods that do not tolerate a NoExecute taint of their node, or no longer.
 
     taint --not tolerated--> deleted            tolerated for N seconds --N seconds--> deleted
-                                                        '--the taint goes--> stays
+                                                        '--the taint is removed--> stays
 
-The time begins when the leader first sees the taint, as in Kubernetes: the next leader gives it anew. It ends with the taint
-whether anybody leads or not, so that one who leads once more does not take a new taint for an old one. Each taint of a node has
-its own time, but for not-ready and unreachable, which follow one another: they share one. A pod that was to go, and stays after
-all, has an event of it.
+The time begins when the leader first sees the taint, as in Kubernetes; with the next leader it begins again. It ends with the
+taint, also on standbys, so that a replica that leads again does not take a new taint for an old one. Each taint of a node has
+its own time, except not-ready and unreachable: these replace each other, and share one. A pod whose deletion is cancelled gets
+an event.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 """
@@ -15,9 +15,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from controllers.controller import Shared, Watch, itself
-from controllers.places import node_of
-from controllers.podstates import active
+from controllers.pods import active, node_of
+from controllers.runtime import Shared, Watch, itself
 from controllers.writes import in_batches, unless_refused
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
 from pinnace.api.resources import NODES, PODS

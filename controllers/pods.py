@@ -1,22 +1,62 @@
-"""What is read of pods again and again, read once for each version of a pod: thousands of them are counted at each look.
+"""Properties of pods that controllers count by. Pure; times are Unix time.
 
-Objects in an informer's store are not changed: another version is another object.
+`PodFactsCache` computes them once for each version of a pod: objects in an informer's store do not change.
+
+Source: pkg/controller/controller_utils.go and pkg/api/v1/pod/util.go of Kubernetes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from controllers.places import node_of
-from controllers.podstates import active, ready, ready_since, restarts, terminating
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.naturals import int32
+from pinnace.api.podstatus import ended
+from pinnace.api.resources import Object
 from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import COST_ANNOTATION
 from pinnace.client.informer import Delta
 
 
-class Facts(NamedTuple):
+def active(pod: Pod) -> bool:
+    """It has not ended, and nobody ends it."""
+    return not ended(pod) and not pod.metadata.HasField("deletionTimestamp")
+
+
+def terminating(pod: Pod) -> bool:
+    """Somebody ends it, and it has not ended yet."""
+    return not ended(pod) and pod.metadata.HasField("deletionTimestamp")
+
+
+def ready(pod: Pod) -> bool:
+    return conditions.is_true(pod.status.conditions, "Ready")
+
+
+def ready_since(pod: Pod) -> float | None:
+    """None: it is not ready, or nobody has said since when."""
+    condition = conditions.find(pod.status.conditions, "Ready")
+    if condition is None or condition.status != "True" or not condition.HasField("lastTransitionTime"):
+        return None
+    return to_seconds(condition.lastTransitionTime)
+
+
+def restarts(pod: Pod) -> int:
+    """Of the container that was restarted most often; sidecars count."""
+    statuses = (*pod.status.containerStatuses, *pod.status.initContainerStatuses)
+    return max((status.restartCount for status in statuses), default=0)
+
+
+def node_of(pod: Pod) -> str:
+    """Empty: it is not bound."""
+    return pod.spec.nodeName
+
+
+def namespace_of(obj: Object) -> str:
+    return obj.metadata.namespace
+
+
+class PodFacts(NamedTuple):
     """Times are Unix time. `ready_since` is None also where nobody says since when."""
 
     pod: Pod
@@ -33,8 +73,8 @@ class Facts(NamedTuple):
     cost: int
 
 
-def facts_of(pod: Pod) -> Facts:
-    return Facts(
+def facts_of(pod: Pod) -> PodFacts:
+    return PodFacts(
         pod=pod,
         active=active(pod),
         terminating=terminating(pod),
@@ -55,13 +95,13 @@ def cost(pod: Pod) -> int:
     return int32(pod.metadata.annotations.get(COST_ANNOTATION, "")) or 0
 
 
-class FactBook:
+class PodFactsCache:
     """Remembers the facts of pods that were asked for, until they are deleted."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Facts] = {}
+        self._known: dict[str, PodFacts] = {}
 
-    def of(self, pods: Iterable[Pod]) -> Iterator[Facts]:
+    def of(self, pods: Iterable[Pod]) -> Iterator[PodFacts]:
         for pod in pods:
             uid = pod.metadata.uid
             known = self._known.get(uid)

@@ -1,0 +1,631 @@
+"""The deployment controller: rolls replica sets from one version of the pod template to the next.
+
+    its replica sets: the one of the present template, and older ones
+        paused, or resized   --> all grow or shrink in proportion
+        Recreate             --> the old ones to 0, then the new one
+        RollingUpdate        --> the new one up, the old ones down
+    --> cleanup of the history, conditions and status
+
+The decisions are pure; times are Unix time. A plan contains changed copies of the replica sets.
+
+Revisions: a replica set is named after a hash of its template, and has the hash as a label, on its pods too. The present
+template has the highest revision. To roll back, give the deployment the template of an older replica set.
+
+Rolling update guarantee: at most maxUnavailable of spec.replicas become unavailable, and at most maxSurge pods exist beyond
+spec.replicas, even if replica sets lag behind their sizes. Unlike in Kubernetes, pods that are being removed are not available
+but take room, and nothing moves while a replica set has not observed its present size.
+
+    Progressing:  NewReplicaSetCreated, FoundNewReplicaSet, ReplicaSetUpdated --> NewReplicaSetAvailable   it is complete
+                        |                                      '--progressDeadlineSeconds--> ProgressDeadlineExceeded (False)
+                        '-- DeploymentPaused, DeploymentResumed (Unknown)
+
+Source: https://kubernetes.io/docs/concepts/workloads/controllers/deployment/, and pkg/controller/deployment of Kubernetes.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from controllers.ownership import Claimer, keeper, kept_by, refers_to
+from controllers.runtime import MAX_BACKOFF, Shared, Unfinished, Watch, controller_of, its_controller, itself, scaled_value
+from controllers.writes import Expectations
+from pinnace.api import conditions
+from pinnace.api.apps_v1_pb2 import Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet
+from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
+from pinnace.api.naturals import natural
+from pinnace.api.podstatus import ended
+from pinnace.api.quantities import equal
+from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, store_key
+from pinnace.api.rollouts import (
+    DESIRED_ANNOTATION,
+    HASH_LABEL,
+    HISTORY_ANNOTATION,
+    MAX_ANNOTATION,
+    OWN_ANNOTATIONS,
+    REVISION_ANNOTATION,
+    bare,
+    revision,
+)
+from pinnace.api.scalars import MAX_INT32
+from pinnace.api.selectors import from_message
+from pinnace.api.times import to_seconds, to_time
+from pinnace.api.verbs_pb2 import DELETED
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, OutcomeUnknown
+from pinnace.client.informer import Delta
+
+Sizes = dict[str, int]
+"""What spec.replicas is to be, by name of the replica set."""
+
+
+def bounds(deployment: Deployment) -> tuple[int, int]:
+    """maxSurge, rounded up, and maxUnavailable, rounded down; not both 0."""
+    spec = deployment.spec
+    if spec.strategy.type != "RollingUpdate":
+        return 0, 0
+    surge = scaled_value(spec.strategy.rollingUpdate.maxSurge, spec.replicas, up=True)
+    unavailable = scaled_value(spec.strategy.rollingUpdate.maxUnavailable, spec.replicas, up=False)
+    return surge, min(unavailable if surge or unavailable else 1, spec.replicas)
+
+
+def most(deployment: Deployment) -> int:
+    """Pods that there may be at once. Sizes and counts are int32: a surge that goes beyond is as much as can be said."""
+    return min(MAX_INT32, deployment.spec.replicas + bounds(deployment)[0])
+
+
+def total(sets: Iterable[ReplicaSet]) -> int:
+    return sum(each.spec.replicas for each in sets)
+
+
+def available(each: ReplicaSet) -> int:
+    return min(each.status.availableReplicas, each.spec.replicas)
+
+
+def lags(each: ReplicaSet) -> bool:
+    """Is what it says of its pods from before it had its present size?"""
+    return each.status.observedGeneration < each.metadata.generation
+
+
+def room(deployment: Deployment, sets: Iterable[ReplicaSet]) -> int:
+    """Pods that may be made beside those that there are, or may be. None while a replica set lags."""
+    there = 0
+    for each in sets:
+        if lags(each):
+            return 0
+        there += max(each.spec.replicas, each.status.replicas)
+    return max(0, most(deployment) - there)
+
+
+def oldest_first(sets: Iterable[ReplicaSet]) -> list[ReplicaSet]:
+    return sorted(sets, key=lambda each: (to_seconds(each.metadata.creationTimestamp), each.metadata.name))
+
+
+def new_size(deployment: Deployment, size: int, sets: Iterable[ReplicaSet]) -> int:
+    """Of the new replica set, which has `size` now. `sets`: those that there are."""
+    wanted = deployment.spec.replicas
+    if deployment.spec.strategy.type != "RollingUpdate" or size > wanted:
+        return wanted
+    return size + min(room(deployment, sets), wanted - size)
+
+
+def step(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
+    """What changes size now: the new one as long as it can, else the old ones."""
+    size = new_size(deployment, new.spec.replicas, (new, *old))
+    if size != new.spec.replicas:
+        return {new.metadata.name: size}
+    return _shrink(deployment, new, old)
+
+
+def _shrink(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> Sizes:
+    """First those that are not available: they are missed by nobody. Then those that new ones stand in for."""
+    if any(map(lags, (new, *old))):
+        return {}
+    minimum = deployment.spec.replicas - bounds(deployment)[1]
+    spare = total((new, *old)) - minimum - (new.spec.replicas - available(new))
+    if spare <= 0:
+        return {}
+    sizes = {each.metadata.name: each.spec.replicas for each in old}
+    for each in oldest_first(old):
+        sick = min(spare, each.spec.replicas - available(each))
+        sizes[each.metadata.name] -= sick
+        spare -= sick
+    spare = sum(map(available, (new, *old))) - minimum
+    for each in oldest_first(old):
+        well = max(0, min(spare, sizes[each.metadata.name]))
+        sizes[each.metadata.name] -= well
+        spare -= well
+    return {each.metadata.name: sizes[each.metadata.name] for each in old if sizes[each.metadata.name] != each.spec.replicas}
+
+
+MAX_HISTORY = 2_000
+"""Characters of HISTORY_ANNOTATION. Source: maxRevHistoryLengthInChars in
+https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/deployment/sync.go"""
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Kubernetes' for generated names: they form no words."""
+_LENGTH = 10
+
+
+def template_hash(template: PodTemplateSpec, collisions: int) -> str:
+    """`collisions`: how often the name that this makes was somebody else's."""
+    digest = hashlib.blake2b(template.SerializeToString(deterministic=True), digest_size=_LENGTH)
+    if collisions:
+        digest.update(str(collisions).encode())
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest.digest())
+
+
+def split(deployment: Deployment, sets: Iterable[ReplicaSet]) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
+    """The replica set of the present template, the oldest if there are several; and all others."""
+    ordered = oldest_first(sets)
+    wanted = bare(deployment.spec.template)
+    new = next((each for each in ordered if equal(bare(each.spec.template), wanted)), None)
+    return new, [each for each in ordered if each is not new]
+
+
+def new_replica_set(deployment: Deployment, size: int, old: Sequence[ReplicaSet]) -> ReplicaSet:
+    """The replica set of the present template, to create."""
+    spec, metadata = deployment.spec, deployment.metadata
+    template = bare(spec.template)
+    hash_ = template_hash(template, deployment.status.collisionCount)
+    new = ReplicaSet()
+    new.metadata.name, new.metadata.namespace = f"{metadata.name}-{hash_}", metadata.namespace
+    new.metadata.ownerReferences.append(refers_to(DEPLOYMENTS, deployment))
+    new.spec.template.CopyFrom(template)
+    new.spec.template.metadata.labels[HASH_LABEL] = hash_
+    new.metadata.labels.update(new.spec.template.metadata.labels)
+    new.spec.selector.CopyFrom(spec.selector)
+    new.spec.selector.matchLabels[HASH_LABEL] = hash_
+    describe(new, deployment, old)
+    resize(new, deployment, size)
+    return new
+
+
+def describe(new: ReplicaSet, deployment: Deployment, old: Sequence[ReplicaSet]) -> None:
+    """Gives the new replica set what it has from its deployment, and the highest revision."""
+    new.spec.minReadySeconds = deployment.spec.minReadySeconds
+    annotations = new.metadata.annotations
+    annotations.update({key: value for key, value in deployment.metadata.annotations.items() if key not in OWN_ANNOTATIONS})
+    before = revision(annotations)
+    wanted = 1 + max((revision(each.metadata.annotations) for each in old), default=0)
+    if before < wanted:
+        if before:
+            annotations[HISTORY_ANNOTATION] = _history(annotations.get(HISTORY_ANNOTATION, ""), before)
+        annotations[REVISION_ANNOTATION] = str(wanted)
+
+
+def _history(earlier: str, latest: int) -> str:
+    """Revisions, without the oldest of those that are too many."""
+    history = f"{earlier},{latest}" if earlier else str(latest)
+    return history if len(history) <= MAX_HISTORY else history[-MAX_HISTORY - 1 :].partition(",")[2]
+
+
+def resize(replica_set: ReplicaSet, deployment: Deployment, size: int) -> None:
+    """With a note of what size the deployment has."""
+    replica_set.spec.replicas = size
+    annotations = replica_set.metadata.annotations
+    annotations[DESIRED_ANNOTATION], annotations[MAX_ANNOTATION] = str(deployment.spec.replicas), str(most(deployment))
+
+
+def history_to_delete(deployment: Deployment, old: Sequence[ReplicaSet]) -> list[ReplicaSet]:
+    """Beyond revisionHistoryLimit, the lowest revisions; not those that have pods, or have not said that they have none."""
+    there = [each for each in old if not each.metadata.HasField("deletionTimestamp")]
+    surplus = max(0, len(there) - deployment.spec.revisionHistoryLimit)
+    lowest = sorted(there, key=lambda each: revision(each.metadata.annotations))[:surplus]
+    return [each for each in lowest if not (each.spec.replicas or each.status.replicas or lags(each))]
+
+
+def noted(replica_set: ReplicaSet, annotation: str) -> int | None:
+    """What one of the two says; None: nothing, or no number."""
+    return natural(replica_set.metadata.annotations.get(annotation, ""))
+
+
+def is_resized(deployment: Deployment, sets: Sequence[ReplicaSet]) -> bool:
+    """Since its replica sets were given their sizes."""
+    sizes = [noted(each, DESIRED_ANNOTATION) for each in sets if each.spec.replicas]
+    return any(size is not None and size != deployment.spec.replicas for size in sizes)
+
+
+def scaled(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> Sizes:
+    """The sizes of all that have pods, those that stay as they are too: they were given them for the present size."""
+    wanted = deployment.spec.replicas
+    active = [each for each in (*old, *([new] if new is not None else [])) if each.spec.replicas]
+    if len(active) <= 1:
+        latest = active[0] if active else new if new is not None else oldest_first(old)[-1] if old else None
+        return {latest.metadata.name: wanted} if latest is not None else {}
+    if new is not None and _saturated(deployment, new):
+        return {each.metadata.name: 0 for each in old if each.spec.replicas}
+    if deployment.spec.strategy.type != "RollingUpdate":
+        return {each.metadata.name: each.spec.replicas for each in active}
+    return _proportional(deployment, active)
+
+
+def _proportional(deployment: Deployment, active: Sequence[ReplicaSet]) -> Sizes:
+    """The largest comes first, and has what is left of rounding; of equals the newest, or where some are to go the oldest."""
+    room = most(deployment) if deployment.spec.replicas else 0
+    change = room - total(active)
+    sign = -1 if change > 0 else 1
+    ordered = sorted(active, key=lambda each: (-each.spec.replicas, sign * to_seconds(each.metadata.creationTimestamp)))
+    sizes, done = dict[str, int](), 0
+    for each in ordered:
+        share = _share(deployment, each, room)
+        part = min(share, change - done) if change > 0 else min(0, max(share, change - done))
+        sizes[each.metadata.name] = each.spec.replicas + part
+        done += part
+    largest = ordered[0].metadata.name
+    sizes[largest] = max(0, sizes[largest] + change - done)
+    return sizes
+
+
+def _share(deployment: Deployment, each: ReplicaSet, room: int) -> int:
+    """What it would grow by, if it grew as the deployment does."""
+    before = noted(each, MAX_ANNOTATION) or deployment.status.replicas
+    if not deployment.spec.replicas:
+        return -each.spec.replicas
+    return math.floor(each.spec.replicas * room / before + 0.5) - each.spec.replicas if before else 0
+
+
+def _saturated(deployment: Deployment, new: ReplicaSet) -> bool:
+    wanted = deployment.spec.replicas
+    return new.spec.replicas == new.status.availableReplicas == noted(new, DESIRED_ANNOTATION) == wanted
+
+
+AVAILABLE, PROGRESSING, FAILURE = "Available", "Progressing", "ReplicaFailure"
+COMPLETE, EXCEEDED, PAUSED = "NewReplicaSetAvailable", "ProgressDeadlineExceeded", "DeploymentPaused"
+
+
+def condition(status: DeploymentStatus, type_: str) -> DeploymentCondition | None:
+    return conditions.find(status.conditions, type_)
+
+
+def say(
+    status: DeploymentStatus, type_: str, value: str, reason: str, message: str, now: float, *, renew: bool = False
+) -> None:
+    """Sets a condition. One that says so already stays as it is, but to `renew` its time."""
+    old = condition(status, type_)
+    if old is not None and (old.status, old.reason) == (value, reason) and not renew:
+        return
+    said = conditions.say(status.conditions, type_, value, reason, message, now)
+    said.lastUpdateTime.CopyFrom(to_time(now))
+
+
+def unsay(status: DeploymentStatus, type_: str) -> None:
+    if (said := condition(status, type_)) is not None:
+        status.conditions.remove(said)
+
+
+def calculate_status(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], now: float) -> DeploymentStatus:
+    """The present status with new counts, and with Available."""
+    sets = (*old, *([new] if new is not None else []))
+    status = DeploymentStatus()
+    status.CopyFrom(deployment.status)
+    status.observedGeneration = deployment.metadata.generation
+    status.replicas = _count(each.status.replicas for each in sets)
+    status.updatedReplicas = new.status.replicas if new is not None else 0
+    status.readyReplicas = _count(each.status.readyReplicas for each in sets)
+    status.availableReplicas = _count(each.status.availableReplicas for each in sets)
+    status.unavailableReplicas = min(MAX_INT32, max(0, total(sets) - status.availableReplicas))
+    status.terminatingReplicas = _count(each.status.terminatingReplicas for each in sets)
+    if status.availableReplicas >= deployment.spec.replicas - bounds(deployment)[1]:
+        text = "Deployment has minimum availability."
+        say(status, AVAILABLE, "True", "MinimumReplicasAvailable", text, now)
+    else:
+        text = "Deployment does not have minimum availability."
+        say(status, AVAILABLE, "False", "MinimumReplicasUnavailable", text, now)
+    return status
+
+
+def _count(numbers: Iterable[int]) -> int:
+    """Their sum, as far as an int32 can say it: replica sets may be of any size, and say anything."""
+    return min(MAX_INT32, sum(numbers))
+
+
+def has_deadline(deployment: Deployment) -> bool:
+    spec = deployment.spec
+    return spec.HasField("progressDeadlineSeconds") and spec.progressDeadlineSeconds != MAX_INT32
+
+
+def pausing(deployment: Deployment, status: DeploymentStatus, now: float) -> None:
+    """Time in which a deployment is paused does not count against its deadline; one that it has missed stays so."""
+    said = condition(status, PROGRESSING)
+    reason = said.reason if said is not None else ""
+    if not has_deadline(deployment) or reason == EXCEEDED:
+        return
+    if deployment.spec.paused and reason != PAUSED:
+        say(status, PROGRESSING, "Unknown", PAUSED, "Deployment is paused", now)
+    elif not deployment.spec.paused and reason == PAUSED:
+        say(status, PROGRESSING, "Unknown", "DeploymentResumed", "Deployment is resumed", now)
+
+
+def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:
+    wanted = deployment.spec.replicas
+    return (
+        status.updatedReplicas == status.replicas == status.availableReplicas == wanted
+        and status.observedGeneration >= deployment.metadata.generation
+    )
+
+
+def progress(
+    deployment: Deployment, status: DeploymentStatus, new: ReplicaSet | None, old: Sequence[ReplicaSet], now: float
+) -> None:
+    """Says how the rollout goes: by what has changed in `status` since the deployment's own. Of several failures that of the
+    new replica set is told."""
+    if not has_deadline(deployment):
+        unsay(status, PROGRESSING)
+    else:
+        _progress(deployment, status, new, now)
+    sets = (*([new] if new is not None else []), *old)
+    failure = conditions.find((each for one in sets for each in one.status.conditions), FAILURE)
+    if failure is not None:
+        say(status, FAILURE, failure.status, failure.reason, failure.message, now)
+    else:
+        unsay(status, FAILURE)
+
+
+def _progress(deployment: Deployment, status: DeploymentStatus, new: ReplicaSet | None, now: float) -> None:
+    said = condition(status, PROGRESSING)
+    if status.replicas == status.updatedReplicas and said is not None and said.reason == COMPLETE:
+        return
+    name = f'ReplicaSet "{new.metadata.name}"' if new is not None else f'Deployment "{deployment.metadata.name}"'
+    if is_complete(deployment, status):
+        say(status, PROGRESSING, "True", COMPLETE, f"{name} has successfully progressed.", now)
+    elif _has_progressed(status, deployment.status):
+        say(status, PROGRESSING, "True", "ReplicaSetUpdated", f"{name} is progressing.", now, renew=True)
+    elif (left := deadline(deployment, status, now)) is not None and left < 0:
+        say(status, PROGRESSING, "False", EXCEEDED, f"{name} has timed out progressing.", now)
+
+
+def _has_progressed(new: DeploymentStatus, old: DeploymentStatus) -> bool:
+    return (
+        new.updatedReplicas > old.updatedReplicas
+        or new.replicas - new.updatedReplicas < old.replicas - old.updatedReplicas
+        or new.readyReplicas > old.readyReplicas
+        or new.availableReplicas > old.availableReplicas
+    )
+
+
+def deadline(deployment: Deployment, status: DeploymentStatus, now: float) -> float | None:
+    """Seconds until the rollout has made no progress for too long; None: it need make none, or has been reported."""
+    said = condition(status, PROGRESSING)
+    if said is None or said.reason in (COMPLETE, EXCEEDED, PAUSED) or not has_deadline(deployment):
+        return None
+    if is_complete(deployment, status):
+        return None
+    return to_seconds(said.lastUpdateTime) + deployment.spec.progressDeadlineSeconds - now
+
+
+@dataclass(slots=True)
+class DeploymentPlan:
+    status: DeploymentStatus
+    create: ReplicaSet | None = None
+    update: list[tuple[ReplicaSet, ReplicaSet]] = field(default_factory=list)
+    """Each as it is, and as it is to be."""
+    delete: list[ReplicaSet] = field(default_factory=list)
+    revision: str = ""
+    """The deployment's, where it has another one; empty: it has it."""
+
+
+def plan(deployment: Deployment, sets: Sequence[ReplicaSet], lingering: bool, now: float) -> DeploymentPlan:
+    """`sets`: its own. `lingering`: do pods of old templates run, or end? `now` is Unix time."""
+    new, old = split(deployment, sets)
+    if deployment.metadata.HasField("deletionTimestamp"):
+        return DeploymentPlan(calculate_status(deployment, new, old, now))
+    scaling_only = deployment.spec.paused or is_resized(deployment, sets)
+    create = None
+    if new is None and not scaling_only and (deployment.spec.strategy.type != "Recreate" or _emptied(old, lingering)):
+        create = new = new_replica_set(deployment, new_size(deployment, 0, old), old)
+    sizes = scaled(deployment, new, old) if scaling_only else _sizes(deployment, new, old, lingering)
+    changed = {each.metadata.name: _changed(each, deployment, new, old, sizes) for each in sets}
+    made = DeploymentPlan(DeploymentStatus(), create, [(each, changed[each.metadata.name]) for each in sets])
+    made.update = [(before, after) for before, after in made.update if before != after]
+    if new is not None:
+        new = changed.get(new.metadata.name, new)
+        own = new.metadata.annotations.get(REVISION_ANNOTATION, "")
+        made.revision = own if own != deployment.metadata.annotations.get(REVISION_ANNOTATION, "") else ""
+    old = [changed[each.metadata.name] for each in old]
+    made.status = _status(deployment, new, old, create, scaling_only, now)
+    if deployment.spec.paused or is_complete(deployment, made.status):
+        made.delete = history_to_delete(deployment, old)
+    return made
+
+
+def _sizes(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], lingering: bool) -> Sizes:
+    if deployment.spec.strategy.type == "RollingUpdate":
+        return step(deployment, new, old) if new is not None else {}
+    if active := [each for each in old if each.spec.replicas]:
+        return {each.metadata.name: 0 for each in active}
+    return {new.metadata.name: deployment.spec.replicas} if new is not None and _emptied(old, lingering) else {}
+
+
+def _emptied(old: Sequence[ReplicaSet], lingering: bool) -> bool:
+    return not lingering and not any(each.spec.replicas or each.status.replicas for each in old)
+
+
+def _changed(
+    each: ReplicaSet, deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], sizes: Sizes
+) -> ReplicaSet:
+    changed = ReplicaSet()
+    changed.CopyFrom(each)
+    if each is new:
+        describe(changed, deployment, old)
+    if (size := sizes.get(each.metadata.name)) is not None:
+        resize(changed, deployment, size)
+    return changed
+
+
+def _status(
+    deployment: Deployment,
+    new: ReplicaSet | None,
+    old: Sequence[ReplicaSet],
+    create: ReplicaSet | None,
+    scaling_only: bool,
+    now: float,
+) -> DeploymentStatus:
+    said = calculate_status(deployment, new, old, now)
+    pausing(deployment, said, now)
+    if new is not None and has_deadline(deployment):
+        name = new.metadata.name
+        if create is not None:
+            text = f'Created new replica set "{name}"'
+            say(said, PROGRESSING, "True", "NewReplicaSetCreated", text, now)
+        elif condition(said, PROGRESSING) is None:
+            text = f'Found new replica set "{name}"'
+            say(said, PROGRESSING, "True", "FoundNewReplicaSet", text, now)
+    if not scaling_only:
+        progress(deployment, said, new, old, now)
+    return said
+
+
+_LATER = 1.0
+"""Seconds after a deadline at which it is looked for: times in a status are whole seconds."""
+
+
+class DeploymentController:
+    name = "deployment"
+    workers = 16
+    max_backoff = MAX_BACKOFF
+
+    def __init__(self, shared: Shared) -> None:
+        informers = shared.informers
+        self._client = shared.client.of(DEPLOYMENTS)
+        self._sets_client = shared.client.of(REPLICA_SETS)
+        self._events = shared.events
+        self._clock = shared.clock
+        self._deployments = informers.store(DEPLOYMENTS)
+        self._sets = informers.store(REPLICA_SETS)
+        self._pods = informers.index(PODS, keeper)
+        self._expectations = Expectations(informers)
+        self._claimer = Claimer(shared, DEPLOYMENTS, REPLICA_SETS, self._expectations)
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return (Watch(DEPLOYMENTS, itself), Watch(REPLICA_SETS, self._of_set), Watch(PODS, self._of_pod))
+
+    async def sync(self, key: str) -> float | None:
+        await self._expectations.met(key)
+        deployment = self._deployments.get(key)
+        if deployment is None:
+            self._claimer.forget(key)
+            return None
+        again: float | None = None
+        try:
+            sets = await self._claimer.claim(key, deployment, from_message(deployment.spec.selector))
+            now = self._clock.time()
+            wanted = plan(deployment, sets, self._lingering(deployment, sets), now)
+            left = deadline(deployment, wanted.status, now)
+            again = max(0.0, left) + _LATER if left is not None else None
+            await self._carry_out(key, deployment, wanted)
+        except NotFound:
+            return None
+        except ApiError as error:
+            raise Unfinished(error, again) from error
+        return again
+
+    async def _carry_out(self, key: str, deployment: Deployment, wanted: DeploymentPlan) -> None:
+        if wanted.create is not None:
+            await self._create(key, deployment, wanted.create)
+        try:
+            latest = await self._change(key, deployment, wanted)
+        except (NotFound, Conflict):  # the next look is at something else
+            raise
+        except ApiError:
+            await self._tell(key, deployment, wanted.status)
+            raise
+        await self._tell(key, latest, wanted.status)
+
+    async def _create(self, key: str, deployment: Deployment, new: ReplicaSet) -> None:
+        name = new.metadata.name
+        try:
+            stored = await self._sets_client.create(new)
+        except AlreadyExists:
+            await self._collide(key, deployment, new)
+            raise
+        except OutcomeUnknown:
+            await self._expectations.lost(key, self._sets_client)
+            raise
+        except ApiError as error:
+            if error.reason != "NamespaceTerminating":
+                await self._cannot_create(key, deployment, f'Failed to create new replica set "{name}": {error.message}')
+            raise
+        self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
+        self._tell_scaled(deployment, name, 0, new.spec.replicas)
+
+    async def _collide(self, key: str, deployment: Deployment, new: ReplicaSet) -> None:
+        """The name is taken: by ourselves, or by somebody with another template. The next one is named otherwise."""
+        metadata = new.metadata
+        found = await self._sets_client.get(metadata.name, metadata.namespace)
+        reference = controller_of(found)
+        owned = reference is not None and reference.uid == deployment.metadata.uid
+        if owned and equal(bare(found.spec.template), bare(new.spec.template)):
+            self._expectations.wrote(key, REPLICA_SETS, found.metadata.resourceVersion)
+            return
+        status = DeploymentStatus()
+        status.CopyFrom(deployment.status)
+        status.collisionCount += 1
+        await self._tell(key, deployment, status)
+
+    async def _cannot_create(self, key: str, deployment: Deployment, why: str) -> None:
+        self._events.event(deployment, "Warning", "ReplicaSetCreateError", why)
+        if has_deadline(deployment):
+            status = DeploymentStatus()
+            status.CopyFrom(deployment.status)
+            say(status, PROGRESSING, "False", "ReplicaSetCreateError", why, self._clock.time())
+            await self._tell(key, deployment, status)
+
+    async def _change(self, key: str, deployment: Deployment, wanted: DeploymentPlan) -> Deployment:
+        """As it is stored afterwards, but for its status."""
+        for before, after in wanted.update:
+            stored = await self._sets_client.update(after)
+            self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
+            self._tell_scaled(deployment, after.metadata.name, before.spec.replicas, after.spec.replicas)
+        for each in wanted.delete:
+            metadata = each.metadata
+            try:
+                await self._sets_client.delete(
+                    metadata.name, metadata.namespace, uid=metadata.uid, resource_version=metadata.resourceVersion
+                )
+            except NotFound:
+                continue
+        if wanted.revision:
+            changed = Deployment()
+            changed.CopyFrom(deployment)
+            changed.metadata.annotations[REVISION_ANNOTATION] = wanted.revision
+            deployment = await self._client.update(changed)
+            self._expectations.wrote(key, DEPLOYMENTS, deployment.metadata.resourceVersion)
+        return deployment
+
+    async def _tell(self, key: str, deployment: Deployment, status: DeploymentStatus) -> None:
+        if status != deployment.status:
+            changed = Deployment(metadata=deployment.metadata, spec=deployment.spec, status=status)
+            stored = await self._client.update_status(changed)
+            self._expectations.wrote(key, DEPLOYMENTS, stored.metadata.resourceVersion)
+
+    def _tell_scaled(self, deployment: Deployment, name: str, before: int, after: int) -> None:
+        if before != after:
+            direction = "up" if after > before else "down"
+            text = f"Scaled {direction} replica set {name} from {before} to {after}"
+            self._events.event(deployment, "Normal", "ScalingReplicaSet", text)
+
+    def _lingering(self, deployment: Deployment, sets: Iterable[ReplicaSet]) -> bool:
+        """Do pods of old templates run, or end? Nobody but Recreate waits for them."""
+        if deployment.spec.strategy.type != "Recreate":
+            return False
+        _, old = split(deployment, sets)
+        return any(not ended(pod) for each in old for pod in self._pods.under(kept_by(each)).values())
+
+    def _of_set(self, delta: Delta[ReplicaSet]) -> Iterable[str]:
+        """Its deployment, or those that would adopt it."""
+        yield from its_controller(DEPLOYMENTS)(delta)
+        metadata = delta.obj.metadata
+        if delta.kind != DELETED and controller_of(delta.obj) is None:
+            for each in self._deployments.values():
+                selected = from_message(each.spec.selector).matches(metadata.labels)
+                if each.metadata.namespace == metadata.namespace and selected:
+                    yield store_key(each)
+
+    def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
+        """One that has gone or ended may be the last that a Recreate waits for."""
+        if delta.kind != DELETED and not ended(delta.obj):
+            return
+        for key in its_controller(REPLICA_SETS)(delta):
+            if (replica_set := self._sets.get(key)) is not None:
+                yield from its_controller(DEPLOYMENTS)(Delta(delta.kind, replica_set, None))

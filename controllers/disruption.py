@@ -1,0 +1,209 @@
+"""The disruption controller: keeps the status of pod disruption budgets.
+
+The Evict verb takes disruptions from this status. Both compare the budget's version: an eviction that the controller has not
+seen makes its write fail, and the controller starts again.
+
+Source: https://kubernetes.io/docs/tasks/run-application/configure-pdb/, and pkg/controller/disruption of Kubernetes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controllers.pods import PodFacts
+from controllers.runtime import MAX_BACKOFF, Shared, Watch, controller_of, itself, scaled_value
+from controllers.writes import Expectations
+from pinnace.api import conditions
+from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import Time
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
+from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS, store_key
+from pinnace.api.scalars import MAX_INT32, STRING
+from pinnace.api.selectors import NOTHING, LabelSelector, from_message
+from pinnace.api.times import to_seconds, to_time
+from pinnace.client.errors import NotFound
+from pinnace.client.informer import Delta
+
+UNCONFIRMED = 120.0
+"""Seconds for which a pod whose eviction was granted counts as gone; then the disruption is given back."""
+_ALLOWED = "DisruptionAllowed"
+_UNMANAGED = (
+    "Some of the pods have no controller, and are not expected: the status cannot be calculated correctly. To account for them "
+    "set .spec.minAvailable to an integer."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Of all controllers of the pods together. `unknown`: why it is not known; empty: it is. `unmanaged`: a pod has none, and
+    does not count."""
+
+    total: int
+    unknown: str = ""
+    unmanaged: bool = False
+
+
+def needs_scale(budget: PodDisruptionBudget) -> bool:
+    """A number of pods that must be available does not depend on how many there should be."""
+    return budget.spec.HasField("maxUnavailable") or budget.spec.minAvailable.type == STRING
+
+
+def status_of(
+    budget: PodDisruptionBudget, pods: Sequence[PodFacts], scale: Scale, now: float
+) -> tuple[PodDisruptionBudgetStatus, float | None]:
+    """The status, and the seconds until a disruption is given back; None: none will be. `pods`: those that it selects."""
+    status = PodDisruptionBudgetStatus()
+    status.CopyFrom(budget.status)
+    status.observedGeneration = budget.metadata.generation
+    if needs_scale(budget) and scale.unknown:
+        status.disruptionsAllowed = 0  # what cannot be counted is not given away
+        _say(status, "False", "SyncFailed", scale.unknown, now)
+        return status, None
+    bounds = _bounds(budget, len(pods), scale.total)
+    status.expectedPods, status.desiredHealthy = (min(MAX_INT32, each) for each in bounds)  # it cannot say more
+    going, again = disrupted(budget.status.disruptedPods, pods, now)
+    status.ClearField("disruptedPods")
+    for name, since in going.items():
+        status.disruptedPods[name].CopyFrom(to_time(since))
+    status.currentHealthy = sum(each.ready and not each.deleting and each.pod.metadata.name not in going for each in pods)
+    spare = status.currentHealthy - status.desiredHealthy
+    status.disruptionsAllowed = max(0, spare) if status.expectedPods else 0
+    enough = status.disruptionsAllowed > 0
+    _say(status, "True" if enough else "False", "SufficientPods" if enough else "InsufficientPods", "", now)
+    return status, again
+
+
+def remark(pods: Sequence[PodFacts], scale: Scale) -> tuple[str, str, str] | None:
+    """Why a budget may allow less than its author expects, as an event: type, reason, message."""
+    if not pods:
+        return "Normal", "NoPods", "No matching pods found"
+    if scale.unknown:
+        message = f"Failed to calculate the number of expected pods: {scale.unknown}"
+        return "Warning", "CalculateExpectedPodCountFailed", message
+    return ("Warning", "UnmanagedPods", _UNMANAGED) if scale.unmanaged else None
+
+
+def spared(before: PodDisruptionBudgetStatus, now: PodDisruptionBudgetStatus, pods: Iterable[PodFacts]) -> list[Pod]:
+    """Whose eviction is not believed in any more: it was granted, and they are still there."""
+    given_back = before.disruptedPods.keys() - now.disruptedPods.keys()
+    return [each.pod for each in pods if each.pod.metadata.name in given_back and not each.deleting]
+
+
+def disrupted(granted: Mapping[str, Time], pods: Iterable[PodFacts], now: float) -> tuple[dict[str, float], float | None]:
+    """Whose eviction was granted and is still to be seen, by name, since when; and the seconds until the first of them is not
+    believed in any more."""
+    if not granted:
+        return {}, None
+    there = {each.pod.metadata.name for each in pods if not each.deleting}
+    since = {name: to_seconds(at) for name, at in granted.items() if name in there}
+    going = {name: at for name, at in since.items() if at + UNCONFIRMED > now}
+    return going, min((at + UNCONFIRMED - now for at in going.values()), default=None)
+
+
+def _bounds(budget: PodDisruptionBudget, pods: int, scale: int) -> tuple[int, int]:
+    """Expected pods, and how many of them must be healthy."""
+    spec = budget.spec
+    if spec.HasField("maxUnavailable"):
+        return scale, max(0, scale - scaled_value(spec.maxUnavailable, scale, up=True))
+    if needs_scale(budget):
+        return scale, scaled_value(spec.minAvailable, scale, up=True)
+    return pods, scaled_value(spec.minAvailable, pods, up=True)
+
+
+def _say(status: PodDisruptionBudgetStatus, value: str, reason: str, message: str, now: float) -> None:
+    said = conditions.say(status.conditions, _ALLOWED, value, reason, message, now)
+    said.observedGeneration = status.observedGeneration
+
+
+def selector_of(budget: PodDisruptionBudget) -> LabelSelector:
+    """Without one it selects nothing."""
+    return from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING
+
+
+class DisruptionController:
+    name = "disruption"
+    workers = 8
+    max_backoff = MAX_BACKOFF
+
+    def __init__(self, shared: Shared) -> None:
+        informers = shared.informers
+        self._client = shared.client.of(POD_DISRUPTION_BUDGETS)
+        self._events = shared.events
+        self._clock = shared.clock
+        self._budgets = informers.store(POD_DISRUPTION_BUDGETS)
+        self._selecting = informers.selecting(POD_DISRUPTION_BUDGETS, selector_of)
+        self._pods = informers.labelled(PODS)
+        self._sets = informers.store(REPLICA_SETS)
+        self._deployments = informers.store(DEPLOYMENTS)
+        self._facts = informers.facts
+        self._expectations = Expectations(informers)
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return (
+            Watch(POD_DISRUPTION_BUDGETS, itself),
+            Watch(PODS, self._of_pod),
+            Watch(REPLICA_SETS, self._of_workload),
+            Watch(DEPLOYMENTS, self._of_workload),
+        )
+
+    async def sync(self, key: str) -> float | None:
+        await self._expectations.met(key)
+        budget = self._budgets.get(key)
+        if budget is None:
+            return None
+        pods = self._pods.select(budget.metadata.namespace, selector_of(budget).matches)
+        scale = self._scale(pods) if needs_scale(budget) else Scale(0)
+        facts = list(self._facts.of(pods))
+        status, again = status_of(budget, facts, scale, self._clock.time())
+        if status != budget.status:
+            changed = PodDisruptionBudget(metadata=budget.metadata, spec=budget.spec, status=status)
+            try:
+                stored = await self._client.update_status(changed)
+            except NotFound:
+                return None
+            self._expectations.wrote(key, POD_DISRUPTION_BUDGETS, stored.metadata.resourceVersion)
+            if (said := remark(facts, scale)) is not None:
+                self._events.event(budget, *said)
+            for pod in spared(budget.status, status, facts):
+                message = f"Pod was expected by PDB {key} to be deleted but it wasn't"
+                self._events.event(pod, "Warning", "NotDeleted", message)
+        return again
+
+    def _scale(self, pods: Iterable[Pod]) -> Scale:
+        """Pods without a controller do not count, as in Kubernetes."""
+        sizes: dict[str, int] = {}
+        seen, unmanaged = set[str](), False
+        for pod in pods:
+            reference = controller_of(pod)
+            unmanaged = unmanaged or reference is None
+            if reference is None or reference.uid in seen:
+                continue
+            seen.add(reference.uid)
+            namespace = pod.metadata.namespace
+            replica_set = self._sets.get(f"{namespace}/{reference.name}") if reference.kind == REPLICA_SETS.kind else None
+            if replica_set is None or replica_set.metadata.uid != reference.uid:
+                what = f"{reference.kind} {namespace}/{reference.name}"
+                return Scale(0, f"found no scale of {what}, the controller of pod {pod.metadata.name}")
+            top = controller_of(replica_set)
+            deployment = self._deployments.get(f"{namespace}/{top.name}") if top is not None else None
+            if deployment is not None and top is not None and deployment.metadata.uid != top.uid:
+                deployment = None  # a later one of its name
+            owner: ReplicaSet | Deployment = deployment if deployment is not None else replica_set
+            sizes[owner.metadata.uid] = owner.spec.replicas
+        return Scale(sum(sizes.values()), unmanaged=unmanaged)
+
+    def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
+        """The budgets that select it now or did."""
+        labels = [obj.metadata.labels for obj in (delta.obj, delta.old) if obj is not None]
+        return self._that_select(delta.obj.metadata.namespace, labels)
+
+    def _of_workload(self, delta: Delta[ReplicaSet | Deployment]) -> Iterable[str]:
+        """When its size changes, so does what its pods' budgets expect."""
+        if delta.old is not None and delta.old.spec.replicas == delta.obj.spec.replicas:
+            return ()
+        return self._that_select(delta.obj.metadata.namespace, [delta.obj.spec.template.metadata.labels])
+
+    def _that_select(self, namespace: str, labels: Sequence[Any]) -> Iterable[str]:
+        return {store_key(budget) for each in labels for budget in self._selecting.that_select(namespace, each)}

@@ -1,0 +1,332 @@
+"""The endpoint slice controller: keeps the addresses of the pods of each service. The decisions are pure.
+
+    pods of a service --> endpoints, grouped by address type and ports --> slices
+
+A slice has at most CAPACITY endpoints of one group. An endpoint stays in its slice. New endpoints fill slices that change
+anyway, then new slices; the last few go into another slice with room for all. So few slices change: each change goes to every
+node. Slices of ports that no longer exist are reused for new groups. A service without endpoints has one empty slice.
+
+Source: https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#distribution-of-endpointslices
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, NamedTuple
+
+from controllers.ownership import refers_to
+from controllers.pods import node_of, ready
+from controllers.runtime import MAX_BACKOFF, Shared, Watch, itself
+from controllers.writes import Expectations
+from pinnace.api.core_v1_pb2 import Node, Pod, Service, ServicePort
+from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
+from pinnace.api.meta_v1_pb2 import LabelSelector as SelectorMessage
+from pinnace.api.podstatus import ended
+from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES, store_key
+from pinnace.api.scalars import STRING
+from pinnace.api.selectors import NOTHING, LabelSelector, from_message
+from pinnace.api.verbs_pb2 import ADDED, DELETED
+from pinnace.api.wellknown import SERVICE_LABEL, ZONE_LABEL
+from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown
+from pinnace.client.informer import Delta
+
+
+class Group(NamedTuple):
+    """What all endpoints of a slice have in common. `ports`: serialized, in order, so that groups can be told apart."""
+
+    address_type: str
+    ports: tuple[bytes, ...]
+
+
+def grouped(service: Service, pods: Iterable[Pod], zone_of: Callable[[str], str]) -> dict[Group, list[Endpoint]]:
+    """`pods`: those that the service selects. `zone_of`: the zone of a node; empty: unknown."""
+    groups: dict[Group, list[Endpoint]] = {}
+    for pod in pods:
+        if ended(pod) or not pod.status.podIP:
+            continue
+        group = Group("IPv6" if ":" in pod.status.podIP else "IPv4", tuple(_ports(service, pod)))
+        groups.setdefault(group, []).append(endpoint(service, pod, zone_of(pod.spec.nodeName)))
+    return groups
+
+
+def endpoint(service: Service, pod: Pod, zone: str) -> Endpoint:
+    made = Endpoint(addresses=[pod.status.podIP])
+    terminating = pod.metadata.HasField("deletionTimestamp")
+    made.conditions.serving = ready(pod)
+    made.conditions.terminating = terminating
+    made.conditions.ready = service.spec.publishNotReadyAddresses or (ready(pod) and not terminating)
+    target = made.targetRef
+    target.kind, target.namespace, target.name, target.uid = (
+        "Pod", pod.metadata.namespace, pod.metadata.name, pod.metadata.uid,
+    )  # fmt: skip
+    if pod.spec.hostname and pod.spec.subdomain == service.metadata.name:
+        made.hostname = pod.spec.hostname
+    if pod.spec.nodeName:
+        made.nodeName = pod.spec.nodeName
+    if zone:
+        made.zone = zone
+    return made
+
+
+def _ports(service: Service, pod: Pod) -> Iterable[bytes]:
+    for each in service.spec.ports:
+        number = _number(each, pod)
+        if number is not None:
+            port = EndpointPort(name=each.name, protocol=each.protocol, port=number)
+            if each.HasField("appProtocol"):
+                port.appProtocol = each.appProtocol
+            yield port.SerializeToString(deterministic=True)
+
+
+def _number(port: ServicePort, pod: Pod) -> int | None:
+    """Of a port that is named, the pod's own: its containers', else its sidecars'; None: it has none of that name.
+
+    Source: FindPort in https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/endpointslice/utils.go
+    """
+    if port.targetPort.type != STRING:
+        return port.targetPort.intVal or port.port
+    sidecars = (each for each in pod.spec.initContainers if each.restartPolicy == "Always")
+    found = (
+        each.containerPort
+        for container in (*pod.spec.containers, *sidecars)
+        for each in container.ports
+        if (each.name, each.protocol or "TCP") == (port.targetPort.strVal, port.protocol or "TCP")
+    )
+    return next(found, None)
+
+
+CAPACITY = 100
+MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
+MANAGER = "endpointslice-controller.k8s.io"
+_HEADLESS_LABEL = "service.kubernetes.io/headless"
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is to be updated is a copy."""
+
+    create: list[EndpointSlice] = field(default_factory=list)
+    update: list[EndpointSlice] = field(default_factory=list)
+    delete: list[EndpointSlice] = field(default_factory=list)
+
+
+def changes(service: Service, wanted: Mapping[Group, Sequence[Endpoint]], existing: Iterable[EndpointSlice]) -> Changes:
+    """`existing`: the slices of a service of this name that are managed here. Those of an earlier one are the garbage
+    collector's already: nothing is put into them."""
+    by_group: dict[Group, list[EndpointSlice]] = {group: [] for group in wanted or [_nothing(service)]}
+    found = Changes()
+    for each in sorted(existing, key=lambda each: each.metadata.name):
+        (by_group.get(_group_of(each), found.delete) if _owned(service, each) else found.delete).append(each)
+    for group, slices in by_group.items():
+        _arrange(service, group, wanted.get(group, ()), slices, found)
+    return _recycled(service, found)
+
+
+def _owned(service: Service, each: EndpointSlice) -> bool:
+    return any(owner.uid == service.metadata.uid for owner in each.metadata.ownerReferences)
+
+
+def _arrange(
+    service: Service, group: Group, endpoints: Sequence[Endpoint], slices: Sequence[EndpointSlice], found: Changes
+) -> None:
+    left = {each.targetRef.uid: each for each in endpoints}
+    kept = [[left.pop(one.targetRef.uid) for one in each.endpoints if one.targetRef.uid in left] for each in slices]
+    new = list(left.values())
+    changed = [_updated(service, each, own) != each for each, own in zip(slices, kept, strict=True)]
+    for index in sorted((index for index, does in enumerate(changed) if does), key=lambda index: -len(kept[index])):
+        room = CAPACITY - len(kept[index])
+        kept[index] += new[:room]
+        new = new[room:]
+    made = [new[start : start + CAPACITY] for start in range(0, len(new), CAPACITY)]
+    if made and (fullest := _with_room(kept, changed, len(made[-1]))) is not None:
+        kept[fullest] += made.pop()
+    if not endpoints and not slices:
+        made = [[]]
+    found.create += [_slice(service, group, each) for each in made]
+    empty = [index for index, own in enumerate(kept) if not own]
+    doomed = set(empty if endpoints else empty[1:])
+    for index, each in enumerate(slices):
+        if index in doomed:
+            found.delete.append(each)
+        elif (after := _updated(service, each, kept[index])) != each:
+            found.update.append(after)
+
+
+def _with_room(kept: Sequence[Sequence[Endpoint]], changed: Sequence[bool], count: int) -> int | None:
+    """The fullest of the slices that do not change which has room for so many; None: none has, or they are a slice's worth."""
+    if count == CAPACITY:
+        return None
+    fits = [index for index, own in enumerate(kept) if not changed[index] and len(own) + count <= CAPACITY]
+    return max(fits, key=lambda index: len(kept[index]), default=None)
+
+
+def _recycled(service: Service, found: Changes) -> Changes:
+    """What would go becomes what would be made: one write instead of two, and who watches never sees both, or neither."""
+    kept = Changes(update=found.update)
+    spare: dict[str, list[EndpointSlice]] = {}
+    for each in found.delete:
+        (spare.setdefault(each.addressType, []) if _owned(service, each) else kept.delete).append(each)
+    for made in found.create:
+        if olds := spare.get(made.addressType):
+            after = _updated(service, olds.pop(0), made.endpoints)
+            del after.ports[:]
+            after.ports.extend(made.ports)
+            kept.update.append(after)
+        else:
+            kept.create.append(made)
+    kept.delete += chain.from_iterable(spare.values())
+    return kept
+
+
+def _nothing(service: Service) -> Group:
+    """Of the slice of a service that has no endpoints."""
+    family = next(iter(service.spec.ipFamilies), "IPv6" if ":" in service.spec.clusterIP else "IPv4")
+    return Group(family, ())
+
+
+def _group_of(each: EndpointSlice) -> Group:
+    return Group(each.addressType, tuple(port.SerializeToString(deterministic=True) for port in each.ports))
+
+
+def _slice(service: Service, group: Group, endpoints: Sequence[Endpoint]) -> EndpointSlice:
+    made = EndpointSlice(addressType=group.address_type, ports=[EndpointPort.FromString(each) for each in group.ports])
+    made.metadata.generateName, made.metadata.namespace = f"{service.metadata.name}-", service.metadata.namespace
+    made.metadata.ownerReferences.append(refers_to(SERVICES, service))
+    made.metadata.labels.update(_labels(service))
+    made.endpoints.extend(endpoints)
+    return made
+
+
+def _updated(service: Service, each: EndpointSlice, endpoints: Sequence[Endpoint]) -> EndpointSlice:
+    after = EndpointSlice()
+    after.CopyFrom(each)
+    del after.endpoints[:]
+    after.endpoints.extend(endpoints)
+    after.metadata.labels.clear()
+    after.metadata.labels.update(_labels(service))
+    return after
+
+
+def _labels(service: Service) -> dict[str, str]:
+    """The service's own, and what says whose slice it is: that is not the service's to say."""
+    labels = {**service.metadata.labels, SERVICE_LABEL: service.metadata.name, MANAGED_BY_LABEL: MANAGER}
+    labels.pop(_HEADLESS_LABEL, None)
+    if service.spec.clusterIP == "None":
+        labels[_HEADLESS_LABEL] = ""
+    return labels
+
+
+def service_of(each: EndpointSlice) -> str:
+    """For an index: "namespace/name" of the service whose slice it is; empty: it is not managed here."""
+    labels = each.metadata.labels
+    if labels.get(MANAGED_BY_LABEL) != MANAGER or not labels.get(SERVICE_LABEL):
+        return ""
+    return f"{each.metadata.namespace}/{labels[SERVICE_LABEL]}"
+
+
+def selector_of(service: Service) -> LabelSelector:
+    """A service without a selector has its endpoints from elsewhere."""
+    wanted = service.spec.selector
+    return from_message(SelectorMessage(matchLabels=wanted)) if wanted else NOTHING
+
+
+class EndpointSliceController:
+    name = "endpointslice"
+    workers = 8
+    max_backoff = MAX_BACKOFF
+
+    def __init__(self, shared: Shared) -> None:
+        informers = shared.informers
+        self._client = shared.client.of(ENDPOINT_SLICES)
+        self._services = informers.store(SERVICES)
+        self._selecting = informers.selecting(SERVICES, selector_of)
+        self._pods = informers.labelled(PODS)
+        self._bound = informers.index(PODS, node_of)
+        self._nodes = informers.store(NODES)
+        self._slices = informers.index(ENDPOINT_SLICES, service_of)
+        self._expectations = Expectations(informers)
+        self._missed: dict[str, set[str]] = {}
+        """By service: the nodes that are not there, of pods that it would have."""
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return (
+            Watch(SERVICES, itself),
+            Watch(PODS, self._of_pod),
+            Watch(ENDPOINT_SLICES, _of_slice),
+            Watch(NODES, self._of_node),
+        )
+
+    async def sync(self, key: str) -> float | None:
+        """The slices of a service that is gone are the garbage collector's."""
+        await self._expectations.met(key)
+        self._missed.pop(key, None)
+        service = self._services.get(key)
+        if service is None or not service.spec.selector or service.spec.type == "ExternalName":
+            return None
+        if service.metadata.HasField("deletionTimestamp"):
+            return None
+        pods = self._reachable(key, service)
+        wanted = changes(service, grouped(service, pods, self._zone_of), self._slices.under(key).values())
+        for each in wanted.create:
+            await self._create(key, each)
+        for each in wanted.update:
+            self._wrote(key, await self._client.update(each))
+        for each in wanted.delete:
+            metadata = each.metadata
+            try:
+                self._wrote(key, await self._client.delete(metadata.name, metadata.namespace, uid=metadata.uid))
+            except NotFound:
+                continue
+        return None
+
+    def _reachable(self, key: str, service: Service) -> list[Pod]:
+        """The pods that it selects, without those whose node is gone: nobody tells any more how they are. A service that
+        publishes pods that are not ready has them all the same."""
+        pods = self._pods.select(service.metadata.namespace, selector_of(service).matches)
+        missed = {name for pod in pods if (name := pod.spec.nodeName) and name not in self._nodes}
+        if not missed or service.spec.publishNotReadyAddresses:
+            return pods
+        self._missed[key] = missed
+        return [pod for pod in pods if pod.spec.nodeName not in missed]
+
+    async def _create(self, key: str, each: EndpointSlice) -> None:
+        try:
+            self._wrote(key, await self._client.create(each))
+        except OutcomeUnknown:
+            await self._expectations.lost(key, self._client)
+            raise
+        except ApiError as error:
+            if error.reason != "NamespaceTerminating":
+                raise
+
+    def _wrote(self, key: str, stored: EndpointSlice) -> None:
+        self._expectations.wrote(key, ENDPOINT_SLICES, stored.metadata.resourceVersion)
+
+    def _zone_of(self, node: str) -> str:
+        found = self._nodes.get(node)
+        return _zone(found) if found is not None else ""
+
+    def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
+        """The services that select it now or did."""
+        namespace, pods = delta.obj.metadata.namespace, [pod for pod in (delta.obj, delta.old) if pod is not None]
+        return {store_key(each) for pod in pods for each in self._selecting.that_select(namespace, pod.metadata.labels)}
+
+    def _of_node(self, delta: Delta[Node]) -> Iterable[str]:
+        """Little where a term begins: the services are looked at then anyhow. A node that changes concerns services only if its
+        zone does, which endpoints repeat."""
+        name = delta.obj.metadata.name
+        if delta.kind == ADDED:
+            yield from [key for key, missed in self._missed.items() if name in missed]
+        elif delta.kind == DELETED or (delta.old is not None and _zone(delta.old) != _zone(delta.obj)):
+            for pod in self._bound.under(name).values():
+                yield from self._of_pod(Delta(DELETED, pod, None))
+
+
+def _zone(node: Node) -> str:
+    return node.metadata.labels.get(ZONE_LABEL, "")
+
+
+def _of_slice(delta: Delta[EndpointSlice]) -> Iterable[str]:
+    """The service whose slice it is now, and the one whose it was: that one lacks it when its label is taken away."""
+    return {key for each in (delta.obj, delta.old) if each is not None and (key := service_of(each))}

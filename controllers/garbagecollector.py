@@ -1,0 +1,549 @@
+"""The garbage collector: objects whose owners are gone, and owners that wait for their dependents.
+
+    owners                                              the object
+    at least one stays                                  stays, without the references to the others
+    none stays, one waits, the object has dependents    is deleted in the foreground: its dependents go first
+    none stays                                          is deleted, as its own finalizers say
+
+If the cache does not have an owner, the collector asks the API server, once for each kind, place and uid. The answer holds only
+for this combination: a reference with a living object's uid, but another name, kind or namespace, does not affect the
+dependents of that object. A reference to an owner in another namespace causes an event. If only the API server has the owner,
+the collector asks again until the cache has it, because it would not see the deletion.
+
+Cycles: an owner is deleted after its dependents. In a cycle of owners, each would wait for the next, so an owner does not wait
+for a dependent of its own cycle. Two searches, one step each in turn, find out whether a dependent waits for the owner:
+
+    up     from the owner, through the owners that wait for it
+    down   from the dependent, through the dependents that it waits for
+
+The dependent waits for the owner if `up` finds it. It does not if either search ends without the other's start. A cycle that
+was found is remembered for its other members.
+
+Any user who can create objects can create cycles and chains of any size. So each search looks at QUICK references. Longer
+searches run one at a time and with pauses; meanwhile other owners are kept and synced again later. A search ends after MOST
+references. Then the owner does not wait, and the order of deletion is given up.
+
+Source: https://kubernetes.io/docs/concepts/architecture/garbage-collection/
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, auto
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+from controllers.runtime import MAX_BACKOFF, Shared, Watch
+from controllers.writes import Batcher
+from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
+from pinnace.api.resources import COLLECTED, NAMESPACES, PODS, Object, Resource, by_kind, store_key
+from pinnace.api.verbs_pb2 import DELETED, DeleteRequest
+from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from pinnace.client.errors import NotFound, timed_out
+from pinnace.client.informer import Delta
+from pinnace.client.resource import delete_request
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.turns import Turn
+
+QUICK = 100
+"""References that any owner may look at in each direction: a millisecond."""
+MOST = 500_000
+"""References of one search: some seconds of CPU, in which others have their turns."""
+PAUSE = 4.0
+"""Times its length, after a long search, until the next one may begin."""
+LATER = 1.0
+"""Seconds until an owner that needs a long search is looked at again..."""
+RATE = 50.0
+"""...or as many as it takes so that there are no more than so many of them in a second."""
+_EVERY = 64
+"""Steps between two looks at the clock."""
+
+Edges = Callable[[Object], Iterable[Object | None]]
+"""From one object to others, an item for each reference that is looked at: None where it leads to no object that waits."""
+
+
+class SearchDeferred(Exception):
+    """It takes a long search, which cannot be made now. `seconds`: after which to ask again."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"again in {seconds:.0f} s")
+        self.seconds = seconds
+
+
+class Cycles:
+    """`up`: from an object to the owners that wait for it. `down`: from an object that waits to the dependents that it waits
+    for, and that wait themselves."""
+
+    def __init__(self, up: Edges, down: Edges, clock: Clock) -> None:
+        self._up = up
+        self._down = down
+        self._clock = clock
+        self._numbers = count()
+        self._circle: dict[str, int] = {}
+        """By uid: the circle that an object was found to be in."""
+        self._open: dict[str, None] = {}
+        """The uids of owners that need a long search."""
+        self._free_at = 0.0  # when the next long search may begin, on the monotonic clock
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._circle.pop(uid, None)
+        self._open.pop(uid, None)
+
+    async def wait_in_turn(self, owner: Object, dependents: Sequence[Object]) -> bool:
+        """Do all of these dependents, being deleted in the foreground, wait for their owner? Raises SearchDeferred."""
+        circle = self._circle.get(owner.metadata.uid)
+        missing = {each.metadata.uid: each for each in dependents if circle is None or not self._is_in(circle, each)}
+        if not missing:
+            return True
+        search = _Search(self._up, self._down, owner, missing)
+        turn = Turn(self._clock)
+        if (answer := await search.run(QUICK, turn)) is None:
+            answer = await self._long(search, owner, turn)
+        self._open.pop(owner.metadata.uid, None)
+        return answer
+
+    async def _long(self, search: "_Search", owner: Object, turn: Turn) -> bool:
+        began = self._clock.monotonic()
+        if began < self._free_at:
+            self._open[owner.metadata.uid] = None
+            raise SearchDeferred(max(LATER, len(self._open) / RATE))
+        self._free_at = float("inf")
+        try:
+            answer = await search.run(MOST, turn)
+            if answer:
+                self._circle.update(dict.fromkeys(await search.circle(turn), next(self._numbers)))
+        finally:
+            now = self._clock.monotonic()
+            self._free_at = now + PAUSE * (now - began)
+        return answer is not False
+
+    def _is_in(self, circle: int, obj: Object) -> bool:
+        return self._circle.get(obj.metadata.uid) == circle
+
+
+class _Search:
+    def __init__(self, up: Edges, down: Edges, owner: Object, missing: dict[str, Object]) -> None:
+        """`missing`: dependents of which it is not known whether they wait for the owner."""
+        self._down = down
+        self._owner = owner
+        self._missing = missing
+        self._above: dict[str, Object] = {}
+        self._below: dict[str, Object] = {}
+        self._upwards = _walk(up, owner, self._above)
+        self._downwards = _walk(down, next(iter(missing.values())), self._below)
+
+    async def run(self, steps: int, turn: Turn) -> bool | None:
+        """Do all of them wait for the owner? None: it takes more steps."""
+        uid = self._owner.metadata.uid
+        for step in range(1, steps + 1):
+            if (found := next(self._upwards, None)) is None:
+                return False
+            self._missing.pop(found, None)
+            if not self._missing:
+                return True
+            if uid not in self._below and next(self._downwards, None) is None and uid not in self._below:
+                return False
+            if step % _EVERY == 0:
+                await turn.end()
+        return None
+
+    async def circle(self, turn: Turn) -> Iterable[str]:
+        """The uids of what waits for the owner, and of what the owner waits for in turn."""
+        members = dict[str, Object]()
+
+        def down(obj: Object) -> Iterable[Object | None]:
+            return (each if each is not None and each.metadata.uid in self._above else None for each in self._down(obj))
+
+        for step, _ in enumerate(_walk(down, self._owner, members)):
+            if step % _EVERY == 0:
+                await turn.end()
+            if step == MOST:
+                break
+        return members
+
+
+def _walk(edges: Edges, start: Object, found: dict[str, Object]) -> Iterator[str]:
+    """Adds all that can be reached to `found`, by uid. One step for each reference: the uid that it leads to, or ""."""
+    found[start.metadata.uid] = start
+    left = [start]
+    yield start.metadata.uid
+    while left:
+        for each in edges(left.pop()):
+            if each is None:
+                yield ""
+                continue
+            uid = each.metadata.uid
+            if uid not in found:
+                found[uid] = each
+                left.append(each)
+            yield uid
+
+
+class Place(NamedTuple):
+    """Where an object is in the informers' stores."""
+
+    resource: Resource[Any]
+    key: str
+    blocks: bool = False
+    """One of its references to this owner has blockOwnerDeletion."""
+
+
+class Dependents:
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, Place]] = {}
+
+    def of(self, uid: str) -> Mapping[str, Place]:
+        """Those that name the object with this uid as an owner, by their own uid."""
+        return self._of.get(uid, {})
+
+    def follow(self, resource: Resource[Any], deltas: Sequence[Delta[Any]]) -> None:
+        for delta in deltas:
+            if delta.old is not None:
+                self._drop(delta.old.metadata)
+            if delta.kind != DELETED:
+                metadata, key = delta.obj.metadata, store_key(delta.obj)
+                for reference in metadata.ownerReferences:
+                    dependents, blocks = self._of.setdefault(reference.uid, {}), reference.blockOwnerDeletion
+                    before = dependents.get(metadata.uid)
+                    dependents[metadata.uid] = Place(resource, key, blocks or (before is not None and before.blocks))
+
+    def _drop(self, metadata: Any) -> None:
+        for reference in metadata.ownerReferences:
+            found = self._of.get(reference.uid)
+            if found is not None and found.pop(metadata.uid, None) is not None and not found:
+                del self._of[reference.uid]
+
+
+class Owner(IntEnum):
+    """What one reference finds. Where several have the same uid, the greatest counts: an owner that one of them finds is there,
+    whatever the others call it."""
+
+    GONE = auto()
+    """There is none with that uid."""
+    STAYS = auto()
+    WAITS = auto()
+    """It is being deleted in the foreground, after its dependents: also after those that would not keep it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The object loses its references to these owners, by uid."""
+
+    uids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    policy: str
+    """Background, Foreground or Orphan."""
+
+
+DeletionDecision = Keep | Release | Delete
+
+
+def decide(metadata: ObjectMeta, owners: Mapping[str, Owner], has_dependents: bool) -> DeletionDecision:
+    """`owners`: by uid, each that the object names."""
+    leaving = frozenset(uid for uid, owner in owners.items() if owner is not Owner.STAYS)
+    if not leaving:
+        return Keep()
+    if len(leaving) < len(owners):
+        return Release(leaving)
+    if has_dependents and Owner.WAITS in owners.values():
+        return Delete("Foreground")
+    if ORPHAN_FINALIZER in metadata.finalizers:
+        return Delete("Orphan")
+    return Delete("Foreground" if FOREGROUND_FINALIZER in metadata.finalizers else "Background")
+
+
+def waits_for(owner: ObjectMeta, reference: OwnerReference) -> bool:
+    """Does this owner go only after the object with this reference to it?"""
+    return reference.blockOwnerDeletion and deleting(owner, FOREGROUND_FINALIZER)
+
+
+def deleting(metadata: ObjectMeta, finalizer: str) -> bool:
+    """Is it being deleted, and held by this finalizer?"""
+    return metadata.HasField("deletionTimestamp") and finalizer in metadata.finalizers
+
+
+def without_owners(metadata: ObjectMeta, uids: Iterable[str]) -> None:
+    """Takes the references to these owners out, in place."""
+    gone = set(uids)
+    kept = [each for each in metadata.ownerReferences if each.uid not in gone]
+    del metadata.ownerReferences[:]
+    metadata.ownerReferences.extend(kept)
+
+
+WATCHED = {resource.plural: resource for resource in COLLECTED}
+REMEMBERED = 10_000
+"""Owners that are known to be gone."""
+AT_ONCE = 32
+"""Dependents of one owner that are made ownerless at once."""
+UNSEEN = 5.0
+"""Seconds after which an object is looked at again that has an owner whom no informer has shown yet."""
+INFORMER_TIMEOUT = 10.0
+"""Seconds for an informer to know of an owner's deletion; of kinds that seldom change it hears after some two seconds."""
+
+
+class OwnerKey(NamedTuple):
+    """An owner, as a reference names it."""
+
+    plural: str
+    place: str
+    """ "namespace/name", or "name" where there are no namespaces."""
+    uid: str
+
+
+class OwnerLookup(NamedTuple):
+    """What is known of an owner. `seen`: it will be heard of if that changes. `elsewhere`: another
+    namespace has one of that name and uid, or the object is in none and its owner must be in one."""
+
+    state: Owner
+    seen: bool = True
+    elsewhere: bool = False
+
+
+class GarbageCollector:
+    name = "garbage-collector"
+    workers = 64
+    max_backoff = MAX_BACKOFF
+
+    def __init__(self, shared: Shared) -> None:
+        self._client = shared.client
+        self._informers = shared.informers
+        self._dependents = Dependents()
+        self._stores: Mapping[Resource[Any], Mapping[str, Any]] = {
+            resource: shared.informers.store(resource) for resource in WATCHED.values()
+        }
+        for resource in WATCHED.values():
+            shared.informers.add_handler(resource, partial(self._dependents.follow, resource))
+        self._deletions: Batcher[DeleteRequest] = Batcher(shared.client.pods.delete_batch)
+        self._events = shared.events
+        self._gone: OrderedDict[OwnerKey, OwnerLookup] = OrderedDict()
+        self._cycles = Cycles(self._waiting_owners, self._waiting_dependents, shared.clock)
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        return [Watch(resource, partial(self._keys, resource)) for resource in WATCHED.values()]
+
+    async def sync(self, key: str) -> float | None:
+        plural, _, place = key.partition(" ")
+        resource = WATCHED[plural]
+        obj = self._stores[resource].get(place)
+        if obj is None:
+            return None
+        metadata = obj.metadata
+        try:
+            if deleting(metadata, ORPHAN_FINALIZER):
+                await self._know_dependents(obj)
+                await self._orphan(resource, obj)
+            elif deleting(metadata, FOREGROUND_FINALIZER):
+                await self._know_dependents(obj)
+                if not await self._blocked(obj):
+                    await self._free(resource, obj, FOREGROUND_FINALIZER)
+            elif metadata.ownerReferences and not metadata.HasField("deletionTimestamp"):
+                return await self._judge(resource, obj)
+        except NotFound:
+            return None
+        except SearchDeferred as later:
+            return later.seconds
+        return None
+
+    # --- an object and its owners
+
+    async def _judge(self, resource: Resource[Any], obj: Object) -> float | None:
+        """Seconds after which it is to be judged again; None: whatever becomes of its owners will be heard of."""
+        metadata = obj.metadata
+        owners, again = dict[str, Owner](), None
+        for each in metadata.ownerReferences:
+            found = await self._find(each, metadata.namespace)
+            owners[each.uid] = max(owners.get(each.uid, Owner.GONE), found.state)
+            again = again if found.seen else UNSEEN
+            if found.elsewhere:
+                self._events.event(obj, "Warning", "OwnerRefInvalidNamespace", _misplaced(each, metadata.namespace))
+        match decide(metadata, owners, bool(self._dependents.of(metadata.uid))):
+            case Keep():
+                pass
+            case Release(uids):
+                await self._release(resource, obj, uids)
+            case Delete(policy):
+                await self._delete(resource, obj, policy)
+        return again
+
+    async def _find(self, reference: OwnerReference, namespace: str) -> OwnerLookup:
+        resource = by_kind(reference.kind, reference.apiVersion)
+        if resource is None or resource not in self._stores:
+            return OwnerLookup(Owner.STAYS)  # what we do not know we do not judge
+        if resource.namespaced and not namespace:
+            return OwnerLookup(Owner.STAYS, elsewhere=True)
+        named = OwnerKey(resource.plural, _place(resource, reference, namespace), reference.uid)
+        if (gone := self._gone.get(named)) is not None:
+            return gone
+        owner = self._stores[resource].get(named.place)
+        seen = True
+        if owner is None or owner.metadata.uid != reference.uid:
+            seen = False
+            try:
+                owner = await self._client.of(resource).get(reference.name, namespace)
+            except NotFound:
+                owner = None
+            if owner is None or owner.metadata.uid != reference.uid:
+                return self._remember(named, elsewhere=self._is_elsewhere(resource, reference))
+        return OwnerLookup(Owner.WAITS if deleting(owner.metadata, FOREGROUND_FINALIZER) else Owner.STAYS, seen)
+
+    def _is_elsewhere(self, resource: Resource[Any], reference: OwnerReference) -> bool:
+        store = self._stores[resource]
+        places = [_place(resource, reference, namespace) for namespace in self._stores[NAMESPACES] if resource.namespaced]
+        return any(owner.metadata.uid == reference.uid for owner in filter(None, map(store.get, places)))
+
+    def _known(self, reference: OwnerReference, namespace: str) -> Object | None:
+        """The owner, if it is in the cache."""
+        resource = by_kind(reference.kind, reference.apiVersion)
+        if resource is None or resource not in self._stores:
+            return None
+        owner: Object | None = self._stores[resource].get(_place(resource, reference, namespace))
+        return owner if owner is not None and owner.metadata.uid == reference.uid else None
+
+    async def _delete(self, resource: Resource[Any], obj: Object, policy: str) -> None:
+        """This version only: it may have found another owner meanwhile."""
+        metadata = obj.metadata
+        name, namespace, uid, version = metadata.name, metadata.namespace, metadata.uid, metadata.resourceVersion
+        if resource is PODS:
+            request = delete_request(name, namespace, uid=uid, resource_version=version, propagation=policy)
+            await self._deletions.write(request)
+        else:
+            client = self._client.of(resource)
+            await client.delete(name, namespace, uid=uid, resource_version=version, propagation=policy)
+
+    async def _release(self, resource: Resource[Any], obj: Object, uids: Iterable[str]) -> None:
+        changed = _copy(resource, obj)
+        without_owners(changed.metadata, uids)
+        await self._client.of(resource).update(changed)
+
+    # --- an owner and its dependents
+
+    async def _know_dependents(self, owner: Object) -> None:
+        """Those that were made before its deletion was asked for, of whatever kind: none may be overlooked. Raises Timeout."""
+        try:
+            await self._informers.wait_for(int(owner.metadata.resourceVersion), INFORMER_TIMEOUT, WATCHED.values())
+        except TimeoutError as error:
+            raise timed_out(str(error)) from None
+
+    async def _blocked(self, owner: Object) -> bool:
+        """Does a dependent keep it? Not one of its own cycle: neither would ever go. Raises SearchDeferred."""
+        waiting: list[Object] = []
+        for place, dependent in self._present(owner):
+            if place.blocks:
+                if not deleting(dependent.metadata, FOREGROUND_FINALIZER):
+                    return True
+                waiting.append(dependent)
+        return bool(waiting) and not await self._cycles.wait_in_turn(owner, waiting)
+
+    def _waiting_owners(self, obj: Object) -> Iterable[Object | None]:
+        """Its owners that go only after it."""
+        metadata = obj.metadata
+        for reference in metadata.ownerReferences:
+            owner = self._known(reference, metadata.namespace)
+            yield owner if owner is not None and waits_for(owner.metadata, reference) else None
+
+    def _waiting_dependents(self, owner: Object) -> Iterable[Object | None]:
+        """Its dependents that it goes only after, and that wait for their own."""
+        for place, dependent in self._present(owner):
+            yield dependent if place.blocks and deleting(dependent.metadata, FOREGROUND_FINALIZER) else None
+
+    async def _orphan(self, resource: Resource[Any], owner: Object) -> None:
+        dependents = list(self._present(owner))
+        for start in range(0, len(dependents), AT_ONCE):
+            chunk = dependents[start : start + AT_ONCE]
+            outcomes = await asyncio.gather(
+                *(self._release(place.resource, each, [owner.metadata.uid]) for place, each in chunk), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException) and not isinstance(outcome, NotFound):
+                    raise outcome
+        await self._free(resource, owner, ORPHAN_FINALIZER)
+
+    async def _free(self, resource: Resource[Any], owner: Object, finalizer: str) -> None:
+        changed = _copy(resource, owner)
+        changed.metadata.finalizers.remove(finalizer)
+        await self._client.of(resource).update(changed)
+
+    def _present(self, owner: Object) -> Iterable[tuple[Place, Any]]:
+        """Its dependents. What names it from another namespace is none: there is no such owner there, and it goes for that."""
+        namespace = owner.metadata.namespace
+        for place in self._dependents.of(owner.metadata.uid).values():
+            found = self._stores[place.resource].get(place.key)
+            if found is not None and namespace in ("", found.metadata.namespace):
+                yield place, found
+
+    # --- what changes concern
+
+    def _keys(self, resource: Resource[Any], delta: Delta[Any]) -> Iterable[str]:
+        metadata = delta.obj.metadata
+        keys = set()
+        if delta.kind == DELETED:
+            self._cycles.forget(metadata.uid)
+            keys |= self._of_dependents(metadata.uid)
+            if keys:
+                self._remember(OwnerKey(resource.plural, store_key(delta.obj), metadata.uid))
+        else:
+            if deleting(metadata, ORPHAN_FINALIZER) or _has_other_owners(delta):
+                keys.add(_key(resource, delta.obj))
+            if deleting(metadata, FOREGROUND_FINALIZER):
+                keys |= {_key(resource, delta.obj), *self._of_dependents(metadata.uid)}
+        for obj in filter(None, (delta.obj, delta.old)):
+            keys.update(self._of_waiting_owners(obj))
+        return keys
+
+    def _of_dependents(self, uid: str) -> set[str]:
+        return {f"{place.resource.plural} {place.key}" for place in self._dependents.of(uid).values()}
+
+    def _of_waiting_owners(self, obj: Object) -> Iterable[str]:
+        namespace = obj.metadata.namespace
+        for reference in obj.metadata.ownerReferences:
+            resource = by_kind(reference.kind, reference.apiVersion)
+            if resource is None or resource not in self._stores:
+                continue
+            owner = self._stores[resource].get(_place(resource, reference, namespace))
+            if owner is not None and deleting(owner.metadata, FOREGROUND_FINALIZER):
+                yield _key(resource, owner)
+
+    def _remember(self, owner: OwnerKey, *, elsewhere: bool = False) -> OwnerLookup:
+        """That it is gone."""
+        found = self._gone[owner] = OwnerLookup(Owner.GONE, elsewhere=elsewhere)
+        if len(self._gone) > REMEMBERED:
+            self._gone.popitem(last=False)
+        return found
+
+
+def _has_other_owners(delta: Delta[Any]) -> bool:
+    """Than before: most changes of dependents are of their status, and none of the collector's business."""
+    owners = delta.obj.metadata.ownerReferences
+    return bool(owners) and (delta.old is None or delta.old.metadata.ownerReferences != owners)
+
+
+def _place(resource: Resource[Any], owner: OwnerReference, namespace: str) -> str:
+    """Where the owner of an object of this namespace is."""
+    return f"{namespace}/{owner.name}" if resource.namespaced else owner.name
+
+
+def _misplaced(owner: OwnerReference, namespace: str) -> str:
+    coordinates = f"{owner.apiVersion}/{owner.kind}, namespace: {namespace}, name: {owner.name}, uid: {owner.uid}"
+    return f'ownerRef [{coordinates}] does not exist in namespace "{namespace}"'
+
+
+def _key(resource: Resource[Any], obj: Object) -> str:
+    return f"{resource.plural} {store_key(obj)}"
+
+
+def _copy(resource: Resource[Any], obj: Object) -> Any:
+    changed = resource.message()
+    changed.CopyFrom(obj)
+    return changed

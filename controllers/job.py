@@ -1,0 +1,622 @@
+"""The job controller: runs pods until enough of them have succeeded, or too many have failed. It deletes expired jobs, too.
+
+The decisions are pure; times are Unix time. Each pod is counted exactly once:
+
+    finalizer, running --ends--> finalizer, uid in uncountedTerminatedPods --> no finalizer, uid there --> counted, uid dropped
+
+A pod has the finalizer from its creation, so that it is not removed before its end is recorded. Each arrow is one write: the
+status compares the job's version, and the last arrow needs a cache that shows the write before (writes.py).
+
+The status holds at most MAX_UNCOUNTED uids. Later syncs record the others, but decisions count them at once. If a job fails,
+its running pods have failed, too: they are recorded before they are deleted.
+
+    (runs) --enough have succeeded--> SuccessCriteriaMet --no pod is left--> Complete
+       |--too many failed, too late--> FailureTarget -----no pod is left--> Failed
+
+Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/, and pkg/controller/job of Kubernetes. Not modelled:
+backoffLimitPerIndex, podFailurePolicy, successPolicy, managedBy.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+from controllers.ownership import Claimer, keeper, kept_by
+from controllers.podcontrol import BURST, PodControl, pod_from, those_that_lack, victims
+from controllers.pods import active, facts_of, namespace_of, ready, terminating
+from controllers.runtime import MAX_BACKOFF, Shared, Unfinished, Watch, controller_of, its_controller, itself
+from controllers.writes import Expectations
+from pinnace.api import conditions, names
+from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
+from pinnace.api.core_v1_pb2 import Container, Pod
+from pinnace.api.naturals import natural
+from pinnace.api.podstatus import ended
+from pinnace.api.resources import JOBS, PODS, RESOURCE_QUOTAS
+from pinnace.api.selectors import from_message
+from pinnace.api.times import to_seconds, to_time
+from pinnace.api.verbs_pb2 import DELETED
+from pinnace.client.errors import ApiError, NotFound
+from pinnace.client.informer import Delta
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+"""Annotation and label of a pod: its number."""
+_VARIABLE = "JOB_COMPLETION_INDEX"
+
+
+def is_indexed(job: Job) -> bool:
+    return job.spec.completionMode == "Indexed"
+
+
+def only_ended_are_replaced(job: Job) -> bool:
+    """Else pods are replaced as soon as they are being deleted."""
+    return job.spec.podReplacementPolicy == "Failed"
+
+
+def index_of(pod: Pod) -> int | None:
+    """None: it has none."""
+    return natural(pod.metadata.annotations.get(INDEX, ""))
+
+
+def concerns(job: Job, pod: Pod) -> bool:
+    """Of an Indexed job, only pods with a number that is asked for do: it may have been made smaller. What becomes of others is
+    neither a success nor a failure of it."""
+    return not is_indexed(job) or ((index := index_of(pod)) is not None and index < job.spec.completions)
+
+
+class Indexes:
+    """Numbers, as the runs in which a status shows them: "0-1999999999" is one run, and would be two billion numbers."""
+
+    def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
+        """`runs`: the first and the last number of each, in order and apart from one another."""
+        self._runs = list(runs)
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for first, last in self._runs)
+
+    def __str__(self) -> str:
+        """As "1,3-5,7,8": two are no run."""
+        return ",".join(_told(first, last) for first, last in self._runs)
+
+    def with_(self, more: Iterable[int]) -> "Indexes":
+        return Indexes(_joined([*self._runs, *((index, index) for index in more)]))
+
+    def others(self, end: int) -> Iterator[int]:
+        """What is not in them, below `end`."""
+        begin = 0
+        for first, last in self._runs:
+            yield from range(begin, min(first, end))
+            begin = last + 1
+        yield from range(begin, end)
+
+
+def _told(first: int, last: int) -> str:
+    if first == last:
+        return str(first)
+    return f"{first},{last}" if last == first + 1 else f"{first}-{last}"
+
+
+def parsed(text: str, completions: int) -> Indexes:
+    """ "1,3-5,7" as numbers, those below `completions`. A part that is none is nothing: whoever may write the status of a job
+    may have written it before that was checked."""
+    runs = list[tuple[int, int]]()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        begin, end = natural(first), natural(last or first)
+        if begin is not None and end is not None and begin <= (end := min(end, completions - 1)):
+            runs.append((begin, end))
+    return Indexes(_joined(runs))
+
+
+def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In order, those that touch as one."""
+    joined = list[tuple[int, int]]()
+    for first, last in sorted(runs):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def lacking(job: Job, done: Indexes, pods: Sequence[Pod], number: int) -> list[int]:
+    """The first numbers without a pod that runs or has succeeded; nor one that still ends, where pods are replaced only when
+    they have ended: that one has its number until then."""
+    keeps = only_ended_are_replaced(job)
+    having = (pod for pod in pods if active(pod) or (keeps and terminating(pod)))
+    taken = {index for pod in having if (index := index_of(pod)) is not None}
+    return list(islice((index for index in done.others(job.spec.completions) if index not in taken), number))
+
+
+def surplus(job: Job, pods: Iterable[Pod], now: float) -> list[Pod]:
+    """Pods that run under a number that is not asked for, or that another pod has: all but the one that a replica set would
+    keep longest. `now` is Unix time."""
+    found, of_index = list[Pod](), dict[int, list[Pod]]()
+    for pod in filter(active, pods):
+        if (index := index_of(pod)) is None or not concerns(job, pod):
+            found.append(pod)
+        else:
+            of_index.setdefault(index, []).append(pod)
+    for like in of_index.values():
+        if len(like) > 1:
+            facts = [facts_of(pod) for pod in like]
+            found += victims(facts, len(facts) - 1, facts, now)
+    return found
+
+
+def number(pod: Pod, job: Job, index: int) -> None:
+    """Tells a new pod which it is: in its name, its host name, a label, an annotation, and each container's environment."""
+    metadata, name = pod.metadata, f"{job.metadata.name}-{index}"
+    metadata.generateName = f"{name}-"
+    metadata.annotations[INDEX] = metadata.labels[INDEX] = str(index)
+    is_label = not names.dns_label(name)  # a new job's name makes one, but jobs grow, and older ones are there
+    if is_label and not pod.spec.hostname:
+        pod.spec.hostname = name
+    for container in (*pod.spec.initContainers, *pod.spec.containers):
+        _tell(container)
+
+
+def _tell(container: Container) -> None:
+    if not any(each.name == _VARIABLE for each in container.env):
+        variable = container.env.add(name=_VARIABLE)
+        variable.valueFrom.fieldRef.fieldPath = f"metadata.annotations['{INDEX}']"
+
+
+FINALIZER = "batch.kubernetes.io/job-tracking"
+MAX_UNCOUNTED = 500
+"""Uids in uncountedTerminatedPods, as in Kubernetes."""
+
+
+class Count(NamedTuple):
+    status: JobStatus
+    """With as much of what has ended as there is room for."""
+    release: list[Pod]
+    """What may lose its finalizer once the status is stored."""
+    succeeded: int
+    failed: int
+    """All that have, whether the status says so yet or not."""
+    whole: bool
+    """Does it say so of all of them?"""
+
+
+def tracked(pod: Pod) -> bool:
+    return FINALIZER in pod.metadata.finalizers
+
+
+def untracked(pod: Pod) -> Pod:
+    """A copy without the finalizer."""
+    changed = Pod()
+    changed.CopyFrom(pod)
+    changed.metadata.finalizers.remove(FINALIZER)
+    return changed
+
+
+def failed(job: Job, pod: Pod) -> bool:
+    """One that is being deleted counts as failed at once, unless the job waits for it; on no node it never ends. If
+    the job itself is being deleted, its pods go for that."""
+    if pod.status.phase == "Failed":
+        return True
+    if job.metadata.HasField("deletionTimestamp"):
+        return False
+    return terminating(pod) and (not only_ended_are_replaced(job) or not pod.spec.nodeName)
+
+
+def counted(job: Job, pods: Sequence[Pod]) -> Count:
+    status = JobStatus()
+    status.CopyFrom(job.status)
+    watched = {pod.metadata.uid: pod for pod in pods if tracked(pod)}
+    waiting = status.uncountedTerminatedPods
+    status.succeeded += _drop(waiting.succeeded, watched)
+    status.failed += _drop(waiting.failed, watched)
+    known = {*waiting.succeeded, *waiting.failed}
+    release, good, bad, indexes = list[Pod](), list[Pod](), list[Pod](), list[int]()
+    for uid, pod in watched.items():
+        if uid in known:
+            release.append(pod)
+        elif pod.status.phase == "Succeeded" and is_indexed(job):
+            if (index := index_of(pod)) is not None and concerns(job, pod):
+                indexes.append(index)
+            release.append(pod)
+        elif pod.status.phase == "Succeeded":
+            good.append(pod)
+        elif failed(job, pod):
+            (bad if concerns(job, pod) else release).append(pod)
+    room = max(0, MAX_UNCOUNTED - len(known))
+    good_now, bad_now = good[:room], bad[: max(0, room - len(good))]
+    waiting.succeeded.extend(pod.metadata.uid for pod in good_now)
+    waiting.failed.extend(pod.metadata.uid for pod in bad_now)
+    release += good_now + bad_now
+    if is_indexed(job):
+        done = parsed(status.completedIndexes, job.spec.completions).with_(indexes)
+        status.completedIndexes, status.succeeded = str(done), len(done)
+    status.active = sum(map(active, pods))
+    status.ready = sum(active(pod) and ready(pod) for pod in pods)
+    status.terminating = sum(map(terminating, pods))
+    left_good, left_bad = len(good) - len(good_now), len(bad) - len(bad_now)
+    return Count(
+        status,
+        release,
+        succeeded=status.succeeded + len(waiting.succeeded) + left_good,
+        failed=status.failed + len(waiting.failed) + left_bad,
+        whole=not left_good and not left_bad,
+    )
+
+
+def condemned(job: Job, count: Count, pods: Iterable[Pod]) -> Count:
+    """Of a job that fails: what has not ended yet counts as failed, too."""
+    waiting = count.status.uncountedTerminatedPods
+    known = {*waiting.succeeded, *waiting.failed}
+    left = [
+        pod
+        for pod in pods
+        if tracked(pod) and pod.metadata.uid not in known and concerns(job, pod) and not (ended(pod) or failed(job, pod))
+    ]
+    now = left[: max(0, MAX_UNCOUNTED - len(known))]
+    waiting.failed.extend(pod.metadata.uid for pod in now)
+    return count._replace(
+        release=[*count.release, *now], failed=count.failed + len(left), whole=count.whole and len(now) == len(left)
+    )
+
+
+def may_end(job: Job, status: JobStatus, pod: Pod) -> bool:
+    """May a job that fails delete it? Not before it is written down as failed."""
+    return pod.metadata.uid in status.uncountedTerminatedPods.failed or not (tracked(pod) and concerns(job, pod))
+
+
+def _drop(waiting: MutableSequence[str], watched: Mapping[str, Pod]) -> int:
+    """Removes the uids of pods that have lost their finalizer, or are gone. How many."""
+    kept = [uid for uid in waiting if uid in watched]
+    gone = len(waiting) - len(kept)
+    waiting[:] = kept
+    return gone
+
+
+COMPLETE, FAILED, SUSPENDED = "Complete", "Failed", "Suspended"
+SUCCESS, FAILURE = "SuccessCriteriaMet", "FailureTarget"
+"""What the first two are announced by."""
+_ENDS = {SUCCESS: COMPLETE, FAILURE: FAILED}
+
+
+class ConditionReason(NamedTuple):
+    reason: str
+    message: str
+
+
+def condition(status: JobStatus, *types: str) -> JobCondition | None:
+    """The first of these that is True."""
+    return next((each for each in status.conditions if each.type in types and each.status == "True"), None)
+
+
+def say(status: JobStatus, type_: str, value: str, verdict: ConditionReason, now: float) -> None:
+    """A condition that says so already stays as it is."""
+    found = conditions.find(status.conditions, type_)
+    if found is None or found.status != value:
+        said = conditions.say(status.conditions, type_, value, verdict.reason, verdict.message, now)
+        said.lastProbeTime.CopyFrom(to_time(now))
+
+
+def finish_condition(job: Job) -> JobCondition | None:
+    return condition(job.status, COMPLETE, FAILED)
+
+
+def judged(status: JobStatus) -> bool:
+    """Is it clear how it ends?"""
+    return condition(status, SUCCESS, FAILURE) is not None
+
+
+def judge(job: Job, count: Count, pods: Iterable[Pod], now: float) -> None:
+    """Says how it ends, once that is clear; it does not change afterwards."""
+    status = count.status
+    if judged(status):
+        return
+    if (verdict := _failure(job, count, pods, now)) is not None:
+        say(status, FAILURE, "True", verdict, now)
+    elif _succeeded(job, count):
+        verdict = ConditionReason("CompletionsReached", "Reached expected number of succeeded pods")
+        say(status, SUCCESS, "True", verdict, now)
+
+
+def finish(count: Count, now: float) -> bool:
+    """Sets the condition of the end once all pods have ended and are counted. Returns whether it has."""
+    status = count.status
+    sentence = condition(status, SUCCESS, FAILURE)
+    waiting = status.uncountedTerminatedPods
+    uncounted = waiting.succeeded or waiting.failed or not count.whole
+    if sentence is None or status.active or status.terminating or uncounted:
+        return False
+    end = _ENDS[sentence.type]
+    say(status, end, "True", ConditionReason(sentence.reason, sentence.message), now)
+    if end == COMPLETE:  # not before it began: another controller's clock may have been ahead
+        status.completionTime.CopyFrom(to_time(max(now, to_seconds(status.startTime))))
+    return True
+
+
+def time_left(job: Job, status: JobStatus, now: float) -> float | None:
+    """Seconds until the job is late; None: it has all the time, or stands still."""
+    if not job.spec.HasField("activeDeadlineSeconds") or not status.HasField("startTime") or job.spec.suspend:
+        return None
+    return to_seconds(status.startTime) + job.spec.activeDeadlineSeconds - now
+
+
+def _succeeded(job: Job, count: Count) -> bool:
+    if job.spec.HasField("completions"):
+        return count.succeeded >= job.spec.completions
+    return count.succeeded > 0 and count.status.active == 0
+
+
+def _failure(job: Job, count: Count, pods: Iterable[Pod], now: float) -> ConditionReason | None:
+    spec = job.spec
+    if count.failed > spec.backoffLimit or _restless(job, pods):
+        return ConditionReason("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    left = time_left(job, count.status, now)
+    if left is not None and left <= 0:
+        return ConditionReason("DeadlineExceeded", "Job was active longer than specified deadline")
+    return None
+
+
+def _restless(job: Job, pods: Iterable[Pod]) -> bool:
+    """Where containers are restarted in their pods, each restart is a failure, of whichever container."""
+    if job.spec.template.spec.restartPolicy != "OnFailure":
+        return False
+    running = (pod.status for pod in pods if active(pod))
+    found = sum(each.restartCount for status in running for each in (*status.containerStatuses, *status.initContainerStatuses))
+    return found > 0 and found >= job.spec.backoffLimit
+
+
+FIRST_BACKOFF, LONGEST_BACKOFF = 10.0, 600.0
+"""Seconds from the end of a pod that failed until it is replaced; twice as long after each further failure."""
+
+
+@dataclass(slots=True)
+class JobPlan:
+    """In this order."""
+
+    status: JobStatus
+    release: list[Pod] = field(default_factory=list)
+    """What loses its finalizer: it is written down."""
+    delete: list[Pod] = field(default_factory=list)
+    """Loses its finalizer as well, and may be in both."""
+    create: list[Pod] = field(default_factory=list)
+    again: float | None = None
+    """Seconds after which there is something to do even if nothing happens."""
+
+
+def plan(job: Job, pods: Sequence[Pod], now: float) -> JobPlan:
+    """`pods`: its own. The job has not ended. Of one that is being deleted it is said how it ends, and its pods are let go."""
+    count = counted(job, pods)
+    status = count.status
+    made = JobPlan(status, count.release)
+    leaving = job.metadata.HasField("deletionTimestamp")
+    if not leaving:
+        _suspend_or_resume(job, status, now)
+    judge(job, count, pods, now)
+    running = [pod for pod in pods if active(pod)]
+    if condition(status, FAILURE) is not None:
+        count = condemned(job, count, pods)
+        made.release = count.release
+        running = [pod for pod in running if may_end(job, status, pod)]
+    if leaving:
+        made.release = [pod for pod in pods if tracked(pod)]
+        made.delete = running if condition(status, FAILURE) is not None else []
+        finish(count, now)
+        return made
+    if judged(status) or job.spec.suspend:
+        made.delete = running
+        finish(count, now)
+        return made
+    wanted = _wanted(job, count)
+    made.delete = _superfluous(job, running, wanted, now)
+    left = [time_left(job, status, now)]
+    if missing := _missing(job, status, pods, wanted):
+        wait = backoff([pod for pod in pods if concerns(job, pod)], now)
+        left.append(wait or None)
+        made.create = _made(job, status, pods, missing) if not wait else []
+    made.again = min((each for each in left if each is not None), default=None)
+    return made
+
+
+def backoff(pods: Sequence[Pod], now: float) -> float:
+    """Seconds until a failed pod may be replaced: by the failures since the last success, of the pods that are left.
+
+    Those that are being deleted are not among them. The job itself may have ended them, when it was suspended or scaled down;
+    once the finalizer is gone nothing tells these from pods that somebody else deletes, which are counted as failed.
+    """
+    succeeded = max((_ended_at(pod) for pod in pods if pod.status.phase == "Succeeded"), default=0.0)
+    ends = [end for pod in pods if _has_failed(pod) and (end := _ended_at(pod)) > succeeded]
+    if not ends:
+        return 0.0
+    delay = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(len(ends) - 1, 10))
+    return max(0.0, max(ends) + delay - now)
+
+
+def _has_failed(pod: Pod) -> bool:
+    """By itself."""
+    return pod.status.phase == "Failed" and not pod.metadata.HasField("deletionTimestamp")
+
+
+def _ended_at(pod: Pod) -> float:
+    """As the last of its containers tells it, sidecars included, or the last change of a condition. Of one that its node has
+    refused nobody may have told anything: it ended when it was made."""
+    status = pod.status
+    ends = [each.state.terminated.finishedAt for each in (*status.initContainerStatuses, *status.containerStatuses)]
+    changes = [each.lastTransitionTime for each in status.conditions]
+    return max(map(to_seconds, (pod.metadata.creationTimestamp, *ends, *changes)))
+
+
+def _suspend_or_resume(job: Job, status: JobStatus, now: float) -> None:
+    """The time in which it is suspended does not count against its deadline."""
+    if job.spec.suspend:
+        say(status, SUSPENDED, "True", ConditionReason("JobSuspended", "Job suspended"), now)
+        status.ClearField("startTime")
+        return
+    if conditions.find(status.conditions, SUSPENDED) is not None:
+        say(status, SUSPENDED, "False", ConditionReason("JobResumed", "Job resumed"), now)
+    if not status.HasField("startTime"):
+        status.startTime.CopyFrom(to_time(now))
+
+
+def _wanted(job: Job, count: Count) -> int:
+    """Pods that should run now."""
+    spec, done = job.spec, count.succeeded
+    if spec.HasField("completions"):
+        return max(0, min(spec.parallelism, spec.completions - done))
+    return count.status.active if done else spec.parallelism
+
+
+def _superfluous(job: Job, running: Sequence[Pod], wanted: int, now: float) -> list[Pod]:
+    """Those without the finalizer first, however many are wanted: an earlier look chose them, and did not come to delete
+    them. If they were chosen anew, one might be spared, and nobody would count its end."""
+    lost = [pod for pod in running if not tracked(pod)]
+    kept = [pod for pod in running if tracked(pod)]
+    doubled = surplus(job, kept, now) if is_indexed(job) else []
+    left = [facts_of(pod) for pod in kept if pod not in doubled]
+    return [*lost, *doubled, *victims(left, max(0, len(left) - wanted), left, now)][:BURST]
+
+
+def _missing(job: Job, status: JobStatus, pods: Sequence[Pod], wanted: int) -> int:
+    there = status.active
+    if only_ended_are_replaced(job):
+        there += status.terminating
+    return max(0, min(wanted - there, BURST))
+
+
+def _made(job: Job, status: JobStatus, pods: Sequence[Pod], missing: int) -> list[Pod]:
+    pod = pod_from(job.spec.template, JOBS, job)
+    pod.metadata.finalizers.append(FINALIZER)
+    if not is_indexed(job):
+        return [pod] * missing
+    made = []
+    for index in lacking(job, parsed(status.completedIndexes, job.spec.completions), pods, missing):
+        numbered = Pod()
+        numbered.CopyFrom(pod)
+        number(numbered, job, index)
+        made.append(numbered)
+    return made
+
+
+AT_ONCE = 32
+"""Pods whose finalizers are removed at once."""
+
+
+def job_of(pod: Pod) -> str:
+    """For an index, and a key: "namespace/name" of the job whose finalizer the pod has, or "namespace/" where it has lost its
+    job; empty: it has no finalizer."""
+    if not tracked(pod):
+        return ""
+    reference = controller_of(pod)
+    if reference is None:
+        return f"{pod.metadata.namespace}/"
+    return f"{pod.metadata.namespace}/{reference.name}" if reference.kind == JOBS.kind else ""
+
+
+class JobController:
+    name = "job"
+    workers = 16
+    max_backoff = MAX_BACKOFF
+
+    def __init__(self, shared: Shared) -> None:
+        informers = shared.informers
+        self._client = shared.client.of(JOBS)
+        self._pods_client = shared.client.pods
+        self._events = shared.events
+        self._clock = shared.clock
+        self._jobs = informers.store(JOBS)
+        self._neighbours = informers.index(JOBS, namespace_of)
+        self._tracked = informers.index(PODS, job_of)
+        self._expectations = Expectations(informers)
+        self._claimer = Claimer(shared, JOBS, PODS, self._expectations, finalizer=FINALIZER)
+        self._control = PodControl(shared, self._expectations)
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        refused = those_that_lack(self._neighbours, lambda job: finish_condition(job) is None)
+        return (Watch(JOBS, itself), Watch(PODS, _of_pod), Watch(RESOURCE_QUOTAS, refused))
+
+    async def sync(self, key: str) -> float | None:
+        await self._expectations.met(key)
+        job = self._jobs.get(key)
+        await self._let_go(key, job)
+        if job is None:
+            self._claimer.forget(key)
+            self._control.forget(key)
+            return None
+        if (end := finish_condition(job)) is not None:
+            return await self._expire(job, end)
+        pods = await self._claimer.claim(key, job, from_message(job.spec.selector))
+        wanted = plan(job, pods, self._clock.time())
+        try:
+            await self._tell(key, job, wanted.status)
+        except NotFound:
+            return None
+        try:
+            await self._carry_out(key, job, wanted)
+        except ApiError as error:
+            raise Unfinished(error, wanted.again) from error
+        return wanted.again
+
+    async def _carry_out(self, key: str, job: Job, wanted: JobPlan) -> None:
+        await self._untrack(key, {pod.metadata.uid: pod for pod in (*wanted.release, *wanted.delete)}.values())
+        error = await self._control.delete(key, job, wanted.delete) or await self._control.create(key, job, wanted.create)
+        if error is not None:
+            raise error
+
+    async def _let_go(self, key: str, job: Job | None) -> None:
+        """Pods of a job that is gone, has left them, or has ended need not be counted any more."""
+        ends = job is None or finish_condition(job) is not None
+        its = kept_by(job) if job is not None else ""
+        pods = self._tracked.under(key).values()
+        await self._untrack(key, [pod for pod in pods if ends or keeper(pod) != its])
+
+    async def _untrack(self, key: str, pods: Iterable[Pod]) -> None:
+        limit = asyncio.Semaphore(AT_ONCE)
+
+        async def one(pod: Pod) -> None:
+            async with limit:
+                try:
+                    stored = await self._pods_client.update(untracked(pod))
+                except NotFound:
+                    return
+                self._expectations.wrote(key, PODS, stored.metadata.resourceVersion)
+
+        outcomes = await asyncio.gather(*(one(pod) for pod in pods if tracked(pod)), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    async def _tell(self, key: str, job: Job, status: JobStatus) -> None:
+        if status == job.status:
+            return
+        changed = Job(metadata=job.metadata, spec=job.spec, status=status)
+        stored = await self._client.update_status(changed)
+        self._expectations.wrote(key, JOBS, stored.metadata.resourceVersion)
+        self._record(job, status)
+
+    def _record(self, job: Job, status: JobStatus) -> None:
+        """Events of what is new in the status."""
+        if condition(status, COMPLETE) is not None:
+            self._events.event(job, "Normal", "Completed", "Job completed")
+        if (why := condition(status, FAILURE)) is not None and condition(job.status, FAILURE) is None:
+            self._events.event(job, "Warning", why.reason, why.message)
+        was, is_ = (condition(each, SUSPENDED) is not None for each in (job.status, status))
+        if was != is_:
+            self._events.event(job, "Normal", "Suspended" if is_ else "Resumed", "Job suspended" if is_ else "Job resumed")
+
+    async def _expire(self, job: Job, end: JobCondition) -> float | None:
+        """This version only: somebody may have given it more time meanwhile."""
+        metadata = job.metadata
+        if not job.spec.HasField("ttlSecondsAfterFinished") or metadata.HasField("deletionTimestamp"):
+            return None
+        left = to_seconds(end.lastTransitionTime) + job.spec.ttlSecondsAfterFinished - self._clock.time()
+        if left > 0:
+            return left
+        name, namespace, uid, version = metadata.name, metadata.namespace, metadata.uid, metadata.resourceVersion
+        await self._client.delete(name, namespace, uid=uid, resource_version=version, propagation="Foreground")
+        return None
+
+
+def _of_pod(delta: Delta[Pod]) -> Iterable[str]:
+    """Its job; or, if it has lost that one, those of its namespace that have: nobody else takes their finalizers away."""
+    yield from its_controller(JOBS)(delta)
+    if delta.kind != DELETED and (key := job_of(delta.obj)).endswith("/"):
+        yield key

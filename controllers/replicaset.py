@@ -1,0 +1,208 @@
+"""The replica set controller: keeps as many pods as spec.replicas. The decisions are pure; times are Unix time.
+
+    claim its pods --> how many to create, or which to delete --> status
+
+Source: https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from controllers.ownership import Claimer, keeper, kept_by
+from controllers.podcontrol import BURST, PodControl, pod_from, those_that_lack, victims
+from controllers.pods import PodFacts, active, namespace_of
+from controllers.runtime import MAX_BACKOFF, Shared, Unfinished, Watch, controller_of, its_controller, itself
+from controllers.writes import Expectations
+from pinnace.api import conditions
+from pinnace.api.apps_v1_pb2 import ReplicaSet, ReplicaSetStatus
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.resources import PODS, REPLICA_SETS, RESOURCE_QUOTAS, store_key
+from pinnace.api.selectors import LabelSelector, from_message
+from pinnace.api.verbs_pb2 import DELETED
+from pinnace.client.errors import ApiError, NotFound
+from pinnace.client.informer import Delta
+
+AT_ONCE = 2
+"""How often each replica is replaced without a wait when it fails."""
+BACKOFF, BACKOFF_MAX = 1.0, 300.0
+"""Seconds before the next replacement of all; each one that follows waits twice as long."""
+MEMORY = 600.0
+"""Seconds for which a failed pod counts."""
+SKEW = 60.0
+"""Seconds by which a clock may be ahead of this one. Pods of later than that do not count: nobody knows how old they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSetPlan:
+    """One of them at most. `wait`: seconds until there is something to make."""
+
+    create: int = 0
+    delete: Sequence[Pod] = field(default_factory=tuple)
+    wait: float | None = None
+
+
+def plan(replica_set: ReplicaSet, pods: Sequence[PodFacts], related: Iterable[PodFacts], now: float) -> ReplicaSetPlan:
+    """`pods`: its own; pods that have failed are replaced, and left for the collector. `related`: see victims; `now` is Unix
+    time.
+
+    Pods that fail again and again are replaced ever more slowly. (Kubernetes does not wait: where a kubelet refuses what a
+    scheduler sends it, it makes thousands of pods: https://github.com/kubernetes/kubernetes/issues/108152.)"""
+    if replica_set.metadata.HasField("deletionTimestamp"):
+        return ReplicaSetPlan()
+    there = [each for each in pods if each.active]
+    lacking = replica_set.spec.replicas - len(there)
+    if lacking < 0:
+        return ReplicaSetPlan(delete=victims(there, min(-lacking, BURST), related, now))
+    wait = backoff(replica_set.spec.replicas, pods, now) if lacking else 0.0
+    return ReplicaSetPlan(wait=wait) if wait else ReplicaSetPlan(create=min(lacking, BURST))
+
+
+def backoff(replicas: int, pods: Iterable[PodFacts], now: float) -> float:
+    """Seconds until pods that have failed may be replaced."""
+    recent = [pod.created for pod in pods if pod.phase == "Failed" and now - MEMORY < pod.created <= now + SKEW]
+    rounds = len(recent) // replicas - AT_ONCE
+    if rounds < 0:
+        return 0.0
+    return max(0.0, max(recent) + min(BACKOFF * 2.0 ** min(rounds, 32), BACKOFF_MAX) - now)
+
+
+FAILURE = "ReplicaFailure"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFailure:
+    """`reason`: FailedCreate or FailedDelete."""
+
+    reason: str
+    message: str
+
+
+def available_in(replica_set: ReplicaSet, pods: Sequence[PodFacts], now: float) -> float | None:
+    """Seconds until one more pod is available if all stays as it is; None: none will be."""
+    patience = replica_set.spec.minReadySeconds
+    return min((wait for each in pods if each.active and (wait := _available_in(each, patience, now))), default=None)
+
+
+def status_of(
+    replica_set: ReplicaSet, pods: Sequence[PodFacts], trouble: ReplicaFailure | None, now: float
+) -> ReplicaSetStatus:
+    labels, patience = frozenset(replica_set.spec.template.metadata.labels.items()), replica_set.spec.minReadySeconds
+    status = ReplicaSetStatus(observedGeneration=replica_set.metadata.generation)
+    status.terminatingReplicas = sum(each.terminating for each in pods)
+    there = [each for each in pods if each.active]
+    status.replicas = len(there)
+    status.availableReplicas = sum(_available_in(each, patience, now) == 0 for each in there)
+    status.fullyLabeledReplicas = sum(labels <= each.labels for each in there)
+    status.readyReplicas = sum(each.ready for each in there)
+    status.conditions.extend(replica_set.status.conditions)
+    _tell(status, trouble, now)
+    return status
+
+
+def _tell(status: ReplicaSetStatus, trouble: ReplicaFailure | None, now: float) -> None:
+    """One that is said already stays as it is. Each refusal has another text, with a pod's name that was made up, and to write
+    that would be a change of the replica set, after which it is looked at again at once: for ever, without a back-off."""
+    said = conditions.find(status.conditions, FAILURE)
+    if trouble is None:
+        if said is not None:
+            status.conditions.remove(said)
+    elif said is None or (said.status, said.reason) != ("True", trouble.reason):
+        conditions.say(status.conditions, FAILURE, "True", trouble.reason, trouble.message, now)
+
+
+def _available_in(pod: PodFacts, patience: int, now: float) -> float | None:
+    """Seconds until it is available if it stays ready; 0: it is; None: it is not ready."""
+    if not pod.ready:
+        return None
+    if not patience:
+        return 0.0
+    return None if pod.ready_since is None else max(0.0, pod.ready_since + patience - now)
+
+
+def selector_of(replica_set: ReplicaSet) -> LabelSelector:
+    return from_message(replica_set.spec.selector)
+
+
+class ReplicaSetController:
+    name = "replicaset"
+    workers = 16
+    max_backoff = MAX_BACKOFF
+
+    def __init__(self, shared: Shared) -> None:
+        informers = shared.informers
+        self._client = shared.client.of(REPLICA_SETS)
+        self._clock = shared.clock
+        self._sets = informers.store(REPLICA_SETS)
+        self._siblings = informers.index(REPLICA_SETS, keeper)
+        self._neighbours = informers.index(REPLICA_SETS, namespace_of)
+        self._selecting = informers.selecting(REPLICA_SETS, selector_of)
+        self._pods = informers.index(PODS, keeper)
+        self._facts = shared.informers.facts
+        self._expectations = Expectations(informers)
+        self._claimer = Claimer(shared, REPLICA_SETS, PODS, self._expectations, moves=active)
+        self._control = PodControl(shared, self._expectations)
+
+    @property
+    def watches(self) -> Sequence[Watch[Any]]:
+        refused = those_that_lack(self._neighbours, lambda each: each.status.replicas < each.spec.replicas)
+        return (Watch(REPLICA_SETS, itself), Watch(PODS, self._of_pod), Watch(RESOURCE_QUOTAS, refused))
+
+    async def sync(self, key: str) -> float | None:
+        await self._expectations.met(key)
+        replica_set = self._sets.get(key)
+        if replica_set is None:
+            self._claimer.forget(key)
+            self._control.forget(key)
+            return None
+        own = await self._claimer.claim(key, replica_set, from_message(replica_set.spec.selector))
+        pods = list(self._facts.of(own))
+        now = self._clock.time()
+        wanted = plan(replica_set, pods, self._related(replica_set), now)
+        again = min((each for each in (available_in(replica_set, pods, now), wanted.wait) if each is not None), default=None)
+        try:
+            await self._carry_out(key, replica_set, pods, wanted, now)
+        except ApiError as error:
+            raise Unfinished(error, again) from error
+        return again
+
+    async def _carry_out(
+        self, key: str, replica_set: ReplicaSet, pods: Sequence[PodFacts], wanted: ReplicaSetPlan, now: float
+    ) -> None:
+        if wanted.create:
+            pod = pod_from(replica_set.spec.template, REPLICA_SETS, replica_set)
+            error = await self._control.create(key, replica_set, [pod] * wanted.create)
+        else:
+            error = await self._control.delete(key, replica_set, wanted.delete)
+        failed = (
+            ReplicaFailure("FailedCreate" if wanted.create else "FailedDelete", error.message) if error is not None else None
+        )
+        await self._tell(key, replica_set, status_of(replica_set, pods, failed, now))
+        if error is not None:
+            raise error
+
+    async def _tell(self, key: str, replica_set: ReplicaSet, status: ReplicaSetStatus) -> None:
+        """Of the pods as they were seen: what was just made and deleted is news of the next look."""
+        if status == replica_set.status:
+            return
+        changed = ReplicaSet(metadata=replica_set.metadata, spec=replica_set.spec, status=status)
+        try:
+            stored = await self._client.update_status(changed)
+        except NotFound:
+            return
+        self._expectations.wrote(key, REPLICA_SETS, stored.metadata.resourceVersion)
+
+    def _related(self, replica_set: ReplicaSet) -> Iterable[PodFacts]:
+        """The pods of all replica sets of its deployment."""
+        deployment = keeper(replica_set)
+        family = self._siblings.under(deployment).values() if deployment else (replica_set,)
+        for each in family:
+            yield from self._facts.of(self._pods.under(kept_by(each)).values())
+
+    def _of_pod(self, delta: Delta[Pod]) -> Iterable[str]:
+        """Its replica set, or those that would adopt it."""
+        yield from its_controller(REPLICA_SETS)(delta)
+        metadata = delta.obj.metadata
+        if delta.kind != DELETED and controller_of(delta.obj) is None:
+            for each in self._selecting.that_select(metadata.namespace, metadata.labels):
+                yield store_key(each)

@@ -119,6 +119,8 @@ def adopted(pod: Pod) -> Resize | None:
         if status is not None and status.HasField("resources") and status.resources.requests != status.allocatedResources:
             restarting[each.name] = Restarting(status.restartCount, status.resources)
     pending = conditions.find(pod.status.conditions, RESIZE_PENDING)
+    if pending is None and not restarting and allocated == resources_of(pod.spec):
+        return None  # something else of the spec has changed
     progress = conditions.find(pod.status.conditions, RESIZE_IN_PROGRESS)
     return Resize(
         allocated,

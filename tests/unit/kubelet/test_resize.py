@@ -191,3 +191,13 @@ async def test_a_kubelet_that_starts_anew_goes_on_with_a_restart(api: FakeApi) -
     assert condition(pod, IN_PROGRESS) is None
     assert cpu(pod.status.containerStatuses[0]) == ("500m", "500m")
     assert pod.status.containerStatuses[0].restartCount == 1
+
+
+async def test_a_changed_image_is_no_resize_to_a_kubelet_that_starts_anew(api: FakeApi) -> None:
+    api.create(make_pod("a").req(cpu="1"))
+    await api.clock.advance(0.0)
+    api.deaf = True
+    api.set_image("a", "c0", "other")
+    api.deaf = False
+    await api.start_fleet()
+    assert [reason for _, reason in api.events if reason.startswith("Resize")] == []

@@ -1,20 +1,17 @@
-"""From what a caller shows to who it is.
+"""Authentication: the user of a call, from its client certificate or its bearer token.
 
-A certificate has been checked by TLS before: it is of the cluster's authority. Whether it has ended since is looked at with
-each call, and while a stream is open, because these may live for longer. What it says is worked out once, not with each call.
+TLS has checked that a certificate is signed by the cluster's authority. Its expiry is checked with each call, and while a
+stream is open. The user of a certificate is parsed once and remembered.
 
-Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
-
-Who somebody is, as far as the API is concerned. Names and groups are Kubernetes'.
-
-Tokens of people, from a file: one a line, as kube-apiserver's --token-auth-file.
+Tokens come from a file with one token a line, as for kube-apiserver's --token-auth-file:
 
     token,user,uid[,"group1,group2"]
 
-The file is read again when it has changed. A line is for itself, whatever quotes it lacks: one that cannot be used is logged by
-its number (never by what it says), and the others count. A file that cannot be read leaves everything as it was.
+The file is read again after each change. An invalid line is logged by its number, never by its content, and the other lines
+stay valid. If the file cannot be read, the tokens stay as they are.
 
-Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file
+Sources: https://kubernetes.io/docs/reference/access-authn-authz/authentication/,
+https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file
 """
 
 import csv

@@ -1,14 +1,12 @@
-"""May this user do this? Asked in turn: is it one of the masters, does a role allow it, is it a fleet that keeps to its own.
+"""Authorization of a user's action: by membership of system:masters, by RBAC, and by the node authorizer, in this order.
 
-Roles and nodes are read from the watch cache, which may be behind: a denial that rests on it is thought over after it has been
-brought up to date, so that a role that was just given counts on every server. What was allowed is not looked at again: somebody
-whose role was just taken away may get a call through until the server has heard of it, as in Kubernetes.
+Roles and nodes are read from the watch cache, which may be behind. Before a call is denied, the cache is brought up to date and
+the decision is made again: a role counts on every server as soon as it is written. An allowed call is not checked again, so a
+call may pass until the server has seen that a role is gone, as in Kubernetes.
 
-The node authoriser: what a kubelet's fleet may do, which no role could say, because it depends on whose node it is.
-
-A fleet's nodes are those that its certificate names, and those that an administrator has given to it by the label
-pinnace.io/fleet. To these, their leases and the pods that are bound to them it is confined. What it may change about them is
-looked at with each write, by apiserver.admission.node_restriction.
+The node authorizer confines a kubelet's fleet to its own nodes, their leases and the pods that are bound to them. Nodes of a
+fleet are named in its certificate, or have the label pinnace.io/fleet. The admission plugin NodeRestriction
+(apiserver.admission) checks what a fleet may change about its nodes.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
 """

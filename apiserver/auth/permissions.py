@@ -1,9 +1,7 @@
-"""The permission that each method of the API needs: a row for each, and no server starts without one.
+"""The permission that each method of the API needs. A server with a method that has no permission does not start.
 
-Most methods of a resource's service are standard verbs; the others have a row of their own. A row says the action, and finds
-in a request to what it is to be done.
-
-What somebody wants to do, in the words of Kubernetes' authorisation.
+Most methods are standard verbs of a resource; each other method has a row of its own. A row names the action, and finds the
+targets in a request. Actions and targets have the attributes of Kubernetes' authorization.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#review-your-request-attributes
 """

@@ -1,23 +1,17 @@
-"""Role-based access control: roles hold rules, bindings give roles to users and groups. What no rule allows is denied.
+"""Role-based access control: roles hold rules, bindings give roles to users and groups. Actions that no rule allows are denied.
 
-What a user may do with one action, everywhere and in a namespace, is worked out once, for all names, and remembered until a
-ClusterRole changes, or a role or binding there: a call costs a look into a table, whatever goes on in other namespaces.
+The extent of one user and action is computed once for all names. It is remembered until a ClusterRole changes, or a role or
+binding in that scope: changes in one namespace do not affect callers of another. Each version of a binding is parsed once, as a
+binding may have thousands of subjects and change often.
 
-A ClusterRole with an aggregationRule has, beside its own, the rules of all that it selects, and what these gather likewise,
-without a controller that copies them.
+A ClusterRole with an aggregationRule has, beside its own, the rules of all roles that it selects, recursively. No controller
+copies them.
+
+`Held` decides if a set of rules covers a rule that its holder grants (privilege escalation). One small rule may allow millions
+of combinations of verb, group and resource. A set of rules is therefore a bit mask: the masks of a verb, a group and a resource
+are looked up, and `&` finds the rules that have all three.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/
-
-What is bound in one namespace, or everywhere: the versions of bindings and roles that were seen there last.
-
-Whoever administers a namespace may change its bindings as often as he likes, and each may have thousands of subjects. So every
-version of a binding is read once, and what happens in one namespace is nothing to those who ask about another.
-
-What somebody holds: does it cover a rule that he wants to give away?
-
-A rule of a few hundred bytes allows millions of things: each of its verbs for each of its resources in each of its groups. So
-they are not gone through one by one, with a look at all rules for each. A set of rules is a number here, with a bit for each:
-which of them have a verb, a group or a resource is looked up, and `&` finds those that have all three.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,44 +1,38 @@
-"""One election, as the candidates on this server see it: who leads, who waits, and whose turn it is.
+"""One election: its candidates on this server (Contest), one candidate (Campaign), and the key in etcd (Leadership).
 
-Whose turn: those that waited longest go first, but none that has not beaten just now (a frozen one, elected, would be a second
-without a leader). While a transfer is under way the one that accepted the nomination goes before all others, which wait for it
-NOMINEE_FIRST seconds at most. All of this is courtesy between candidates: only the key decides who leads.
+Contest: the candidate that has waited longest goes first, if it has sent a beat just now. While a transfer is under way, the
+nominated candidate goes first, and the others wait for it up to NOMINEE_FIRST seconds. This order is a courtesy; only the key
+decides which candidate leads. Candidates of several servers race in etcd, and the losers go on waiting.
 
-One candidate, from its first message to its last: what it hears, and what it is told.
+Campaign:
 
     opening --> waiting --key created--> leading
       |  ^         |                        |  resigned, broken off, silent: delete the key, if it is still at our mod_revision
-      |  |         |                        |  likewise, but the store has been away: leave the key to its lease
-      |  |         |                        |  the key is gone or another's: tell the candidate that it has lost
+      |  |         |                        |  likewise, but etcd has been away: leave the key to its lease
+      |  |         |                        |  the key is gone or another's: report the loss to the candidate
       |  +-- resumed with session (and token) from another server: put the key again, under compare-and-swap
       |  |         '-- the key turns out to be this session's: likewise
       +-- refused                           +  the server stops: leave the key alone, send the candidate on
 
-Guarantees: the key exists only while a session that beats holds it, and its create_revision is the token. A key that another
-server has taken over (its mod_revision has moved) is never deleted from here. How etcd is written so that this is true is in
-leadership.py. Candidates of one server are served in the order in which they came, those that hang left out; those of several
-servers race in etcd, and the losers go on waiting.
-
-The leadership of one candidate: the election's key in etcd, and all that is written for the candidate there.
+Leadership:
 
     nothing --create: no key may exist--> held --depose: delete, at our mod_revision--> nothing
        |                                    ^
        '--take_over: put again, at the mod_revision that it was read at
 
-Why there is one leader, and it is not deposed by mistake:
+Guarantees: there is one leader, and no term ends by mistake:
 
 - The key is created only where there is none, so one term ends before the next begins. Its create_revision is the token:
   greater than every token before.
-- Every put attaches the key to the session's lease, and etcd refuses it when the lease has run out: no key outlives a session
-  that does not beat by more than the lease.
-- A session that goes on with another server has its key put again from there, with the same bytes: the token stays, the
-  mod_revision moves. Only the key at the very mod_revision of our own last put is deleted (that of a forsaken term: at the one
-  that was read), and no mod_revision ever comes back: however late or often a delete arrives, it is of the leadership that it
-  was meant for, or does nothing.
+- Every put attaches the key to the session's lease, and etcd refuses the put when the lease has expired: no key outlives a
+  session that sends no beats by more than the lease.
+- When a session moves to another server, that server puts the same bytes again: the token stays, the mod_revision moves. Only
+  the key at the mod_revision of our own last put is deleted (for a forsaken term: at the one that was read). A mod_revision
+  never returns, so a late or repeated delete ends the leadership that it was meant for, or does nothing.
 - `held` is set only by a write that etcd has confirmed.
 
-Does not promise that a create whose outcome is unknown never happens: its key may appear later, and is taken over by whoever
-holds the session then (campaign.py). Nor that the key is deleted: when etcd stays away, its lease runs out instead.
+Does not promise that a create whose outcome is unknown never happens: its key may appear later, and the server that has the
+session then takes it over. Nor that the key is deleted: when etcd stays away, the lease expires instead.
 """
 
 import logging

@@ -33,7 +33,7 @@ Each key of an election whose create_revision is not above the bound is deleted;
 
 Guarantees: when `end_terms` returns, no term goes on that the store had when it was restored (but see the server that was away
 for two restores). A term that was won after the first server has noted the restore goes on, unless it was won through a server
-that had not noticed yet: that one ends it (campaign.py).
+that had not noticed yet: that one ends it (apiserver.election.candidates).
 
 Why a backup's own note does no harm, though its revision says nothing: revisions come again. A note has the ids of all restores
 of its history, and only grows at its end. Everything up to the backup is also in the history that we part from, and we had been

@@ -1,18 +1,16 @@
-"""The service Elections: one key in etcd per election, and the candidates that this server holds.
+"""The gRPC service Elections: one key in etcd per election, the candidates that this server holds, and transfers of leadership.
 
-The story of one candidate is in campaign.py.
-
-Moving leadership to another candidate, without a moment in which the wrong one could take it.
+A transfer moves leadership to a named candidate:
 
     nominate --a candidate accepts--> depose, guarded by the nomination --> wait for the next leader --> end the nomination
-        '---nobody does in time: the leader stays; NOT_FOUND
+        '---none does in time: the leader stays; NOT_FOUND
 
-Guarantees: the leader is deposed only after the wanted candidate, which has beaten just now, has accepted through the API
-server that holds its session; so a name that nobody has, or that hangs, changes nothing. The deposition compares the key's
-mod_revision and the nomination's create_revision: it is of the leader that was seen, or does not happen. The nomination is
-on an etcd lease: it outlives neither this call nor its server by more than NOMINATION_TTL.
+Guarantees: the leader is deposed only after the wanted candidate, which has sent a beat just now, has accepted through the API
+server that holds its session. An unknown or frozen candidate changes nothing. The deposition compares the key's mod_revision
+and the nomination's create_revision: it ends the leadership that was read, or does not happen. The nomination is on an etcd
+lease: it outlives this call and its server by NOMINATION_TTL at most.
 
-Does not promise that the wanted one leads in the end: it may die having accepted. Then the others stand, a second later.
+Does not promise that the wanted candidate leads: it may die after it has accepted. The others may be elected a second later.
 """
 
 import asyncio

@@ -1,60 +1,49 @@
-"""Which calls are at work, and which wait until there is room.
+"""Flow control: the seats of the API server, the calls that hold them, and the calls that wait for them.
 
-    enter --room--> at work --leave--> over
+    with control.enter(...) as seat:
+        if seat.waits:
+            await seat.taken()
+
+    enter --room--> executing --leave--> over
       |               ^
       '--> waiting ---'
-             |--too many of its flow wait ----------> refused, at once     queue-full
+             |--too many calls of its flow wait ----> refused, at once     queue-full
              |--it has waited for WAIT_LIMIT -------> refused              time-out
              |--its caller's deadline has passed ---> refused              time-out
-             '--its caller has gone (cancelled) ----> over                 cancelled
+             '--its caller cancels -----------------> over                 cancelled
 
-Seats are lent: a level may use what the others leave free, and takes its own whenever it needs them. What it had lent is then
-overdrawn until calls of the borrower end; it begins no new ones before. So nobody waits for those who borrow from him, and at
-most twice as many seats are taken as there are (and what wide calls overdraw).
+A level may borrow the free seats of other levels. A level whose seats are lent takes its own seats back at once: the sum of
+all seats is then exceeded until calls of the borrower end, and the borrower begins no calls before. At most twice the number of
+seats is in use, plus the overdraft of wide calls.
 
-An API server has one thread, and a call waits for it before anybody looks whose it is: gRPC hands the calls of a line
-(apiserver.lines) over one by one, in the order in which they came, and needs five turns of the event loop for each (measured
-with grpcio 1.85). If all began as soon as they are handed over, a flood would wait there, and who shares the line behind it. So
-a flow begins at once what it wants up to EAGER seats. What is more waits, with all that comes after it, and is begun in rounds
-of a few calls, with a pause after each: time for many more calls to be handed over than are begun. So a flood waits here, where
-others pass it. The calls of a round share transactions of etcd, which is half of what they cost; and in the pauses the
-processor is free for all the threads and processes through whose hands the others' answers go. Who is alone is in nobody's way:
-his pauses are shorter, until somebody else calls.
+All calls share one thread. gRPC hands over the calls of a listener (apiserver.lines) in the order of their arrival, and needs
+five turns of the event loop for each (measured with grpcio 1.85). If every call began at once, a flood would wait in gRPC, and
+delay other callers of its listener. A flow therefore begins calls at once only up to EAGER seats. The rest waits here, where
+other flows pass it, and begins in rounds with a pause after each. Calls of one round share transactions of etcd. A flow that is
+alone has shorter pauses.
 
-Of the calls that wait, the more important levels' begin first. But one that waits, and has seats of its own free, lets only
-PASSES calls of others go before: so a flood at one level keeps no other from its seats.
+More important levels go first. A waiting call whose level has free seats of its own is passed by at most PASSES calls.
 
-An answer outlasts its call, and a watch its seat: what was told and not taken is counted (apiserver.flow.account). What a flow
-reads beyond its room for that is not sent. What it writes cannot be refused any more when there is an answer: so it is before
-it begins, with twice the room, that who has a reader who is stuck can still write.
+Answers that the caller has not read count against the memory of its flow (apiserver.flow.account), also after the call:
 
-    reads ---> answer --room--> with gRPC --taken, or its caller has gone--> over
+    reads ---> answer --room--> with gRPC --read, or the caller is gone--> over
                  |
                  '--none------> refused                                untaken
     watches ---too many are open--> refused, at once                   watches
     logs, exec --too many are open--> refused, at once                 connections
     streams of requests --likewise--> refused, at once                 streams
 
-To refuse is work too: those who are refused are told to come back one after the other.
+The answer to a write cannot be refused, so a write is refused before it begins, at twice that limit. Refused calls get
+different retry delays.
+
+A stream of requests has a seat from its first request until the first answer, or until the service releases the seat. A stream
+that is only open takes no seat:
+
+    opened --first request--> waiting --seat--> executing --answered, or released--> open
+                ^                '--refused--> over                                   |
+                '--the next request, where each request has a seat of its own---------'
 
 Without contention there is no queue, no task and no wait.
-
-What a call has while it is at work, or while it waits for that.
-
-with control.enter(...) as seat:
-    if seat.waits:
-        await seat.taken()
-    ...
-
-The seat of a call whose requests are streamed. What it is about, and how much that is, its first request says: that has to
-wait for a seat as any other request. The caller has it until something is answered, or the service stands up
-(apiserver.flow.control): to stay open takes none.
-
-    opened --first request--> waiting --seat--> heard --answered, or stood up--> open
-                ^                '--refused--> over                                |
-                '--the next request, where each has a seat of its own--------------'
-
-Nobody has a seat while he says nothing.
 """
 
 import asyncio

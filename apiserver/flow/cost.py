@@ -1,16 +1,13 @@
-"""How many seats a call takes: how much work it is, measured in calls about one object.
+"""The cost of a call, in seats: its work relative to a call about one object.
 
-Of an API server's CPU one create took 1.1 ms, and each one of a batch of a hundred 0.07 to 0.11 ms (`pinnace bench create`);
-batches are given the benefit of the doubt. What a list will cost is taken from its limit and from how many objects there are:
-as in Kubernetes a seat for each hundred objects, and ten at most. Each of them is asked whether it is selected, whatever the
-limit: to find none of 20,000 pods took 40 ms of CPU, and to show the first thousand 3. What may have to be read from etcd, the
-past and later pages, is three times as dear (a page of 500 pods took 18 ms of CPU instead of 6).
+One create takes 1.1 ms of CPU, and each object of a batch of a hundred 0.07 to 0.11 ms (`pinnace bench create`). The cost of a
+list follows from its limit and the number of objects: as in Kubernetes, one seat for each hundred objects, and at most ten. A
+list tests the selector on every object, whatever the limit: to find none of 20,000 pods takes 40 ms of CPU, to show the first
+thousand 3 ms. Lists that may read etcd (the past, later pages) cost three times as much (a page of 500 pods takes 18 ms of CPU
+instead of 6). The cost of a patch follows from the size of the object: a patch of 55 bytes took 0.3 s on an object of 276 KB.
 
-A patch is as much work as its object has parts, however little it says: one of 55 bytes took 0.3 s where the object had 276 KB.
-
-Requests that wait as they came. To read four megabytes of empty containers takes a sixth of a second, and 400 MB for as long
-as they are kept: what may consist of so much is read when its call has its seats, which are as many as it has bytes. (An etcd
-that is asked for something keeps a call waiting, and with it all that was read for it.)
+Large requests are parsed only when their call has its seats, whose number follows from the size in bytes. To parse 4 MB of
+empty containers takes a sixth of a second, and the result needs 400 MB.
 """
 
 import sys

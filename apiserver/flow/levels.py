@@ -1,34 +1,27 @@
-"""Priority levels. Which one a call is of: apiserver.flow.levels.
+"""Priority levels: the level of a call, and the order of calls within a level. Pure: no time, no futures.
 
-Each level has seats that are its own, a share of all that there are, and lends those that it does not use. Names and shares are
-those of Kubernetes' levels, as far as it has such calls:
+Each level has a share of all seats, and lends the seats that it does not use. Names and shares are those of Kubernetes:
 
     level             calls                                                                                shares
-    (exempt)          the masters' streams of requests, heartbeats above all: no seats, no limit
+    (exempt)          streams of requests of system:masters, such as heartbeats: no seats, no limit
     leader-election   Elections                                                                            10
     node-high         what keeps nodes alive: fleets' heartbeats, leases, nodes, and the status of pods    40
-    system            what else fleets do; schedulers and controllers                                      50
-    workload          everybody else                                                                       100
-    catch-all         anybody's, about no resource: health, reflection, version                            5
+    system            other calls of fleets; schedulers and controllers                                    50
+    workload          all other callers                                                                    100
+    catch-all         calls about no resource: health, reflection, version                                 5
 
-Source: https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#suggested-configuration-objects
+A flow is the calls of one user. The flows of a level share its seats by virtual time: a call that begins advances the clock of
+its flow by its width, and the flow with the lowest clock is next. No clock is below the clock of the level, so an idle flow
+saves no turns. Between equal clocks, the flow whose call began longest ago is next.
 
-Whose turn it is at one priority level. Pure: no time, no futures.
-
-A flow is one user's calls. The flows of a level share its seats by virtual time: each has a clock that its calls advance by
-their width when they begin, and next is a call of the flow whose clock is behind the others'. No clock stays behind that of the
-level, which is where the call that began last found its flow's; so nobody saves up turns by being idle. Of clocks that are
-equal, as those are that the level's has overtaken, next is the one whose call began longest ago.
-
-A flow may not take everything: for each four seats that it holds it leaves one free (a dynamic threshold). One that is alone
-has four fifths of the seats, two have four ninths each, and so on; who comes next finds a seat at once, however much the others
-want. A flow that holds nothing needs one free seat only, be its call as wide as it may: so wide calls do not starve, they
-overdraw. (They get less than slim ones that want as much, down to a half, where the seats are not many times their width.)
+For each four seats that a flow holds, it leaves one seat free (a dynamic threshold). One flow alone has four fifths of the
+seats, two have four ninths each. A flow that holds nothing needs one free seat, whatever the width of its call: wide calls do
+not starve, they overdraw. Where the number of seats is not many times their width, they get down to half as much as narrow
+calls.
 
 Sources: Start-time Fair Queueing, P. Goyal, H. Vin, H. Cheng, SIGCOMM 1996; Dynamic Queue Length Thresholds for Shared-Memory
-Packet Switches, A. Choudhury, E. Hahne, IEEE/ACM Transactions on Networking 6(2), 1998.
-
-Which priority level a call is of (apiserver.flow.levels).
+Packet Switches, A. Choudhury, E. Hahne, IEEE/ACM Transactions on Networking 6(2), 1998;
+https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#suggested-configuration-objects
 """
 
 from collections import OrderedDict

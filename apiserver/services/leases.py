@@ -5,7 +5,7 @@ the fleet's session, which is renewed instead. `get` and `list` stamp renewTime 
 to the second, whichever API server holds the session. They ask etcd for each session once a second at most, not for each node.
 
 The Lease objects of elections in kube-system show who leads: nobody competes for them. They are written after the fact, with
-each term (terms.py). `get` and `list` stamp holder, acquireTime and renewTime from the election's key and its session.
+each term (election.history). `get` and `list` stamp holder, acquireTime and renewTime from the election's key and its session.
 
 What is stamped is not stored: resourceVersion stays the same, and a watch sends no event. A watch, and a list of the state at
 an exact revision, show what is stored: the renewTime of the last write. So do all when etcd does not answer.

@@ -1,33 +1,27 @@
-"""Sessions: an etcd lease that lives for as long as its peer beats.
+"""Sessions: an etcd lease that lives for as long as its peer sends beats, and the stream on which the peer sends them.
 
-    peer --beat(sequence)--> Session --keep(): renew--> store
-    peer <-----answered(sequence)-----'  once the store has confirmed it
+    peer --beat(sequence)--> Session --keep(): renew--> etcd
+    peer <-----answered(sequence)-----'  after etcd has confirmed it
 
-A renewal is sent only because a beat has arrived since the one before was sent, never by itself: a peer that is silent runs out
-of time even if nobody looks. One renewal is under way at a time, and the beats that arrive meanwhile share the next. All of it
-happens beside the conversation with the peer: a store that is slow or away makes nobody deaf.
+Each renewal is sent because a beat has arrived since the previous renewal was sent: the lease of a silent peer expires. One
+renewal is under way at a time; beats that arrive meanwhile share the next. A slow etcd does not delay the stream.
 
-What an answered beat proves: the store has carried out a renewal that was sent after that beat had arrived. So the lease lives
-until `ttl` after the beat was *sent* at least, however late the answer comes. A peer that counts `Timing.validity`, which is
-shorter, from when it sent the beat, stops before the lease can have run out.
+An answered beat proves that etcd has carried out a renewal that was sent after the beat arrived: the lease lives until `ttl`
+after the peer sent the beat, at least. A peer that stops `Timing.validity` (which is shorter) after it sent the beat stops
+before the lease can expire. It does not prove that the lease still exists: etcd may confirm the renewal of a lease that it is
+revoking (etcd#20615), and a replaced leader of etcd may go on confirming (etcd#15247). Then the watch reports that the keys are
+gone, and the fence refuses binds.
 
-What it does not prove: that the lease still exists. etcd may confirm the renewal of a lease that is being revoked (etcd#20615),
-and a leader of etcd that others have replaced may go on confirming (etcd#15247). Then the keys are gone early: the watch tells
-so, and the fence keeps it from doing harm.
-
-A stream in both directions as a mailbox: what the peer says, and what becomes of the stream, one after another.
+A conversation is a bidirectional stream with an inbox and an outbox:
 
     requests --> inbox --hear()--> [a task of its own] --say()--> outbox --> answers()
                    ^
             post(): other news;  silence, the end of the stream, the end of the server: a Sign
 
-The one who hears runs in a task of its own, not in the call's: when the peer dies gRPC cancels the call, and what must be
-cleaned up then must not be cancelled with it.
+The reader runs in a task of its own: gRPC cancels the call when the peer dies, and the cleanup must not be cancelled.
 
-Reading the records of sessions that are in etcd beside objects: elections, nominations, terms; and the Leases of nodes.
-
-Somebody with etcdctl, or a newer version, may have written what cannot be read. No session must end by it, of all that follow
-the same record: each place that reads says what such a record means to it.
+Records in etcd (elections, nominations, terms, Leases of nodes) may be unreadable, written by etcdctl or a newer version. An
+unreadable record ends no session: `read` returns None, and each caller decides.
 """
 
 import asyncio

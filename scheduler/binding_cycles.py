@@ -28,10 +28,10 @@ from pinnace.runtime.log_events import PluginAbandoned, PluginSlow
 from pinnace.runtime.race import race
 from pinnace.runtime.supervise import EndedEarly
 from scheduler.decision import Decision, Outcomes
-from scheduler.framework.binding_cycle import BindingCycle
+from scheduler.framework.binding_plugins import BindingCycle
 from scheduler.framework.faults import Faults
+from scheduler.framework.handle import WaitingPods
 from scheduler.framework.results import Overdue, PluginError, Refused
-from scheduler.framework.waiting import WaitingPods
 from scheduler.verdict import Verdict, verdict
 
 log = logging.getLogger(__name__)

@@ -24,11 +24,11 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cycle import NO_CANDIDATE, Broken, Outcome, Proposal, Unschedulable, attempt
 from scheduler.extenders.asking import Candidates, ask_about_nodes
-from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.extender import Extender
+from scheduler.extenders.interface import ExtenderError
 from scheduler.framework.results import PluginError
 from scheduler.framework.runtime import Framework
-from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from scheduler.queue import QueuedPod, SchedulingQueue
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@
                                                                   '---------'--> Unreserve, forget -> Unschedulable
 
 A pod that was nominated to a node, and fits there, goes there without being scored. One about which a decision would take too
-long is refused first (`scheduler.framework.cost`).
+long is refused first (`scheduler.framework.filtering`).
 
 Given the pod, the table (with its order of rows), the seed and the profile, the decision is always the same: equal scores are
 told apart by a hash of the seed and the pod's uid.
@@ -23,17 +23,15 @@ from zlib import crc32
 import numpy as np
 
 from scheduler.cache.cache import Cache
-from scheduler.extenders.errors import ExtenderError
-from scheduler.extenders.opinion import Opinion
+from scheduler.extenders.interface import ExtenderError, Opinion
 from scheduler.framework import BoolArray, CycleState, NodeTable, PodInfo
-from scheduler.framework.binding_cycle import BindingCycle
-from scheduler.framework.cost import BUDGET
+from scheduler.framework.binding_plugins import BindingCycle
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.faults import failure
-from scheduler.framework.results import FilterResult, Nominated, PluginError, Proposed, Refused
+from scheduler.framework.filtering import BUDGET
+from scheduler.framework.results import FilterResult, Nominated, PluginError, Proposed, Refused, Victims
 from scheduler.framework.reuse import Best, Passes, equal_best
 from scheduler.framework.runtime import Framework
-from scheduler.framework.victims import Victims
 
 CROWDED = "too many nodes are kept for nominated pods, the pod is tried again."
 NO_CANDIDATE = "no candidate node for preemption"

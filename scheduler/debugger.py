@@ -17,9 +17,9 @@ from pinnace.api.quantity import format_amount
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.log_events import StateDumped
 from scheduler.cache.cache import Cache
-from scheduler.framework.waiting import WaitingPods
+from scheduler.framework.handle import WaitingPods
 from scheduler.informers import Informers
-from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.queue import SchedulingQueue
 
 T = TypeVar("T")
 

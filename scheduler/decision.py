@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from scheduler.framework.binding_cycle import BindingCycle
+from scheduler.framework.binding_plugins import BindingCycle
 from scheduler.framework.results import PluginError, Refused
-from scheduler.queue.scheduling_queue import QueuedPod
+from scheduler.queue import QueuedPod
 
 
 @dataclass(frozen=True, slots=True)

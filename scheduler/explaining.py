@@ -33,7 +33,7 @@ from scheduler.cache.pod_info import PodInfo
 from scheduler.config import build, needs
 from scheduler.explain import explain
 from scheduler.explain.configured import Followed, Offer, follow
-from scheduler.extenders.interest import interested
+from scheduler.extenders.interface import interested
 from scheduler.framework.handle import Offline
 from scheduler.informers import NOT_ENDED
 

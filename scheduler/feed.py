@@ -22,7 +22,7 @@ from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.placed_pod import start_time
 from scheduler.cache.pod_index import PodGroup
 from scheduler.cache.pod_info import PodInfo
-from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.queue import SchedulingQueue
 
 
 class Feed:

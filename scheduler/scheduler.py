@@ -43,16 +43,15 @@ from scheduler.decision import Decision
 from scheduler.extenders.extender import Extender
 from scheduler.extenders.extenders import Extenders
 from scheduler.feed import Feed
-from scheduler.framework.binding_cycle import BindingCycle
+from scheduler.framework.binding_plugins import BindingCycle
 from scheduler.framework.faults import Faults
-from scheduler.framework.profiles import Profiles
 from scheduler.framework.results import PluginError, Refused
 from scheduler.framework.reuse import Passes
+from scheduler.framework.runtime import Profiles
 from scheduler.informers import Informers, PluginHandle
-from scheduler.preemption.evictions import Evictions
-from scheduler.preemption.handle import PreemptionHandle
+from scheduler.preemption.evictions import Evictions, PreemptionHandle
 from scheduler.progress import Progress
-from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from scheduler.queue import QueuedPod, SchedulingQueue
 from scheduler.recorders import Recorders
 from scheduler.reporter import Reporter
 from scheduler.tracing import PodTraces

@@ -5,7 +5,7 @@ from pinnace.runtime.clock import Clock
 from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
 from scheduler.cache.pod_info import PodInfo
 from scheduler.decision import Decision
-from scheduler.queue.scheduling_queue import QueuedPod
+from scheduler.queue import QueuedPod
 
 
 class PodTraces:

@@ -18,18 +18,15 @@
 
 One profile without a name is the default scheduler's; of several, each must have its name. `plugins` says how sets are merged.
 A plugin of one's own is named module:Class or path/file.py:Class; the classic names of built-in plugins
-(`scheduler.plugins.aliases`) will do, too. Any field that is not known is refused by name: a setting that does nothing would
-be a lie.
+are accepted, too. An unknown field is an error that names the field.
 
     text --parse--> Configuration --build--> frameworks        (`check`: build, with nothing behind it)
       ^---------------- write ----------'
 """
 
 from pinnace.runtime.configuration import ConfigurationError
-from scheduler.config.build import build, check, needs, writes
-from scheduler.config.model import Configuration, ProfileConfiguration
-from scheduler.config.parse import parse, with_plugin
-from scheduler.config.write import digest, write
+from scheduler.config.configuration import Configuration, ProfileConfiguration, build, check, needs, writes
+from scheduler.config.serialization import digest, parse, with_plugin, write
 
 __all__ = [
     "Configuration",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
-from scheduler.plugins.listers import Objects
+from scheduler.plugins.helper import Objects
 
 
 @dataclass(frozen=True, slots=True)

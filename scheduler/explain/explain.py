@@ -18,7 +18,7 @@ from scheduler.explain.survey import Survey, refused_everywhere, scores, survey
 from scheduler.framework.diagnosis import NO_NODES
 from scheduler.framework.results import CycleState, PluginError
 from scheduler.framework.runtime import Framework
-from scheduler.plugins.listers import Objects
+from scheduler.plugins.helper import Objects
 
 TOP = 5
 """Nodes that are ranked, beside the pod's own and the one that was asked about."""

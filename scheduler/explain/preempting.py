@@ -10,10 +10,9 @@ from pinnace.fit.requests import PODS
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.points import Point
+from scheduler.framework.profile import Point
 from scheduler.framework.runtime import Framework
-from scheduler.preemption.candidates import Bounds, Candidates
-from scheduler.preemption.search import Exhausted
+from scheduler.preemption.candidates import Bounds, Candidates, Exhausted
 
 MOST = 100
 """Nodes; there is no search for more."""

@@ -17,9 +17,7 @@ from scheduler.framework.faults import failure
 from scheduler.framework.filtering import run_filter, run_pre_filter
 from scheduler.framework.results import SKIP, CycleState, FilterResult, Status
 from scheduler.framework.runtime import Framework
-from scheduler.plugins.node_unschedulable import TAINT, NodeUnschedulable
-from scheduler.plugins.taint_toleration import HARD, TaintToleration
-from scheduler.plugins.tolerations import untolerated
+from scheduler.plugins.nodes import CORDON_TAINT, HARD_EFFECTS, NodeUnschedulable, TaintToleration, untolerated
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def _cordoned(refusals: Sequence[tuple[str, FilterResult]], pod: PodInfo, nodes:
     refused = next((~result.passed for plugin, result in refusals if plugin == NodeUnschedulable.name), None)
     if refused is None:
         return np.zeros(len(nodes), np.bool_)
-    only: BoolArray = nodes.taints.map(lambda taints: untolerated(taints, pod, HARD) == [TAINT], np.bool_)
+    only: BoolArray = nodes.taints.map(lambda taints: untolerated(taints, pod, HARD_EFFECTS) == [CORDON_TAINT], np.bool_)
     return refused & only
 
 

@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from pinnace.api.core_v1_pb2 import Node, Pod
 from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
-from scheduler.extenders.configuration import PREEMPT
-from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.extender import Extender
-from scheduler.extenders.opinion import Objections, Opinion
-from scheduler.extenders.transport import Demanded, Sacrifice
-from scheduler.framework.victims import Victims
-from scheduler.preemption.rules import by_importance
+from scheduler.extenders.interface import PREEMPT, Demanded, ExtenderError, Objections, Opinion, Sacrifice
+from scheduler.framework.results import Victims
+from scheduler.preemption.candidates import by_importance
 
 
 async def ask_about_nodes(extenders: Sequence[Extender], pod: PodInfo, nodes: Sequence[Node]) -> Opinion:

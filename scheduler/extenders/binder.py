@@ -4,8 +4,8 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, unavailable
 from scheduler.cache.pod_info import PodInfo
-from scheduler.extenders.errors import AnswerLost, ExtenderError, NotSent
 from scheduler.extenders.extender import Extender
+from scheduler.extenders.interface import AnswerLost, ExtenderError, NotSent
 from scheduler.framework.results import SKIP, CycleState, Status
 
 

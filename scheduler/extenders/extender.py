@@ -7,13 +7,21 @@ from pinnace.api.core_v1_pb2 import Binding, Node
 from pinnace.api.pods_pb2 import Fence
 from pinnace.runtime.log_events import ExtenderIgnored
 from scheduler.cache.pod_info import PodInfo
-from scheduler.extenders.configuration import BIND, FILTER, PREEMPT, PRIORITIZE, ExtenderConfiguration
-from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.http import HttpTransport
-from scheduler.extenders.interest import interested
-from scheduler.extenders.opinion import Objections
+from scheduler.extenders.interface import (
+    BIND,
+    FILTER,
+    PREEMPT,
+    PRIORITIZE,
+    Demanded,
+    ExtenderConfiguration,
+    ExtenderError,
+    Objections,
+    Sacrifice,
+    Transport,
+    interested,
+)
 from scheduler.extenders.rpc import SCHEME, RpcTransport
-from scheduler.extenders.transport import Demanded, Sacrifice, Transport
 from scheduler.framework.results import MAX_SCORE
 
 log = logging.getLogger(__name__)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from scheduler.cache.pod_info import PodInfo
 from scheduler.extenders.binder import ExtenderBinder
-from scheduler.extenders.configuration import ExtenderConfiguration
 from scheduler.extenders.extender import Extender, make
+from scheduler.extenders.interface import ExtenderConfiguration
 
 
 class Extenders:

@@ -19,9 +19,20 @@ from urllib.parse import urlsplit
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.pods_pb2 import Fence
 from scheduler.extenders import wire
-from scheduler.extenders.configuration import BIND, FILTER, PREEMPT, PRIORITIZE, ExtenderConfiguration, Tls
-from scheduler.extenders.errors import AnswerLost, ExtenderError, NotSent
-from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
+from scheduler.extenders.interface import (
+    BIND,
+    FILTER,
+    PREEMPT,
+    PRIORITIZE,
+    AnswerLost,
+    Demanded,
+    ExtenderConfiguration,
+    ExtenderError,
+    Filtered,
+    NotSent,
+    Sacrifice,
+    Tls,
+)
 
 T = TypeVar("T")
 

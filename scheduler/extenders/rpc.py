@@ -22,9 +22,19 @@ from pinnace.api.extender_pb2 import (
     Victims,
 )
 from pinnace.api.pods_pb2 import Fence
-from scheduler.extenders.configuration import BIND, FILTER, PREEMPT, PRIORITIZE, ExtenderConfiguration
-from scheduler.extenders.errors import AnswerLost, ExtenderError, NotSent
-from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
+from scheduler.extenders.interface import (
+    BIND,
+    FILTER,
+    PREEMPT,
+    PRIORITIZE,
+    AnswerLost,
+    Demanded,
+    ExtenderConfiguration,
+    ExtenderError,
+    Filtered,
+    NotSent,
+    Sacrifice,
+)
 
 R = TypeVar("R", bound=Message)
 

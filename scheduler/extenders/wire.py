@@ -13,7 +13,7 @@ from typing import Any
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.pods_pb2 import Fence
-from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
+from scheduler.extenders.interface import Demanded, Filtered, Sacrifice
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 

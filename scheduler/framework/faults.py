@@ -59,7 +59,7 @@ FAILURES = Counter(
 )
 STALLS = Counter("scheduler_plugin_stalls", "Times that a plugin held the event loop.", ["plugin", "extension_point"])
 _OURS = ("scheduler.", "pinnace.")
-_ADAPTERS = ("scheduler.framework.per_node", __name__)
+_ADAPTERS = ("scheduler.framework.interface", __name__)
 """These hold nothing that could be left half changed."""
 
 

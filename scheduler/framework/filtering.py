@@ -1,4 +1,4 @@
-"""Asking filters: one about all nodes, or those that look at each node by itself about some rows alone."""
+"""Runs PreFilter and Filter plugins for all nodes or some rows, and bounds the cost of one decision."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from pinnace.fit.table import BoolArray
+from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import NodeTable
-from scheduler.framework.faults import TRUSTED, call, check_passed, check_status, guarded
-from scheduler.framework.interface import FilterPlugin, Plugin, PreFilterPlugin, RoomFilterPlugin, Sees
-from scheduler.framework.results import CycleState, FilterResult, Status
+from scheduler.framework.faults import TRUSTED, call, check_costs, check_passed, check_status, guarded
+from scheduler.framework.interface import CostPlugin, FilterPlugin, Plugin, PreFilterPlugin, RoomFilterPlugin, Sees
+from scheduler.framework.results import Cost, CycleState, FilterResult, Status
 
 BY_ROWS = (Sees.ROW, Sees.ROOM)
 
@@ -101,3 +102,56 @@ class OneByOne:
 
 
 _ONE: BoolArray = np.ones(1, np.bool_)
+
+
+BUDGET = 0.1
+"""Seconds of CPU."""
+SMALL = 8 << 10
+"""Bytes of a spec."""
+_FEW_LABELS = 256
+_LABEL = 3e-6
+"""Seconds for a label: selectors are held against it, and pods with other labels are told apart."""
+
+
+def is_small(pod: PodInfo) -> bool:
+    """Is it within the budget, whatever it states?"""
+    return len(pod.template) <= SMALL and len(pod.raw.metadata.labels) <= _FEW_LABELS
+
+
+class CostBound:
+    """The hint of pods that are refused for their cost: nothing helps them but a change of the pod, or fewer nodes, which the
+    flush of the queue tries."""
+
+    name = "SchedulingCost"
+    helped_by = Change.NODE_REMOVED
+
+    def __init__(self, plugins: Sequence[CostPlugin]) -> None:
+        self._plugins = plugins
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return False
+
+    def refusal(self, pod: PodInfo, nodes: NodeTable) -> str:
+        """Why no decision is made about the pod; empty: it is within the budget. Raises PluginError."""
+        costs = self._costs(pod, nodes)
+        total = sum(each.seconds for each in costs)
+        if total <= BUDGET:
+            return ""
+        most = max(costs, key=lambda each: each.seconds)
+        return (
+            f"a decision about the pod would take {total:.1f} s of CPU, at most {BUDGET:g} s are allowed: the pod has "
+            f"{most.number:,} {most.what}, use fewer"
+        )
+
+    def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
+        """Seconds; 0 for a small pod. Raises PluginError."""
+        return sum(each.seconds for each in self._costs(pod, nodes))
+
+    def _costs(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        if is_small(pod):
+            return ()
+        labels = len(pod.raw.metadata.labels)
+        costs = [Cost(labels * _LABEL, labels, "labels")]
+        for plugin in self._plugins:
+            costs += call(plugin, "Cost", check_costs, call(plugin, "Cost", plugin.cost, pod, nodes))
+        return costs

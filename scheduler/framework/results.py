@@ -1,7 +1,8 @@
-"""What plugins answer, and what is made of it when they fail."""
+"""The results of plugins, their errors, and the victims of a preemption."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -11,8 +12,37 @@ from numpy.typing import NDArray
 
 from pinnace.fit.table import BoolArray
 from pinnace.runtime.stalls import Stalled
+from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.table import FloatArray
-from scheduler.framework.victims import Victims
+
+Rank = tuple[int, int, int, int, float]
+_OFFSET = 1 << 31
+"""Makes every priority positive, so that more victims have a larger sum."""
+
+
+@dataclass(frozen=True)
+class Victims:
+    """What preemption on one node would take."""
+
+    node: str
+    pods: Sequence[PlacedPod]
+    """At least one; the most important first."""
+    violations: int = 0
+    """How many of them a PodDisruptionBudget protects."""
+
+    @cached_property
+    def rank(self) -> Rank:
+        """The least is the best."""
+        highest = self.pods[0].priority
+        started = min(pod.started for pod in self.pods if pod.priority == highest)
+        total = sum(pod.priority + _OFFSET for pod in self.pods)
+        return self.violations, highest, total, len(self.pods), -started
+
+
+def choose(candidates: Iterable[Victims]) -> Victims:
+    """The best of them, at least one; of equals the first."""
+    return min(candidates, key=lambda each: each.rank)
+
 
 MAX_SCORE = 100.0
 _ROUNDING = 1e-10

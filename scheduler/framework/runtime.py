@@ -1,11 +1,6 @@
-"""Runs the plugins of one profile, at each point in their order, and keeps their faults from everybody else.
+"""Runs the plugins of a profile. The failure of a plugin fails one attempt. `Profiles` holds all profiles of a scheduler."""
 
-A plugin that raises, answers nonsense or does not return fails the attempt at hand, with a PluginError that names it
-(scheduler.framework.faults). Where a failure would have to stop the scheduler (what may be queued, in which order, which event
-helps) the framework goes on as if the plugin were not there.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +10,7 @@ from pinnace.fit.table import BoolArray
 from scheduler.cache.changes import ANY, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.binding_cycle import BindingPlugins
-from scheduler.framework.cost import CostBound, is_small
+from scheduler.framework.binding_plugins import BindingPlugins
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.faults import (
     Faults,
@@ -30,7 +24,7 @@ from scheduler.framework.faults import (
     check_truth,
     is_built_in,
 )
-from scheduler.framework.filtering import BY_ROWS, OneByOne, RowFilters, run_filter, run_pre_filter, sees
+from scheduler.framework.filtering import BY_ROWS, CostBound, OneByOne, RowFilters, is_small, run_filter, run_pre_filter, sees
 from scheduler.framework.interface import (
     CostPlugin,
     EnqueueHint,
@@ -42,8 +36,7 @@ from scheduler.framework.interface import (
     ScorePlugin,
     Sees,
 )
-from scheduler.framework.points import Point
-from scheduler.framework.profile import Enabled, Profile, check
+from scheduler.framework.profile import Enabled, Point, Profile, check
 from scheduler.framework.results import SKIP, CycleState, FilterResult, Nominated, PluginError, Proposed, whole
 
 
@@ -366,3 +359,25 @@ def _scorer(enabled: Enabled, faults: Faults) -> Scorer:
         checked=not is_built_in(type(plugin)),
         faults=faults,
     )
+
+
+class Profiles:
+    """Each pod is handled by the profile that its spec.schedulerName names; there must be one."""
+
+    def __init__(self, frameworks: Mapping[str, Framework]) -> None:
+        self._frameworks = frameworks
+
+    def of(self, pod: PodInfo) -> Framework:
+        return self._frameworks[pod.raw.spec.schedulerName]
+
+    def gate(self, pod: PodInfo) -> Gate | None:
+        return self.of(pod).gate(pod)
+
+    def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]:
+        return self.of(pod).sort_key(pod, since)
+
+    def awaited(self, refused_by: frozenset[str], pod: PodInfo) -> Change:
+        return self.of(pod).awaited(refused_by, pod)
+
+    def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return self.of(pod).helps(plugin, event, pod, nodes)

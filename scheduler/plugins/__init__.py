@@ -1,41 +1,17 @@
-"""The built-in plugins, one idea a file: DEFAULTS and OPTIONAL name them. Names, reasons and default weights are those of
-kube-scheduler. The other files are what plugins are made of:
-
-    arguments.py            what is wrong with a plugin's arguments, by path; aliases.py: names from before there were plugins
-    listers.py              what they read of other objects than pods and nodes
-    added_affinity.py       the affinity that NodeAffinity's arguments give every pod
-    scoring_strategy.py     how NodeResourcesFit likes nodes
-    tolerations.py          the taints that keep a pod away
-    topology.py             sums over the nodes that share a label's value
-    spread_constraints.py   topology spread constraints, parsed: the pod's own, or the default ones
-    claims.py               what all volume plugins ask of a pod's claims
-    volume_matching.py      which free volume fulfils which claim; volume_writes.py: what binds the two, and may be repeated
-"""
+"""The built-in plugins: DEFAULTS and OPTIONAL name them. Names, reasons and default weights are those of kube-scheduler."""
 
 from collections.abc import Mapping
 
 from scheduler.framework import Plugin
 from scheduler.plugins.coscheduling import Coscheduling
-from scheduler.plugins.default_binder import DefaultBinder
-from scheduler.plugins.default_preemption import DefaultPreemption
-from scheduler.plugins.image_locality import ImageLocality
+from scheduler.plugins.defaults import DefaultBinder, DefaultPreemption, PrioritySort, SchedulingGates
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
-from scheduler.plugins.node_name import NodeName
-from scheduler.plugins.node_ports import NodePorts
-from scheduler.plugins.node_prefer_avoid_pods import NodePreferAvoidPods
-from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
-from scheduler.plugins.node_resources_fit import NodeResourcesFit
-from scheduler.plugins.node_unschedulable import NodeUnschedulable
-from scheduler.plugins.node_volume_limits import NodeVolumeLimits
-from scheduler.plugins.pod_topology_spread import PodTopologySpread
-from scheduler.plugins.priority_sort import PrioritySort
-from scheduler.plugins.scheduling_gates import SchedulingGates
-from scheduler.plugins.selector_spread import SelectorSpread
-from scheduler.plugins.taint_toleration import TaintToleration
+from scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from scheduler.plugins.nodes import ImageLocality, NodeName, NodePorts, NodePreferAvoidPods, NodeUnschedulable, TaintToleration
+from scheduler.plugins.topology_spread import PodTopologySpread, SelectorSpread
 from scheduler.plugins.volume_binding import VolumeBinding
-from scheduler.plugins.volume_restrictions import VolumeRestrictions
-from scheduler.plugins.volume_zone import VolumeZone
+from scheduler.plugins.volumes import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 
 DEFAULTS: Mapping[str, tuple[type[Plugin], float]] = {
     SchedulingGates.name: (SchedulingGates, 0),

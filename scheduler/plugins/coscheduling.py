@@ -45,8 +45,8 @@ from scheduler.framework import (
     Status,
     Wait,
 )
-from scheduler.framework.waiting import MAX_TIMEOUT
-from scheduler.plugins.arguments import check_names, whole_number
+from scheduler.framework.handle import MAX_TIMEOUT
+from scheduler.plugins.helper import check_names, whole_number
 
 NAME = "pod-group.scheduling.sigs.k8s.io/name"
 MIN_AVAILABLE = "pod-group.scheduling.sigs.k8s.io/min-available"

@@ -32,10 +32,8 @@ from scheduler.framework import (
     Sees,
     Status,
 )
-from scheduler.framework.cost import BUDGET
-from scheduler.plugins.arguments import check_names, flag, whole_number
-from scheduler.plugins.listers import Namespaces, Objects
-from scheduler.plugins.topology import Weighted, per_domain, weighted_sum
+from scheduler.framework.filtering import BUDGET
+from scheduler.plugins.helper import Namespaces, Objects, Weighted, check_names, flag, per_domain, weighted_sum, whole_number
 
 AFFINITY_REASON = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY_REASON = "node(s) didn't match pod anti-affinity rules"

@@ -11,6 +11,10 @@ other's reach by now, or a provisioner has paid no heed to the node.
 Nobody waits for a volume to be made for a pod that is gone: those who wait are only so many.
 
 What is set aside stays so until the claim is seen to be bound, or Unreserve gives it back: the informer may be late.
+
+What is written so that a claim is bound: both sides name each other, the volume first. It may be repeated.
+
+In Kubernetes the scheduler writes the volume's side only, and its volume controller the rest. There is no such controller here.
 """
 
 import asyncio
@@ -20,10 +24,11 @@ from typing import Protocol
 
 import numpy as np
 
-from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
+from pinnace.api.core_v1_pb2 import ObjectReference, PersistentVolume, PersistentVolumeClaim
 from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES, store_key
 from pinnace.api.storage_v1_pb2 import StorageClass
 from pinnace.api.storageclass import class_of
+from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION
 from pinnace.client.client import Client
 from pinnace.fit.affinity import selects
 from scheduler.framework import (
@@ -40,12 +45,50 @@ from scheduler.framework import (
     Status,
     Verdicts,
 )
-from scheduler.framework.cost import BUDGET
-from scheduler.plugins import volume_writes
-from scheduler.plugins.claims import Volumes, claims_of, is_about_claims, is_bound, may_be_claim_of
-from scheduler.plugins.listers import Objects
+from scheduler.framework.filtering import BUDGET
+from scheduler.plugins.helper import Objects
 from scheduler.plugins.volume_matching import NONE, Candidate, Catalogue, in_order, match, reachable
-from scheduler.plugins.volume_writes import SELECTED_NODE
+from scheduler.plugins.volumes import Volumes, claims_of, is_about_claims, is_bound, may_be_claim_of
+
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+
+
+async def bind_volume(client: Client, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+    """Raises ApiError: a Conflict when somebody else has changed one of them."""
+    volumes, claims = client.of(PERSISTENT_VOLUMES), client.of(PERSISTENT_VOLUME_CLAIMS)
+    own, theirs = PersistentVolume(), PersistentVolumeClaim()
+    own.CopyFrom(volume)
+    theirs.CopyFrom(claim)
+    own.spec.claimRef.CopyFrom(_reference(claim))
+    own.metadata.annotations[BOUND_BY_CONTROLLER] = "yes"
+    own = await volumes.update(own)
+    theirs.spec.volumeName = volume.metadata.name
+    theirs.metadata.annotations.update({BIND_COMPLETED_ANNOTATION: "yes", BOUND_BY_CONTROLLER: "yes"})
+    theirs = await claims.update(theirs)
+    own.status.phase = theirs.status.phase = "Bound"
+    theirs.status.accessModes[:] = volume.spec.accessModes
+    for name, amount in volume.spec.capacity.items():
+        theirs.status.capacity[name].CopyFrom(amount)
+    await volumes.update_status(own)
+    await claims.update_status(theirs)
+
+
+async def choose_node(client: Client, claim: PersistentVolumeClaim, node: str) -> None:
+    """Asks the class's provisioner for a volume that can be reached from the node. Raises ApiError."""
+    theirs = PersistentVolumeClaim()
+    theirs.CopyFrom(claim)
+    if theirs.metadata.annotations.get(SELECTED_NODE) != node:
+        theirs.metadata.annotations[SELECTED_NODE] = node
+        await client.of(PERSISTENT_VOLUME_CLAIMS).update(theirs)
+
+
+def _reference(claim: PersistentVolumeClaim) -> ObjectReference:
+    meta = claim.metadata
+    return ObjectReference(
+        kind="PersistentVolumeClaim", apiVersion="v1", namespace=meta.namespace, name=meta.name, uid=meta.uid
+    )
+
 
 UNBOUND_IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 OUT_OF_REACH = "node(s) didn't match PersistentVolume's node affinity"
@@ -188,9 +231,9 @@ class VolumeBinding:
         for claim, volume in work.bind:
             if (refused := self._out_of_reach(volume, node)) is not None:
                 return refused
-            await volume_writes.bind(self._handle.client, claim, volume)
+            await bind_volume(self._handle.client, claim, volume)
         for claim in work.provision:
-            await volume_writes.choose_node(self._handle.client, claim, node)
+            await choose_node(self._handle.client, claim, node)
         return await self._made(work.provision, pod, node)
 
     async def _made(self, claims: Iterable[PersistentVolumeClaim], pod: PodInfo, node: str) -> Status | None:

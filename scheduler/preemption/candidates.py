@@ -1,28 +1,29 @@
-"""Where could preemption make room, and at what price?
+"""Preemption candidates: the nodes where removing pods of lower priority makes room, found by dry runs.
 
-    all nodes  --curable, with pods of a lower priority, enough room without them: NumPy-->  rows  --dry runs-->  candidates
+A dry run removes victims in the table and runs the profile's own filters. If the filters see one node only, only that node is
+computed. As in Kubernetes, a search ends after a share of the nodes, but at least a minimum number. It starts at a row that the
+seed and the pod's template decide, and continues until one candidate violates no PodDisruptionBudget.
 
-A dry run thinks pods of one node away and asks the profile's own filters, so it cannot disagree with them: about this node
-alone, if none of them that has something to say about the pod sees more. It is the costly part: as in Kubernetes no more are
-made than it takes to find some share of the nodes that could be helped, but at least a minimum. They begin at a row that the
-seed and the pod's template decide, and go on until one candidate violates no PodDisruptionBudget.
-
-What a dry run found is remembered as long as nothing about the node has changed, and no object that plugins look at, for pods
-that are alike, if no filter needs to see everything (scheduler.preemption.search). So for many pods that are alike, the next
-one's price is that of the nodes that changed.
+The result for a node is reused for pods that are alike while the node and the objects that plugins read do not change.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, overload
+from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pinnace.api import selectors
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.fit.requests import PODS
-from pinnace.fit.table import BoolArray
+from pinnace.fit.table import BoolArray, IntArray
 from scheduler.cache.cache import Cache
 from scheduler.cache.columns import ALL, Rows
 from scheduler.cache.freed import Freed
+from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import NodeTable
@@ -30,11 +31,188 @@ from scheduler.cache.what_if import WhatIf
 from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.filtering import OneByOne
 from scheduler.framework.handle import Filters
-from scheduler.framework.results import FilterResult
-from scheduler.framework.victims import Victims
-from scheduler.preemption.found import Found
-from scheduler.preemption.rules import select_victims
-from scheduler.preemption.search import Exhausted, Search
+from scheduler.framework.results import FilterResult, Rank, Victims
+
+
+def select_victims(
+    lower: Iterable[PlacedPod], budgets: Sequence[PodDisruptionBudget], what_if: WhatIf | Freed, fits: Callable[[], bool]
+) -> Victims | None:
+    """Who must go of one node's pods of a lower priority. None: it would not help, or nobody is in the way.
+
+    `fits`: would the pod fit on the node, as things are in `what_if`? That is left with all victims thought away.
+    """
+    potential = by_importance(lower)
+    for pod in potential:
+        what_if.lift(pod)
+    if not potential or not fits():
+        return None
+    protected = protected_by(budgets, potential)
+    victims = []
+    for pod in (*(each for each in potential if each in protected), *(each for each in potential if each not in protected)):
+        what_if.put_back(pod)
+        if not fits():
+            what_if.lift(pod)
+            victims.append(pod)
+    if not victims:
+        return None
+    return Victims(victims[0].node, by_importance(victims), sum(pod in protected for pod in victims))
+
+
+def by_importance(pods: Iterable[PlacedPod]) -> list[PlacedPod]:
+    """The most important first."""
+    return sorted(pods, key=lambda pod: (-pod.priority, pod.started, pod.uid))
+
+
+def protected_by(budgets: Sequence[PodDisruptionBudget], pods: Iterable[PlacedPod]) -> set[PlacedPod]:
+    """The pods whose loss would violate a budget, if those before them were lost too. A pod whose disruption has been granted
+    is counted in its budget already."""
+    found: set[PlacedPod] = set()
+    if not budgets:
+        return found
+    left = [budget.status.disruptionsAllowed for budget in budgets]
+    matching = [selectors.from_message(budget.spec.selector) for budget in budgets]
+    for pod in pods:
+        namespace, _, name = pod.key.partition("/")
+        for number, budget in enumerate(budgets):
+            if (
+                budget.metadata.namespace == namespace
+                and name not in budget.status.disruptedPods
+                and budget.spec.HasField("selector")
+                and matching[number].matches(pod.group.labels)
+            ):
+                left[number] -= 1
+                if left[number] < 0:
+                    found.add(pod)
+    return found
+
+
+class Found(Sequence[Victims]):
+    """In the order in which they were tried. It holds until the next search."""
+
+    def __init__(self, places: IntArray, victims: Mapping[int, Victims], ranked: Iterable[tuple[Rank, int]]) -> None:
+        """Of each of these places, which ascend, its victims. `ranked`: these places among others, the best first."""
+        self._places = places
+        self._victims = victims
+        self._ranked = ranked
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> Victims: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Victims]: ...
+    def __getitem__(self, index: int | slice) -> Victims | Sequence[Victims]:
+        if isinstance(index, slice):
+            return [self._victims[place] for place in self._places[index].tolist()]
+        return self._victims[int(self._places[index])]
+
+    @property
+    def best(self) -> Victims:
+        """By the rules; there must be one."""
+        return next(self._victims[place] for _, place in self._ranked if self._has(place))
+
+    def _has(self, place: int) -> bool:
+        at = int(self._places.searchsorted(place))
+        return at < len(self._places) and int(self._places[at]) == place
+
+
+_NEVER = -1
+
+
+class Exhausted(Exception):
+    """No more dry runs are made in this decision."""
+
+
+class Search:
+    """All arrays are in the order in which nodes are tried: by place, not by row."""
+
+    def __init__(self, pod: PodInfo, rows: int, seed: int, passed: int = 0) -> None:
+        """`passed`: places that another search has tried."""
+        self._start = (crc32(pod.raw.spec.SerializeToString(deterministic=True), seed) + passed) % rows
+        self.last = 0
+        """The last place that was tried, or would have been."""
+        self._versions: IntArray = np.full(rows, _NEVER)
+        """Those of the nodes when they were last looked at."""
+        self._curable: BoolArray | None = None
+        self._promising = np.zeros(rows, np.bool_)
+        self._tried = np.zeros(rows, np.bool_)
+        self._helps = np.zeros(rows, np.bool_)
+        self._harmless = np.zeros(rows, np.bool_)
+        """It helps, and violates no budget."""
+        self._victims: dict[int, Victims] = {}
+        """Of the places that help."""
+        self._ranked: list[tuple[Rank, int]] = []
+        """The same places, the best first."""
+
+    def forget(self, row: int | None) -> None:
+        """It is to be looked at anew."""
+        if row is not None:
+            self._versions[(row - self._start) % len(self._versions)] = _NEVER
+
+    def look(self, versions: IntArray, curable: BoolArray, promise: Callable[[Rows], BoolArray]) -> None:
+        """Looks at what has changed. `versions`, `curable`: of all nodes, by row; another array if it is not what it was the
+        last time. `promise`: would room be enough there without pods of a lower priority?"""
+        versions = self._in_order(versions)
+        places = (versions != self._versions).nonzero()[0]
+        if curable is not self._curable:
+            self._promising = self._in_order(promise(ALL) & curable)
+        elif len(places):
+            rows = (places + self._start) % len(versions)
+            self._promising[places] = promise(rows) & curable[rows]
+        self._drop(places)
+        self._versions, self._curable = versions, curable
+
+    def run(self, enough: int, attempt: Callable[[int], Victims | None]) -> Found:
+        """The first candidates, in order, that are enough; all there are if they are not. Only what is not known is tried. When
+        `attempt` raises Exhausted, those that are known by then. Raises it, if there are none."""
+        while True:
+            found = (self._promising & self._helps).nonzero()[0]
+            missing = enough - len(found)
+            enough_found = _enough(found, enough, self._harmless)
+            end = int(found[enough_found - 1]) + 1 if enough_found else len(self._tried)
+            unknown = (self._promising[:end] & ~self._tried[:end]).nonzero()[0]
+            if not len(unknown):
+                return Found(found[:enough_found] if enough_found else found, self._victims, self._ranked)
+            for place in (unknown[:missing] if missing > 0 else unknown).tolist():
+                self.last = place
+                try:
+                    victims = attempt((place + self._start) % len(self._tried))
+                except Exhausted:
+                    found = (self._promising & self._helps).nonzero()[0]
+                    if not len(found):
+                        raise
+                    return Found(found, self._victims, self._ranked)
+                self._note(place, victims)
+                if missing <= 0 and self._harmless[place]:
+                    break
+
+    def _note(self, place: int, victims: Victims | None) -> None:
+        """What a dry run has found."""
+        self._tried[place] = True
+        if victims is not None:
+            self._helps[place] = True
+            self._harmless[place] = not victims.violations
+            self._victims[place] = victims
+            insort(self._ranked, (victims.rank, place))
+
+    def _drop(self, places: IntArray) -> None:
+        """Nothing is known of them any more."""
+        for place in places[self._helps[places]].tolist():
+            del self._ranked[bisect_left(self._ranked, (self._victims.pop(place).rank, place))]
+        self._tried[places] = self._helps[places] = self._harmless[places] = False
+
+    def _in_order(self, by_row: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate((by_row[self._start :], by_row[: self._start]))
+
+
+def _enough(found: IntArray, enough: int, harmless: BoolArray) -> int:
+    """With how many of the candidates found, from the first, they are enough and one of them is harmless; 0: they are not."""
+    if len(found) < enough:
+        return 0
+    harmless_at = harmless[found].nonzero()[0]
+    return max(enough, int(harmless_at[0]) + 1) if len(harmless_at) else 0
+
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"

@@ -1,14 +1,4 @@
-"""Removing victims, beside the next decisions.
-
-    submit --> pending --batch--> delete, with the uid as precondition, and condition DisruptionTarget --> event Preempted
-       |          ^                 |                                                                           ^
-       |          '--- a TRANSIENT error: for DEADLINE seconds at most                                          |
-       '--- no bind has been sent: called off, it needs another node -------------------------------------------'
-
-A victim that is gone already is as good as deleted: the pod that it was to make room for is woken when room is there. One that
-cannot be deleted, or not in time, stays, which is logged; the pod, or all that chose this victim, is tried anew, and asks for
-preemption anew.
-"""
+"""Removes victims concurrently with later scheduling cycles, and the handle through which PostFilter plugins request it."""
 
 import asyncio
 import logging
@@ -16,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, Disruption
+from pinnace.api.wellknown import DISRUPTION_TARGET
 from pinnace.client.errors import (
     Conflict,
     Exhausted,
@@ -29,9 +21,12 @@ from pinnace.client.errors import (
 )
 from pinnace.client.resource import delete_request, errors_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from scheduler import metrics
+from scheduler.cache.cache import Cache
 from scheduler.cache.placed_pod import PlacedPod
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework.results import Refused
+from scheduler.framework.runtime import Framework, Profiles
 
 log = logging.getLogger(__name__)
 
@@ -161,3 +156,33 @@ def _deletion(eviction: _Eviction) -> DeleteRequest:
     metadata = eviction.pod.metadata
     why = Disruption(reason=REASON, message=f"{eviction.scheduler}: preempting to accommodate a higher priority pod")
     return delete_request(metadata.name, metadata.namespace, uid=metadata.uid, disruption=why)
+
+
+class PreemptionHandle:
+    def __init__(self, cache: Cache, evictions: Evictions, store: Mapping[str, Pod], seed: int) -> None:
+        """`store`: the informer's."""
+        self.cache = cache
+        self.seed = seed
+        self.profiles = Profiles({})
+        """To be set when the plugins are made."""
+        self._evictions = evictions
+        self._store = store
+
+    def filters(self, pod: PodInfo) -> Framework:
+        return self.profiles.of(pod)
+
+    def evict(self, plugin: str, preemptor: PodInfo, node: str, victims: Sequence[PlacedPod]) -> None:
+        metrics.VICTIMS.observe(len(victims))
+        self._evictions.submit(plugin, preemptor, node, victims)
+
+    def is_leaving(self, pod: PlacedPod) -> bool:
+        if self._evictions.pending(pod.uid):
+            return True
+        current = self._store.get(pod.key)
+        return (
+            current is not None
+            and current.metadata.uid == pod.uid
+            and current.metadata.HasField("deletionTimestamp")
+            and (why := conditions.find(current.status.conditions, DISRUPTION_TARGET)) is not None
+            and why.reason == REASON
+        )

@@ -17,14 +17,11 @@ from scheduler.explain.advice import claims, general, node_affinity, pod_affinit
 from scheduler.explain.advice.advisor import Advisor, Reasons
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity
-from scheduler.plugins.node_ports import NodePorts
-from scheduler.plugins.node_resources_fit import NodeResourcesFit
-from scheduler.plugins.node_unschedulable import NodeUnschedulable
-from scheduler.plugins.pod_topology_spread import PodTopologySpread
-from scheduler.plugins.taint_toleration import TaintToleration
+from scheduler.plugins.node_resources import NodeResourcesFit
+from scheduler.plugins.nodes import NodePorts, NodeUnschedulable, TaintToleration
+from scheduler.plugins.topology_spread import PodTopologySpread
 from scheduler.plugins.volume_binding import VolumeBinding
-from scheduler.plugins.volume_restrictions import VolumeRestrictions
-from scheduler.plugins.volume_zone import VolumeZone
+from scheduler.plugins.volumes import VolumeRestrictions, VolumeZone
 
 _ADVISORS: Mapping[str, Advisor] = {
     NodeUnschedulable.name: taints.Cordoned(),

@@ -9,9 +9,8 @@ from pinnace.api.storageclass import class_of
 from scheduler.explain.advice.advisor import Reasons, names_of
 from scheduler.explain.advice.general import Unknown
 from scheduler.explain.case import Case
-from scheduler.plugins.claims import Volumes, claims_of, missing
 from scheduler.plugins.volume_binding import NO_PROVISIONER, UNBOUND_IMMEDIATE, binds_at_once
-from scheduler.plugins.volume_zone import NO_CLASS, NO_SUCH_CLASS, NO_VOLUME
+from scheduler.plugins.volumes import NO_CLASS, NO_SUCH_CLASS, NO_VOLUME, Volumes, claims_of, missing
 
 _WAITING = "volumeBindingMode: WaitForFirstConsumer"
 

@@ -6,9 +6,17 @@ from pinnace.api.explanation import Remedy
 from scheduler.explain.advice import general
 from scheduler.explain.advice.advisor import Reasons, names_of
 from scheduler.explain.case import Case
-from scheduler.plugins.pod_topology_spread import LABEL_REASON, Eligible, PodTopologySpread, counts, labelled
-from scheduler.plugins.spread_constraints import HARD, Constraint, own_constraints
-from scheduler.plugins.topology import per_domain
+from scheduler.plugins.helper import per_domain
+from scheduler.plugins.topology_spread import (
+    HARD,
+    LABEL_REASON,
+    Constraint,
+    Eligible,
+    PodTopologySpread,
+    counts,
+    labelled,
+    own_constraints,
+)
 
 
 class Skewed:

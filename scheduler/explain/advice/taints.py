@@ -6,9 +6,7 @@ from pinnace.api.explanation import Remedy, listing
 from scheduler.cache.table import Taint
 from scheduler.explain.advice.advisor import Reasons, names_of, rows_of
 from scheduler.explain.case import Case
-from scheduler.plugins.node_unschedulable import TAINT
-from scheduler.plugins.taint_toleration import HARD
-from scheduler.plugins.tolerations import untolerated
+from scheduler.plugins.nodes import CORDON_TAINT, HARD_EFFECTS, untolerated
 
 _CONDITION = "node.kubernetes.io/"
 """Of taints that come and go with a node's conditions."""
@@ -39,8 +37,8 @@ class Cordoned:
 def _taints(case: Case, row: int) -> tuple[Taint, ...]:
     """Those in the pod's way. A cordoned node's own taint goes with the cordon, of which NodeUnschedulable tells. If there
     is no other, the profile is without that plugin, and it counts."""
-    found = untolerated(case.nodes.taints.at(row), case.pod, HARD)
-    others = [taint for taint in found if taint != TAINT] if case.nodes.unschedulable[row] else found
+    found = untolerated(case.nodes.taints.at(row), case.pod, HARD_EFFECTS)
+    others = [taint for taint in found if taint != CORDON_TAINT] if case.nodes.unschedulable[row] else found
     return tuple(others or found)
 
 

@@ -29,7 +29,7 @@ from pinnace.pki.authority import LIFETIME, Subject
 from pinnace.pki.folder import Folder, Wanted
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles
-from scheduler.plugins.volume_writes import bind
+from scheduler.plugins.volume_binding import bind_volume
 from tests.builders import make_node, make_pod
 from tests.storage.memory import MemoryStorage
 
@@ -110,7 +110,7 @@ async def test_a_scheduler_binds_a_claim(tmp_path: Path) -> None:
     claim = {**common, "resources": {"requests": {"storage": "1Gi"}}}
     async with door(tmp_path) as server:
         volumes, claims = map(server.client("admin").of, (PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS))
-        await bind(
+        await bind_volume(
             server.client("scheduler"),
             await claims.create(from_dict(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": claim})),
             await volumes.create(from_dict(PERSISTENT_VOLUMES, {"metadata": {"name": "disk"}, "spec": volume})),

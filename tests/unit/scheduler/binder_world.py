@@ -11,7 +11,7 @@ from pinnace.client.errors import from_refusal
 from scheduler.binding import RESOLVE_DELAY, Binder
 from scheduler.decision import Decision
 from scheduler.framework.results import PluginError, Refused
-from scheduler.queue.scheduling_queue import QueuedPod
+from scheduler.queue import QueuedPod
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import cache_of, info

@@ -6,10 +6,18 @@ from typing import Any
 
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.pods_pb2 import Fence
-from scheduler.extenders.configuration import BIND, FILTER, PREEMPT, PRIORITIZE, ExtenderConfiguration
-from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.extender import Extender
-from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
+from scheduler.extenders.interface import (
+    BIND,
+    FILTER,
+    PREEMPT,
+    PRIORITIZE,
+    Demanded,
+    ExtenderConfiguration,
+    ExtenderError,
+    Filtered,
+    Sacrifice,
+)
 
 URL = "http://extender"
 

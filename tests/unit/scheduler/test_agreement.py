@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin, RoomFilterPlugin
-from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
-from scheduler.plugins.node_resources_fit import NodeResourcesFit
+from scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, default_plugins, framework

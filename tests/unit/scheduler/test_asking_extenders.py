@@ -8,10 +8,8 @@ import pytest
 
 from pinnace.runtime.log_events import ExtenderIgnored
 from scheduler.extenders.asking import ask_about_nodes
-from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.extender import Extender
-from scheduler.extenders.opinion import Objections, Opinion
-from scheduler.extenders.transport import Filtered
+from scheduler.extenders.interface import ExtenderError, Filtered, Objections, Opinion
 from scheduler.framework import Diagnosis, FilterResult
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.logged import logged

@@ -13,7 +13,7 @@ from pinnace.api.elections_pb2 import Term
 from pinnace.api.times import to_micro_time
 from scheduler import attempts
 from scheduler.attempts import FIRST, MARK, MOST, Attempts, ended_soon, held_back, is_marked, marked, take_back
-from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.queue import SchedulingQueue
 from scheduler.scheduler import Scheduler
 from tests.builders import make_pod
 from tests.clock import FakeClock

@@ -8,7 +8,7 @@ import pytest
 from pinnace.api.pods_pb2 import Fence
 from pinnace.runtime.log_events import PluginFailed
 from scheduler.framework import SKIP, Status, Wait
-from scheduler.framework.binding_cycle import BindingCycle
+from scheduler.framework.binding_plugins import BindingCycle
 from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.results import PluginError, Refused
 from scheduler.framework.runtime import Framework

@@ -16,7 +16,7 @@ from scheduler.decision import Decision
 from scheduler.framework import SKIP, Status, Wait, WaitingPod
 from scheduler.framework.profile import Enabled
 from scheduler.framework.results import Refused
-from scheduler.queue.scheduling_queue import QueuedPod
+from scheduler.queue import QueuedPod
 from tests.builders import make_pod
 from tests.logged import logged
 from tests.unit.scheduler import binder_world as binding

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from scheduler.plugins.node_resources_fit import NodeResourcesFit
+from scheduler.plugins.node_resources import NodeResourcesFit
 from tests.unit.scheduler.churn import Churn
 
 FIRST = int(os.environ.get("PINNACE_FIRST", "0"))

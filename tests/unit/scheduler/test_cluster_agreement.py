@@ -12,8 +12,7 @@ from pinnace.api.resources import NAMESPACES, POD_DISRUPTION_BUDGETS, Resource
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cycle import Placed, Unschedulable, schedule_one
-from scheduler.framework.loader import make
-from scheduler.framework.profile import Enabled, everywhere
+from scheduler.framework.profile import Enabled, everywhere, make
 from scheduler.framework.runtime import Framework
 from scheduler.plugins import DEFAULTS
 from tests.builders import PodBuilder, label_selector, make_node, make_pod

@@ -13,17 +13,16 @@ from scheduler.config import (
     ProfileConfiguration,
     build,
     check,
-    model,
+    configuration,
     needs,
     parse,
     with_plugin,
     write,
 )
-from scheduler.config import plugins as resolution
 from scheduler.cycle import Placed, schedule_one
 from scheduler.framework import Handle, PodInfo, Status
 from scheduler.framework.handle import Offline
-from scheduler.framework.points import Point, takes_part
+from scheduler.framework.profile import Point, takes_part
 from scheduler.plugins import DEFAULTS
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
@@ -113,8 +112,7 @@ class TestPlugins:
 
     def test_that_do_not_score_by_default_do_when_they_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         defaults = dict(DEFAULTS) | {"NodeResourcesFit": (DEFAULTS["NodeResourcesFit"][0], 0.0)}
-        for module in (model, resolution):
-            monkeypatch.setattr(module, "DEFAULTS", defaults)
+        monkeypatch.setattr(configuration, "DEFAULTS", defaults)
         assert "NodeResourcesFit" not in profile("").weights and profile("") == ProfileConfiguration()
         assert profile("score: {enabled: [{name: NodeResourcesFit}]}").weights["NodeResourcesFit"] == 1.0
         assert profile("multiPoint: {enabled: [{name: NodeResourcesFit}]}").weights["NodeResourcesFit"] == 1.0
@@ -347,6 +345,6 @@ def test_plugins_that_make_no_profile_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="CheapestNode is enabled twice"):
         with_plugin(with_plugin(Configuration(), EXAMPLE), EXAMPLE)
     with pytest.raises(ConfigurationError, match="called NodeName, as NodeName is"):
-        with_plugin(Configuration(), "scheduler.plugins.node_name:NodeName")
+        with_plugin(Configuration(), "scheduler.plugins.nodes:NodeName")
     with pytest.raises(ConfigurationError, match="must sort the queue"):
         check(parse(HEAD + "profiles: [{plugins: {multiPoint: {disabled: [{name: PrioritySort}]}}}]"))

@@ -7,8 +7,8 @@ import yaml
 
 from scheduler.config import ConfigurationError, build, check, parse, write
 from scheduler.cycle import Placed, schedule_one
-from scheduler.extenders.configuration import ExtenderConfiguration, Tls
 from scheduler.extenders.extenders import Extenders
+from scheduler.extenders.interface import ExtenderConfiguration, Tls
 from scheduler.framework.handle import Offline
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info

@@ -10,13 +10,12 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.consulting import Consulting
 from scheduler.cycle import Broken, Outcome, Placed, Unschedulable
-from scheduler.extenders.errors import ExtenderError
 from scheduler.extenders.extender import Extender
-from scheduler.extenders.transport import Filtered
+from scheduler.extenders.interface import ExtenderError, Filtered
 from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.runtime import Framework
-from scheduler.plugins.default_preemption import DefaultPreemption
-from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.plugins.defaults import DefaultPreemption
+from scheduler.queue import SchedulingQueue
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.fake_extender import URL, FakeTransport, failing
 from tests.unit.scheduler.pods import cache_of, framework, info

@@ -28,7 +28,7 @@ from scheduler.config import Configuration, build
 from scheduler.cycle import Outcome, Placed, Unschedulable, schedule_one
 from scheduler.explain.configured import Followed
 from scheduler.explaining import explanation
-from scheduler.framework.cost import BUDGET
+from scheduler.framework.filtering import BUDGET
 from scheduler.framework.handle import Offline
 from scheduler.framework.reuse import Passes
 from scheduler.framework.runtime import Framework

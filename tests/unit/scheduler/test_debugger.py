@@ -13,10 +13,10 @@ from pinnace.cli.verbs.sched import cache_lines, queue_lines
 from pinnace.runtime.log_events import StateDumped
 from scheduler.cache.cache import Cache
 from scheduler.debugger import MOST, Debugger
-from scheduler.framework.profiles import Profiles
-from scheduler.framework.waiting import WaitingPods
+from scheduler.framework.handle import WaitingPods
+from scheduler.framework.runtime import Profiles
 from scheduler.informers import Informers
-from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.queue import SchedulingQueue
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
 from tests.logged import logged

@@ -5,7 +5,7 @@ import pytest
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import ApiError
 from scheduler.extenders.binder import ExtenderBinder
-from scheduler.extenders.errors import AnswerLost, ExtenderError, NotSent
+from scheduler.extenders.interface import AnswerLost, ExtenderError, NotSent
 from scheduler.framework import SKIP
 from scheduler.verdict import Verdict, verdict
 from tests.builders import make_pod

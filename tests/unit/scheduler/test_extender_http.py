@@ -14,10 +14,20 @@ import pytest
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.pods_pb2 import Fence
-from scheduler.extenders.configuration import BIND, FILTER, PREEMPT, PRIORITIZE, ExtenderConfiguration
-from scheduler.extenders.errors import AnswerLost, ExtenderError, NotSent
 from scheduler.extenders.http import BINDS, QUESTIONS, HttpTransport
-from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
+from scheduler.extenders.interface import (
+    BIND,
+    FILTER,
+    PREEMPT,
+    PRIORITIZE,
+    AnswerLost,
+    Demanded,
+    ExtenderConfiguration,
+    ExtenderError,
+    Filtered,
+    NotSent,
+    Sacrifice,
+)
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.http_extender import REDIRECTS, Answer, HttpExtender
 

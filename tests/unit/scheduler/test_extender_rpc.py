@@ -14,10 +14,20 @@ import pytest
 from pinnace.api import extender_pb2 as pb
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.pods_pb2 import Fence
-from scheduler.extenders.configuration import BIND, FILTER, PREEMPT, PRIORITIZE, ExtenderConfiguration
-from scheduler.extenders.errors import AnswerLost, ExtenderError, NotSent
+from scheduler.extenders.interface import (
+    BIND,
+    FILTER,
+    PREEMPT,
+    PRIORITIZE,
+    AnswerLost,
+    Demanded,
+    ExtenderConfiguration,
+    ExtenderError,
+    Filtered,
+    NotSent,
+    Sacrifice,
+)
 from scheduler.extenders.rpc import METHODS, RpcTransport
-from scheduler.extenders.transport import Demanded, Filtered, Sacrifice
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.rpc_extender import Answer, answering, rpc_extender
 

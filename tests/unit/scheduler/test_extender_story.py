@@ -13,7 +13,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.wellknown import FENCE_ANNOTATION
 from pinnace.client.errors import from_status
 from scheduler.config import Configuration
-from scheduler.extenders.configuration import BIND, FILTER, ExtenderConfiguration
+from scheduler.extenders.interface import BIND, FILTER, ExtenderConfiguration
 from scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.cluster import QUICK, Cluster

@@ -13,7 +13,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change
 from scheduler.cache.pod_index import Selection
 from scheduler.feed import Feed
-from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.queue import SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import framework, info

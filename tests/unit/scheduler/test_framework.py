@@ -12,12 +12,10 @@ from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.explain import survey
 from scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNodeFilter, PerNodeScore, PodInfo, Status
 from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.points import Point
-from scheduler.framework.profile import Enabled, everywhere
+from scheduler.framework.profile import Enabled, Point, everywhere
 from scheduler.framework.results import PluginError, Proposed
 from scheduler.framework.runtime import Framework
-from scheduler.plugins.default_binder import DefaultBinder
-from scheduler.plugins.priority_sort import PrioritySort
+from scheduler.plugins.defaults import DefaultBinder, PrioritySort
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, default_plugins, framework, info
 

@@ -19,8 +19,7 @@ from pinnace.api.resources import NODES, PODS
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cycle import Unschedulable, schedule_one
-from scheduler.framework.loader import make
-from scheduler.framework.profile import Enabled, everywhere
+from scheduler.framework.profile import Enabled, everywhere, make
 from scheduler.framework.runtime import Framework
 from scheduler.plugins import DEFAULTS
 from tests.unit.scheduler.preempting import Bench

@@ -8,7 +8,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from scheduler.framework import Plugin
 from scheduler.framework.handle import Offline
-from scheduler.framework.loader import PluginLoadError, find, make
+from scheduler.framework.profile import PluginLoadError, find, make
 from tests.builders import make_pod
 
 GOOD = """
@@ -27,7 +27,7 @@ def load(spec: str, **args: object) -> Plugin:
 
 
 def test_a_module_or_a_file(tmp_path: Path) -> None:
-    assert load("scheduler.plugins.node_name:NodeName").name == "NodeName"
+    assert load("scheduler.plugins.nodes:NodeName").name == "NodeName"
     file = tmp_path / "my_plugin.py"
     file.write_text(GOOD)
     assert load(f"{file}:Good").name == "Good"

@@ -16,7 +16,7 @@ from scheduler.metrics import Census, register
     [
         (["--plugin", "nonsense"], 'no plugin "nonsense"; there are'),
         (["--plugin", "no.such:Plugin"], "cannot import no.such"),
-        (["--plugin", "scheduler.plugins.node_name:NodeName"], "is called NodeName, as NodeName is"),
+        (["--plugin", "scheduler.plugins.nodes:NodeName"], "is called NodeName, as NodeName is"),
         (["--http", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--config", "no/such/file"], "does not exist"),
     ],

@@ -17,7 +17,7 @@ from scheduler.config import Configuration, with_plugin
 from scheduler.cycle import Placed, Unschedulable, schedule_one
 from scheduler.feed import Feed
 from scheduler.framework import CycleState, Status
-from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.queue import SchedulingQueue
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.fake_api import Weather
 from tests.unit.scheduler.pods import cache_of, framework, info

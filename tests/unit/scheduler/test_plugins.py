@@ -10,14 +10,10 @@ import pytest
 from pinnace.fit.affinity import matches
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.framework import SKIP, CycleState, EnqueueHint, FilterPlugin, NodeTable, PreFilterPlugin
+from scheduler.plugins.defaults import SchedulingGates
 from scheduler.plugins.node_affinity import NodeAffinity
-from scheduler.plugins.node_name import NodeName
-from scheduler.plugins.node_ports import NodePorts
-from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
-from scheduler.plugins.node_resources_fit import NodeResourcesFit
-from scheduler.plugins.node_unschedulable import NodeUnschedulable
-from scheduler.plugins.scheduling_gates import SchedulingGates
-from scheduler.plugins.taint_toleration import TaintToleration
+from scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from scheduler.plugins.nodes import NodeName, NodePorts, NodeUnschedulable, TaintToleration
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 

@@ -16,8 +16,8 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework import SKIP, CycleState, NodeTable
-from scheduler.plugins.listers import Siblings
-from scheduler.plugins.pod_topology_spread import PodTopologySpread
+from scheduler.plugins.helper import Siblings
+from scheduler.plugins.topology_spread import PodTopologySpread
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT
 from tests.unit.scheduler.pods import cache_of, info

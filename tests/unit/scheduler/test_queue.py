@@ -12,7 +12,7 @@ from scheduler.cache.table import NodeTable
 from scheduler.framework import CycleState, FilterResult
 from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.runtime import Framework
-from scheduler.queue.scheduling_queue import QueuedPod, SchedulingQueue
+from scheduler.queue import QueuedPod, SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.logged import logged
 from tests.unit.scheduler.pods import cache_of, default_plugins, framework, info

@@ -34,7 +34,7 @@ from scheduler.framework.handle import Offline
 from scheduler.framework.profile import Enabled
 from scheduler.framework.reuse import Passes, equal_best
 from scheduler.framework.runtime import Framework
-from scheduler.plugins.node_resources_fit import NodeResourcesFit
+from scheduler.plugins.node_resources import NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 

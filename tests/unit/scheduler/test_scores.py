@@ -15,11 +15,9 @@ from pinnace.api.wellknown import ZONE_LABEL as ZONE
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework import SKIP, CycleState, NodeTable, NormalizePlugin, PreScorePlugin, ScorePlugin
-from scheduler.plugins.image_locality import ImageLocality
 from scheduler.plugins.node_affinity import NodeAffinity
-from scheduler.plugins.node_prefer_avoid_pods import ANNOTATION, NodePreferAvoidPods
-from scheduler.plugins.pod_topology_spread import PodTopologySpread
-from scheduler.plugins.selector_spread import SelectorSpread
+from scheduler.plugins.nodes import ANNOTATION, ImageLocality, NodePreferAvoidPods
+from scheduler.plugins.topology_spread import PodTopologySpread, SelectorSpread
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT

@@ -13,8 +13,7 @@ from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, Pod
 from scheduler.config import Configuration, parse, write
 from scheduler.framework import FloatArray
-from scheduler.plugins.node_resources_balanced import NodeResourcesBalancedAllocation
-from scheduler.plugins.node_resources_fit import NodeResourcesFit
+from scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 

@@ -13,9 +13,8 @@ from scheduler.cycle import _pick
 from scheduler.framework import Diagnosis
 from scheduler.framework.results import PluginError
 from scheduler.framework.reuse import Passes
-from scheduler.plugins.node_resources_fit import NodeResourcesFit
-from scheduler.preemption.candidates import Bounds, Candidates
-from scheduler.preemption.found import Found
+from scheduler.plugins.node_resources import NodeResourcesFit
+from scheduler.preemption.candidates import Bounds, Candidates, Found
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 from tests.unit.scheduler.preempting import budget

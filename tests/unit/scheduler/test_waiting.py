@@ -2,8 +2,8 @@
 
 import pytest
 
+from scheduler.framework.handle import MAX_TIMEOUT, WaitingPods
 from scheduler.framework.results import Refused
-from scheduler.framework.waiting import MAX_TIMEOUT, WaitingPods
 from tests.builders import make_pod
 from tests.unit.scheduler.pods import info
 

@@ -25,7 +25,7 @@ from pinnace.client.errors import Forbidden
 from pinnace.fit.table import BoolArray
 from scheduler.config import with_plugin
 from scheduler.explain.configured import Followed, follow
-from scheduler.extenders.configuration import ExtenderConfiguration
+from scheduler.extenders.interface import ExtenderConfiguration
 from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
 from tests.builders import make_node, make_pod
 from tests.unit.client.fakeserver import FakeServer, refuse

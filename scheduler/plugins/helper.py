@@ -1,16 +1,65 @@
-"""What plugins read of other objects than pods and nodes. A plugin that has no handle finds none."""
+"""What the built-in plugins share: checks of arguments, listers of other objects, and sums over topology domains."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
+from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Service
 from pinnace.api.resources import NAMESPACES, SERVICES, Object, Resource
 from pinnace.api.selectors import LabelRequirement, LabelSelector
 from pinnace.client.index import Index
+from scheduler.cache.columns import Coded
 from scheduler.cache.pod_index import Selection, controlled_by
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.pod_terms import Term
+from scheduler.framework import BoolArray, FloatArray, NodeTable
+
+
+def check_names(args: Mapping[str, Any], allowed: Sequence[str], path: str = "") -> None:
+    """Of the fields; apiVersion and kind may always stand there."""
+    for name in args:
+        if name not in (*allowed, "apiVersion", "kind"):
+            raise ValueError(f"{path}{name}: not supported; there are {', '.join(allowed)}")
+
+
+def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
+    """Those of one object among the arguments, without those that are null."""
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"{path}: expected fields ({', '.join(allowed)})")
+    check_names(raw, allowed, f"{path}.")
+    return {name: value for name, value in raw.items() if value is not None}
+
+
+def items(raw: Any, path: str) -> list[Any]:
+    if not isinstance(raw, list):
+        raise ValueError(f"{path}: expected a list")
+    return raw
+
+
+def label_key(key: str, path: str) -> str:
+    """Also the name of a resource."""
+    if problems := names.label_key(key):
+        raise ValueError(f"{path}: {problems[0]}, got {key!r}")
+    return key
+
+
+def whole_number(args: Mapping[str, Any], name: str, default: int, least: int, most: int, path: str = "") -> int:
+    value = args.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{path}{name}: expected a whole number from {least} to {most}, got {value!r}")
+    return value
+
+
+def flag(args: Mapping[str, Any], name: str) -> bool:
+    """False when it is not there."""
+    value = args.get(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}: expected true or false, got {value!r}")
+    return value
+
 
 T = TypeVar("T", bound=Object)
 MOST = 1_000
@@ -91,3 +140,31 @@ class Siblings:
         if demanded:
             selector = selector.and_also(LabelRequirement(key, frozenset((labels[key],))) for key in demanded)
         return Selection(frozenset((pod.namespace,)), selector, living=True) if selector.requirements else None
+
+
+Weighted = tuple[str, Selection | Term, float]
+"""A topology key; the pods that are counted on each node; what their number is multiplied with."""
+
+
+def per_domain(numbers: FloatArray, labels: Coded[str | None]) -> FloatArray:
+    """For each node, the sum over its domain; 0 for a node without the label."""
+    return domain_sums(numbers, labels)[labels.codes]
+
+
+def domain_sums(numbers: FloatArray | BoolArray, labels: Coded[str | None]) -> FloatArray:
+    """By code of the label; 0 for the nodes without."""
+    sums = np.bincount(labels.codes, numbers, minlength=1).astype(np.float64, copy=False)
+    sums[0] = 0
+    return sums
+
+
+def weighted_sum(nodes: NodeTable, items: Iterable[Weighted]) -> FloatArray:
+    """For each node, the sum of the items' sums over its domain in their topology."""
+    by_key: dict[str, list[tuple[Selection | Term, float]]] = {}
+    for key, pods, weight in items:
+        if nodes.has_label(key):
+            by_key.setdefault(key, []).append((pods, weight))
+    total: FloatArray = np.zeros(len(nodes))
+    for key, wanted in by_key.items():
+        total += per_domain(nodes.pods.sum(wanted), nodes.label(key))
+    return total

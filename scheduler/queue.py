@@ -1,35 +1,11 @@
-"""The scheduling queue.
+"""The scheduling queue: which pod is next, and which pods wait. Pure: the caller passes the time, in monotonic seconds.
 
-                add                     pop
-    (new) ------------------> ACTIVE ----------> a cycle ----> assumed: no longer here
-      |                       ^   ^                | |  ^
-      |                       |   |                | |  '--- hold, resume: IN FLIGHT, while extenders are asked
-      | gated                 |   | backoff over   | +-- retry (an error) --------> BACKOFF
-      v        let go         |   |                |
-    GATED --------------------+   BACKOFF <--------|------ too early ----+
-                                                   |                     |
-                                  unschedulable    v                     |
-                                           UNSCHEDULABLE -----------------+----> ACTIVE
-                                                   an event that may help; the pod changed; flush
-
-* ACTIVE is a heap, ordered by the QueueSort plugin.
-* A pod that had no place waits in UNSCHEDULABLE until an event may help it, as the plugins that refused it say. It is not
-  tried again sooner than its backoff: 1 s after the first failure, doubling up to 10 s. Refusals count apart from errors, of
-  which those in a row count: an API server that was away does not make a pod wait longer for its place, nor the reverse.
-* Pods of one template that were refused by the same plugins wait as one group, and the plugins are asked once for all. Room
-  that is kept for a nominated pod wakes that pod, and nobody of its priority or below.
-* Who is GATED is asked about again when the pod changes, after an event that the plugin which holds it back awaits (in turns:
-  `ask_gate`), when somebody activates it, and with the flush. It keeps its place in the line: that of its arrival.
-* A pod whose attempt may have ended a term (scheduler.attempts) is in BACKOFF until its time has come, also a new one.
-* A pod is in one place, whatever plugins do while they are asked about it or another.
-* A pod that is held is still seen to: it can be removed or changed; an event that comes meanwhile may have been the one that
-  would help it, so that if no node takes it then, it waits for its backoff only.
-* The flush is a safety net for hints that are wrong: nobody waits longer than five minutes for another attempt, or question.
+A pod is active, in backoff, unschedulable until an event helps, or gated by a PreEnqueue plugin.
 """
 
 import heapq
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Protocol
 
@@ -38,7 +14,52 @@ from scheduler.cache.changes import ANY, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
 from scheduler.framework.interface import Gate
-from scheduler.queue.gates import Gates
+
+
+def _nobody() -> None:
+    """Is told."""
+
+
+class Gates:
+    """Pods are known by their uids."""
+
+    def __init__(self) -> None:
+        self.on_due: Callable[[], None] = _nobody
+        """Called when something has happened that somebody awaits."""
+        self._held: dict[Change, dict[str, None]] = {}
+        """By what they await: something, and somebody awaits it."""
+        self._news = Change.NONE
+        """What has happened since the last round, and somebody awaits."""
+        self._round: deque[str] = deque()
+        """Who is to be asked about."""
+
+    def add(self, uid: str, awaits: Change) -> None:
+        if awaits:
+            self._held.setdefault(awaits, {})[uid] = None
+
+    def discard(self, uid: str, awaits: Change) -> None:
+        held = self._held.get(awaits, {})
+        held.pop(uid, None)
+        if not held:
+            self._held.pop(awaits, None)
+
+    def hear(self, change: Change) -> None:
+        """Something has happened."""
+        if any(awaits & change for awaits in self._held):
+            self._news |= change
+            self.on_due()
+
+    @property
+    def any_await(self) -> bool:
+        return bool(self._held)
+
+    def next(self) -> str | None:
+        """The next pod to ask about; it may be gone or let go by now. None: nothing has happened that anybody awaits."""
+        if not self._round:
+            news, self._news = self._news, Change.NONE
+            self._round.extend(uid for awaits, held in self._held.items() if awaits & news for uid in held)
+        return self._round.popleft() if self._round else None
+
 
 _MANY = 32
 """Failures; more make no difference."""

@@ -1,22 +1,24 @@
-"""PodTopologySpread: pods of a kind are spread evenly over the domains of a topology.
+"""PodTopologySpread and SelectorSpread: pods of one set are spread over topology domains.
 
-The skew of a domain is how many more of these pods it has than the one that has fewest. A constraint with DoNotSchedule
-refuses a node whose domain would exceed maxSkew; one with ScheduleAnyway scores domains: the fewer the better. A pod without
-constraints of its own has the default ones, about the pods of its controller and services (`listers.Siblings`).
-
-Source: https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
+PodTopologySpread applies the pod's own constraints, or the default constraints of the configuration. SelectorSpread spreads the
+pods that share a Service or a controller, over nodes and zones.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
 
 from pinnace.api import selectors
+from pinnace.api.core_v1_pb2 import TopologySpreadConstraint
 from pinnace.api.resources import SERVICES
-from scheduler.cache.pod_index import selectable
+from pinnace.api.selectors import NOTHING, LabelRequirement
+from pinnace.api.wellknown import REGION_LABEL, ZONE_LABEL
+from pinnace.fit.table import IntArray
+from scheduler.cache.pod_index import Selection, selectable
 from scheduler.framework import (
     MAX_SCORE,
     SKIP,
@@ -32,21 +34,112 @@ from scheduler.framework import (
     Sees,
     Status,
 )
-from scheduler.plugins import taint_toleration
-from scheduler.plugins.listers import Objects, Siblings
-from scheduler.plugins.node_affinity import matching_nodes
-from scheduler.plugins.spread_constraints import (
-    HARD,
-    HOSTNAME,
-    SOFT,
-    SYSTEM_DEFAULTS,
-    Constraint,
-    default_constraints,
-    own_constraints,
-    with_pods,
+from scheduler.plugins.helper import (
+    Objects,
+    Siblings,
+    check_names,
+    domain_sums,
+    fields,
+    items,
+    label_key,
+    per_domain,
+    whole_number,
 )
-from scheduler.plugins.tolerations import untolerated
-from scheduler.plugins.topology import domain_sums, per_domain
+from scheduler.plugins.node_affinity import matching_nodes
+from scheduler.plugins.nodes import HARD_EFFECTS, untolerated
+
+HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
+HOSTNAME = "kubernetes.io/hostname"
+SYSTEM_DEFAULTS = (
+    TopologySpreadConstraint(topologyKey=HOSTNAME, maxSkew=3, whenUnsatisfiable=SOFT),
+    TopologySpreadConstraint(topologyKey=ZONE_LABEL, maxSkew=5, whenUnsatisfiable=SOFT),
+)
+_DEFAULT_FIELDS = ("topologyKey", "maxSkew", "whenUnsatisfiable", "minDomains", "nodeAffinityPolicy", "nodeTaintsPolicy")
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    topology_key: str
+    max_skew: int
+    pods: Selection | None
+    """Those that are spread; None: none are counted."""
+    min_domains: int
+    honors_affinity: bool
+    """Nodes that the pod's node affinity does not match do not count."""
+    honors_taints: bool
+    """Nor do those with taints that it does not tolerate."""
+
+
+def own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
+    known: list[Constraint] | None = pod.parsed.get(("topologySpreadConstraints", when))
+    if known is None:
+        known = pod.parsed["topologySpreadConstraints", when] = _own_constraints(pod, when)
+    return known
+
+
+def _own_constraints(pod: PodInfo, when: str) -> list[Constraint]:
+    labels = pod.raw.metadata.labels
+    found = []
+    for each in pod.raw.spec.topologySpreadConstraints:
+        if each.whenUnsatisfiable == when:
+            more = tuple((key, labels[key]) for key in each.matchLabelKeys if key in labels)
+            found.append(_parse(each.SerializeToString(deterministic=True), pod.namespace, more))
+    return found
+
+
+def with_pods(constraint: TopologySpreadConstraint, pods: Selection | None) -> Constraint:
+    """`pods` stands for the constraint's selector."""
+    return Constraint(
+        constraint.topologyKey,
+        constraint.maxSkew,
+        pods,
+        constraint.minDomains if constraint.HasField("minDomains") else 1,
+        constraint.nodeAffinityPolicy != "Ignore",
+        constraint.nodeTaintsPolicy == "Honor",
+    )
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: bytes, namespace: str, more: tuple[tuple[str, str], ...]) -> Constraint:
+    """`more`: labels that the counted pods must have besides. An empty selector counts no pods, as in Kubernetes."""
+    constraint = TopologySpreadConstraint.FromString(text)
+    labels = selectors.from_message(constraint.labelSelector) if constraint.HasField("labelSelector") else NOTHING
+    labels = labels.and_also(LabelRequirement(key, frozenset((value,))) for key, value in more)
+    return with_pods(constraint, Selection(frozenset((namespace,)), labels, living=True) if labels.requirements else None)
+
+
+def default_constraints(args: Mapping[str, Any]) -> Sequence[TopologySpreadConstraint]:
+    """From the plugin's arguments. Raises ValueError."""
+    check_names(args, ("defaultingType", "defaultConstraints"))
+    kind, listed = args.get("defaultingType", "System"), args.get("defaultConstraints") or []
+    if kind not in ("System", "List"):
+        raise ValueError(f"defaultingType: expected System or List, got {kind!r}")
+    if kind == "System":
+        if listed:
+            raise ValueError("defaultConstraints: only with defaultingType List")
+        return SYSTEM_DEFAULTS
+    found = [_default(each, f"defaultConstraints[{index}]") for index, each in enumerate(items(listed, "defaultConstraints"))]
+    pairs = [(each.topologyKey, each.whenUnsatisfiable) for each in found]
+    for index, pair in enumerate(pairs):
+        if pair in pairs[:index]:
+            raise ValueError(f"defaultConstraints[{index}]: there is one with {pair[0]} and {pair[1]} already")
+    return found
+
+
+def _default(raw: Any, path: str) -> TopologySpreadConstraint:
+    raw = fields(raw, path, _DEFAULT_FIELDS)
+    if not isinstance(raw.get("topologyKey"), str) or not raw["topologyKey"]:
+        raise ValueError(f"{path}.topologyKey: expected text")
+    label_key(raw["topologyKey"], f"{path}.topologyKey")
+    if raw.get("whenUnsatisfiable") not in (HARD, SOFT):
+        raise ValueError(f"{path}.whenUnsatisfiable: expected {HARD} or {SOFT}, got {raw.get('whenUnsatisfiable')!r}")
+    for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if raw.get(policy, "Honor") not in ("Honor", "Ignore"):
+            raise ValueError(f"{path}.{policy}: expected Honor or Ignore, got {raw[policy]!r}")
+    for number in ("maxSkew", "minDomains"):
+        whole_number(raw, number, 0 if number == "maxSkew" else 1, 1, 1 << 30, f"{path}.")
+    return TopologySpreadConstraint(**raw)
+
 
 REASON = "node(s) didn't match pod topology spread constraints"
 LABEL_REASON = f"{REASON} (missing required label)"
@@ -199,7 +292,7 @@ class Eligible:
     def _find(self, affinity: bool, taints: bool) -> BoolArray:
         found = matching_nodes(self._pod.raw.spec, self._nodes) if affinity else np.ones(len(self._nodes), np.bool_)
         if taints:
-            hard = taint_toleration.HARD
+            hard = HARD_EFFECTS
             found &= self._nodes.taints.map(lambda taints: not untolerated(taints, self._pod, hard), np.bool_)
         return found
 
@@ -207,3 +300,53 @@ class Eligible:
 def _is_counted(pod: PodInfo, constraint: Constraint) -> bool:
     """Would the pod itself be one of those that are spread? With a selector that is empty, yes, although none are counted."""
     return constraint.pods is None or constraint.pods.labels.matches(selectable(pod.raw))
+
+
+_ZONE_SHARE = 2 / 3
+_SIBLINGS = "SelectorSpread.siblings"
+_ZONES = "SelectorSpread.zones"
+
+
+class SelectorSpread:
+    name = "SelectorSpread"
+    skip_sees = Sees.NODES
+    needs = Siblings.needs
+
+    def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:
+        check_names(args or {}, ())
+        self._siblings = Siblings(handle)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
+        siblings = None if pod.raw.spec.topologySpreadConstraints else self._siblings.of(pod)
+        if siblings is None:
+            return SKIP
+        state[_SIBLINGS] = siblings
+        state[_ZONES] = _zones(nodes)
+        return None
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        """How many of them a node has."""
+        scores: FloatArray = nodes.pods.pods(state[_SIBLINGS])
+        return scores
+
+    def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
+        """None is 100, and the most is 0, both of the nodes and of the zones."""
+        spread = _fewest(scores, float(scores[feasible].max()))
+        zones: IntArray = state[_ZONES]
+        in_zone = zones > 0
+        if np.count_nonzero(in_zone & feasible):
+            by_zone = np.bincount(zones, scores * feasible).astype(np.float64, copy=False)
+            by_zone[0] = 0
+            zoned = (1 - _ZONE_SHARE) * spread + _ZONE_SHARE * _fewest(by_zone, float(by_zone.max()))[zones]
+            spread = np.where(in_zone, zoned, spread)
+        return spread
+
+
+def _fewest(counts: FloatArray, most: float) -> FloatArray:
+    return (most - counts) * (MAX_SCORE / most) if most > 0 else np.full(len(counts), MAX_SCORE)
+
+
+def _zones(nodes: NodeTable) -> IntArray:
+    """A number for each node's zone, which is one of its region; 0 for a node that is in neither."""
+    regions, zones = nodes.label(REGION_LABEL).codes.astype(np.int64), nodes.label(ZONE_LABEL).codes
+    return regions * (int(zones.max()) + 1) + zones

@@ -1,15 +1,7 @@
-"""DefaultPreemption: a pod that fits nowhere may push pods of a lower priority off a node. The rules: scheduler.preemption.
-
-Extenders may have a say in where that is. It nominates the node and lets the victims be deleted; it does not wait for that. A
-pod whose victims are still on their way out preempts no others. A victim for which no bind has been sent is not deleted: it
-goes back to the queue.
-
-Arguments: minCandidateNodesPercentage (10), minCandidateNodesAbsolute (100): see scheduler.preemption.candidates.
-Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
-"""
+"""SchedulingGates, PrioritySort, DefaultPreemption and DefaultBinder: the default plugins beside filters and scores."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
 from pinnace.fit.requests import PODS
@@ -28,13 +20,30 @@ from scheduler.framework import (
     Status,
 )
 from scheduler.framework.handle import Preemption
-from scheduler.framework.results import Proposed
-from scheduler.framework.victims import Victims, choose
-from scheduler.plugins.arguments import check_names, whole_number
-from scheduler.plugins.node_resources_fit import NodeResourcesFit
-from scheduler.preemption.candidates import Bounds, Candidates
-from scheduler.preemption.found import Found
-from scheduler.preemption.search import Exhausted
+from scheduler.framework.results import Proposed, Victims, choose
+from scheduler.plugins.helper import check_names, whole_number
+from scheduler.plugins.node_resources import NodeResourcesFit
+from scheduler.preemption.candidates import Bounds, Candidates, Exhausted, Found
+
+
+class SchedulingGates:
+    name = "SchedulingGates"
+    helped_by = Change.NONE
+
+    def pre_enqueue(self, pod: PodInfo) -> bool:
+        return not pod.raw.spec.schedulingGates
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        """Nothing does but a change of the pod."""
+        return False
+
+
+class PrioritySort:
+    name = "PrioritySort"
+
+    def sort_key(self, pod: PodInfo, since: float) -> tuple[float, float]:
+        return -pod.priority, since
+
 
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ON_THEIR_WAY = "preemption: not eligible due to a terminating pod on the nominated node."
@@ -127,3 +136,8 @@ def _room(resource: str, row: int, nodes: NodeTable, lower: Mapping[str, IntArra
 def _on_their_way(pod: PodInfo, node: str, preemption: Preemption) -> bool:
     """Is a pod of a lower priority about to leave the node because it was preempted?"""
     return any(each.priority < pod.priority and preemption.is_leaving(each) for each in preemption.cache.pods_on(node))
+
+
+class DefaultBinder:
+    name = "DefaultBinder"
+    in_batches: Literal[True] = True

@@ -1,0 +1,344 @@
+"""NodeResourcesFit and NodeResourcesBalancedAllocation, and the scoring strategies.
+
+The filter refuses a node on which a requested resource is not free (`pinnace.fit`). `ignoredResources` and
+`ignoredResourceGroups` name extended resources that the filter leaves out. The score is LeastAllocated by default: the mean,
+over cpu and memory, of the percentage that is left. `scoringStrategy` selects MostAllocated or RequestedToCapacityRatio.
+
+The balance of a node is the standard deviation of its used shares. The score is 100 at a deviation of zero. A resource that a
+node does not have is not counted there.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinnace.fit import Requests
+from pinnace.fit.room import reason_of
+from pinnace.fit.table import insufficient
+from scheduler.cache.table import SCORED
+from scheduler.framework import (
+    MAX_SCORE,
+    SKIP,
+    BoolArray,
+    Change,
+    ClusterEvent,
+    Cost,
+    CycleState,
+    FilterResult,
+    FloatArray,
+    NodeTable,
+    PodInfo,
+    Sees,
+    Status,
+    Verdicts,
+    whole,
+)
+from scheduler.plugins.helper import check_names, fields, items, label_key, whole_number
+
+LEAST, MOST, RATIO = "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"
+USUAL = [{"name": resource, "weight": 1} for resource in SCORED]
+_RATIO_PATH = "scoringStrategy.requestedToCapacityRatio"
+_NATIVE = (*SCORED, "ephemeral-storage")
+_TOP = 10
+"""The best score in a shape."""
+
+
+def complete_strategy(raw: Any) -> dict[str, Any]:
+    """A strategy with its defaults filled in. Raises ValueError."""
+    args = fields(raw, "scoringStrategy", ("type", "resources", "requestedToCapacityRatio"))
+    kind = args.get("type", LEAST)
+    if kind not in (LEAST, MOST, RATIO):
+        raise ValueError(f"scoringStrategy.type: expected {LEAST}, {MOST} or {RATIO}, got {kind!r}")
+    found = {"type": kind, "resources": resources(args, "scoringStrategy.")}
+    if kind == RATIO:
+        ratio = fields(args.get("requestedToCapacityRatio", {}), _RATIO_PATH, ("shape",))
+        found["requestedToCapacityRatio"] = {"shape": _shape(ratio.get("shape"), f"{_RATIO_PATH}.shape")}
+    elif "requestedToCapacityRatio" in args:
+        raise ValueError(f"{_RATIO_PATH}: only with the type {RATIO}")
+    return found
+
+
+def resources(args: Mapping[str, Any], path: str = "") -> list[dict[str, Any]]:
+    """The field `resources`: names, and weights from 1 to 100."""
+    found: list[dict[str, Any]] = []
+    for index, raw in enumerate(items(args.get("resources") or USUAL, f"{path}resources")):
+        where = f"{path}resources[{index}]"
+        given = fields(raw, where, ("name", "weight"))
+        name = given.get("name")
+        if not isinstance(name, str) or not name or any(each["name"] == name for each in found):
+            raise ValueError(f"{where}.name: expected a resource, each once, got {name!r}")
+        found.append({"name": name, "weight": whole_number(given, "weight", 1, 1, 100, f"{where}.")})
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Of one resource, with the pod on the node; of all nodes."""
+
+    weight: float
+    used: FloatArray
+    capacity: FloatArray
+    requested: int
+    """By the pod itself; counted in `used`."""
+
+
+def uses(wanted: Sequence[Mapping[str, Any]], pod: PodInfo, nodes: NodeTable, *, assuming: bool = True) -> Iterator[Use]:
+    """Of those resources that count for the pod. `assuming`: for cpu and memory, a container that requests none counts as a
+    small one."""
+    requested = dict(pod.requests.amounts)
+    for each in wanted:
+        resource, weight = each["name"], each["weight"]
+        capacity = nodes.allocatable(resource).astype(np.float64)
+        if assuming and resource in SCORED:
+            scored = SCORED.index(resource)
+            own = pod.requests.scored[scored]
+            yield Use(weight, capacity - nodes.slack(scored) + own, capacity, own)
+        elif resource in requested or resource in _NATIVE:
+            own = requested.get(resource, 0)
+            yield Use(weight, capacity - nodes.free(resource) + own, capacity, own)
+
+
+def without_capacity(nodes: NodeTable) -> BoolArray | None:
+    """The nodes that do not have all of SCORED; None when, as nearly always, all have."""
+    inverses = [nodes.inverse(scored) for scored in range(len(SCORED))]
+    if all(inverse.all() for inverse in inverses):
+        return None
+    found: BoolArray = ~np.logical_and.reduce(inverses)
+    return found
+
+
+def share(use: Use) -> FloatArray:
+    """The used share, at most 1; 0 where the node has none of it."""
+    found: FloatArray = np.divide(use.used, use.capacity, out=np.zeros(len(use.used)), where=use.capacity > 0)
+    return np.clip(found, 0, 1, out=found)
+
+
+def strategy_scorer(strategy: Mapping[str, Any]) -> Callable[[PodInfo, NodeTable], FloatArray]:
+    """The score of a completed strategy."""
+    wanted, kind = strategy["resources"], strategy["type"]
+    shape = strategy["requestedToCapacityRatio"]["shape"] if kind == RATIO else []
+    utilizations = [point["utilization"] for point in shape]
+    heights = [point["score"] * MAX_SCORE / _TOP for point in shape]
+
+    def score(pod: PodInfo, nodes: NodeTable) -> FloatArray:
+        total, weights = np.zeros(len(nodes)), np.zeros(len(nodes))
+        for use in uses(wanted, pod, nodes):
+            counts = use.capacity > 0
+            if kind == RATIO:
+                liked = np.interp(whole(share(use) * 100), utilizations, heights)
+                counts &= liked > 0
+            else:
+                liked = (share(use) if kind == MOST else 1 - share(use)) * MAX_SCORE
+            total += np.where(counts, whole(liked), 0) * use.weight
+            weights += counts * use.weight
+        mean: FloatArray = total / np.maximum(weights, 1)
+        return np.rint(mean) if kind == RATIO else mean
+
+    return score
+
+
+def _shape(listed: Any, path: str) -> list[dict[str, int]]:
+    points: list[dict[str, int]] = []
+    for index, raw in enumerate(items(listed, path)):
+        where = f"{path}[{index}]"
+        point = fields(raw, where, ("utilization", "score"))
+        utilization = whole_number(point, "utilization", 0, 0, 100, f"{where}.")
+        if points and utilization <= points[-1]["utilization"]:
+            raise ValueError(f"{where}.utilization: expected more than {points[-1]['utilization']}, got {utilization}")
+        points.append({"utilization": utilization, "score": whole_number(point, "score", 0, 0, _TOP, f"{where}.")})
+    if not points:
+        raise ValueError(f"{path}: expected at least one point")
+    return points
+
+
+_CONTAINER, _RESOURCE, _RESOURCE_NODE = 25e-6, 5e-6, 6e-9
+"""Seconds for a container, for a request or limit, and for it on each node."""
+_BITS = 63
+"""Of a code that is not negative."""
+
+
+class NodeResourcesFit:
+    name = "NodeResourcesFit"
+    filter_sees = score_sees = Sees.ROOM
+    helped_by = Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.POD_FREED
+
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        complete = self.complete(args or {})
+        self._ignored = frozenset(complete["ignoredResources"])
+        self._ignored_groups = frozenset(complete["ignoredResourceGroups"])
+        strategy = complete["scoringStrategy"]
+        self._usual = strategy == complete_strategy({})
+        self._score = strategy_scorer(strategy)
+
+    @staticmethod
+    def complete(args: Mapping[str, Any]) -> dict[str, Any]:
+        """The args with their defaults filled in. Raises ValueError."""
+        check_names(args, ("ignoredResources", "ignoredResourceGroups", "scoringStrategy"))
+        return {
+            "ignoredResources": _names(args, "ignoredResources"),
+            "ignoredResourceGroups": _groups(args, "ignoredResourceGroups"),
+            "scoringStrategy": complete_strategy(args.get("scoringStrategy", {})),
+        }
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        spec = pod.raw.spec
+        containers = len(spec.containers) + len(spec.initContainers)
+        stated = sum(len(each.resources.requests) + len(each.resources.limits) for each in spec.containers)
+        stated += sum(len(each.resources.requests) + len(each.resources.limits) for each in spec.initContainers)
+        each_resource = _RESOURCE + len(nodes) * _RESOURCE_NODE
+        return [
+            Cost(containers * _CONTAINER, containers, "containers"),
+            Cost(max(stated - 2 * containers, 0) * each_resource, stated, "resource requests and limits"),
+        ]
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        requests = self._requests(pod)
+        short = [lacking for _, lacking in insufficient(requests, nodes.free)]
+
+        def explain() -> Verdicts:
+            lacked = [
+                (reason_of(resource), lacking)
+                for (resource, _), lacking in zip(requests.amounts, short, strict=True)
+                if lacking.any()
+            ]
+            codes = _codes([lacking for _, lacking in lacked], len(short[0]))
+
+            def reasons(code: int) -> list[str]:
+                """What any of the nodes with this code lacks, they all lack."""
+                row = np.argmax(codes == code)
+                return [reason for reason, lacking in lacked if lacking[row]]
+
+            return Verdicts(codes, reasons)
+
+        def too_small() -> BoolArray:
+            return reduce(np.bitwise_or, [lacking for _, lacking in insufficient(requests, nodes.allocatable)])
+
+        return FilterResult(~reduce(np.bitwise_or, short), explain, too_small)
+
+    def lacking(self, pod: PodInfo, free: Callable[[str], int]) -> Sequence[str]:
+        return [reason_of(resource) for resource, amount in self._requests(pod).amounts if free(resource) < amount]
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        row = nodes.row(event.node)
+        return row is not None and not self.lacking(pod, partial(nodes.free_at, row))
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        if not self._usual:
+            return self._score(pod, nodes)
+        return _least_allocated(pod, nodes)
+
+    def _requests(self, pod: PodInfo) -> Requests:
+        """Without what is ignored."""
+        if not (self._ignored or self._ignored_groups):
+            return pod.requests
+        amounts = tuple((resource, amount) for resource, amount in pod.requests.amounts if not self._ignores(resource))
+        return replace(pod.requests, amounts=amounts)
+
+    def _ignores(self, resource: str) -> bool:
+        group, extended, _ = resource.partition("/")
+        return bool(extended) and (resource in self._ignored or group in self._ignored_groups)
+
+
+def _least_allocated(pod: PodInfo, nodes: NodeTable) -> FloatArray:
+    """The strategy of that name over SCORED, with equal weights. A container that requests none counts as a small one: many of
+    them can be more than the node has; then nothing is left."""
+    cpu, memory = (
+        whole(np.maximum((nodes.slack(scored) - pod.requests.scored[scored]) * nodes.inverse(scored) * MAX_SCORE, 0))
+        for scored in range(len(SCORED))
+    )
+    scores: FloatArray = (cpu + memory) / 2
+    if (lacking := without_capacity(nodes)) is not None:
+        scores[lacking] *= 2  # the other one alone counts there
+    return scores
+
+
+def _codes(short: Sequence[BoolArray], nodes: int) -> NDArray[np.int64]:
+    """Nodes that lack the same have the same code, those that lack nothing 0: a bit for each resource, or where there are too
+    many of them, a number for each combination that there is."""
+    if len(short) <= _BITS:
+        codes = np.zeros(nodes, np.int64)
+        for bit, lacking in enumerate(short):
+            codes |= lacking.astype(np.int64) << bit
+        return codes
+    packed = np.packbits(np.stack(short, axis=1), axis=1)
+    numbers = {bytes(packed.shape[1]): 0}
+    return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in packed], np.int64)
+
+
+def _names(args: Mapping[str, Any], field: str) -> Sequence[str]:
+    names = args.get(field, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{field}: expected a list of names")
+    return [label_key(name, f"{field}[{index}]") for index, name in enumerate(names)]
+
+
+def _groups(args: Mapping[str, Any], field: str) -> Sequence[str]:
+    groups = _names(args, field)
+    for index, group in enumerate(groups):
+        if "/" in group:
+            raise ValueError(f"{field}[{index}]: expected what stands before the '/', got {group!r}")
+    return groups
+
+
+class NodeResourcesBalancedAllocation:
+    name = "NodeResourcesBalancedAllocation"
+    score_sees = Sees.ROOM
+
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        self._resources = self.complete(args or {})["resources"]
+        self._names = {each["name"] for each in self._resources}
+        self._usual = self._names == set(SCORED)
+
+    @staticmethod
+    def complete(args: Mapping[str, Any]) -> dict[str, Any]:
+        """The args with their defaults filled in. Raises ValueError."""
+        check_names(args, ("resources",))
+        found = resources(args)
+        for index, each in enumerate(found):
+            if each["weight"] != 1:
+                raise ValueError(f"resources[{index}].weight: expected 1, got {each['weight']}: each counts alike")
+        return {"resources": found}
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
+        requested = {resource for resource, _ in pod.requests.amounts}
+        return None if requested.intersection(self._names) else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        with_pod, without = self._deviations(pod, nodes)
+        scores: FloatArray = (without - with_pod) * (MAX_SCORE / 2)
+        scores += 0.75 * MAX_SCORE
+        return scores
+
+    def _deviations(self, pod: PodInfo, nodes: NodeTable) -> tuple[FloatArray, FloatArray]:
+        """The standard deviation of the used shares, at most 0.5, with the pod and without it."""
+        if not self._usual:
+            found = list(uses(self._resources, pod, nodes, assuming=False))
+            before = [replace(each, used=each.used - each.requested) for each in found]
+            return _deviation(found, len(nodes)), _deviation(before, len(nodes))
+        # The deviation of two numbers is half their difference; of shares used, the same as of shares left.
+        requested = dict(pod.requests.amounts)
+        deviations = []
+        for counted in (requested, {}):
+            cpu, memory = (
+                np.maximum((nodes.free(resource) - counted.get(resource, 0)) * nodes.inverse(scored), 0)
+                for scored, resource in enumerate(SCORED)
+            )
+            deviations.append(np.abs(cpu - memory) / 2)
+        if (absent := without_capacity(nodes)) is not None:
+            for each in deviations:
+                each[absent] = 0
+        return deviations[0], deviations[1]
+
+
+def _deviation(found: Sequence[Use], nodes: int) -> FloatArray:
+    """Of the used shares of those resources that a node has."""
+    shares = np.array([share(use) for use in found]).reshape(len(found), nodes)
+    has = np.array([use.capacity > 0 for use in found]).reshape(shares.shape)
+    count = np.maximum(has.sum(axis=0), 1)
+    mean = (shares * has).sum(axis=0) / count
+    deviation: FloatArray = np.sqrt(((shares - mean) ** 2 * has).sum(axis=0) / count)
+    return deviation

@@ -1,0 +1,227 @@
+"""Plugins that compare a pod with one property of each node.
+
+NodeUnschedulable, TaintToleration, NodeName, NodePorts, ImageLocality and NodePreferAvoidPods, with the reasons of
+kube-scheduler.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from pinnace.api.wellknown import UNSCHEDULABLE_TAINT
+from pinnace.fit.room import PORTS_REASON
+from scheduler.cache.table import Taint
+from scheduler.framework import (
+    MAX_SCORE,
+    SKIP,
+    BoolArray,
+    Change,
+    ClusterEvent,
+    Cost,
+    CycleState,
+    FilterResult,
+    FloatArray,
+    NodeTable,
+    PodInfo,
+    Sees,
+    Status,
+    whole,
+)
+from scheduler.framework.filtering import BUDGET
+
+UNSCHEDULABLE_REASON = "node(s) were unschedulable"
+CORDON_TAINT = (UNSCHEDULABLE_TAINT, "", "NoSchedule")
+
+
+class NodeUnschedulable:
+    name = "NodeUnschedulable"
+    filter_sees = Sees.NODES
+    helped_by = Change.NODE_ADDED | Change.NODE_TAINTS
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        if not np.count_nonzero(nodes.unschedulable):
+            return SKIP
+        return SKIP if pod.tolerations.tolerate(*CORDON_TAINT) else None
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        return FilterResult.refusing(nodes.unschedulable, UNSCHEDULABLE_REASON)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        row = nodes.row(event.node)
+        return row is not None and not nodes.unschedulable[row]
+
+
+def untolerated(taints: Iterable[Taint], pod: PodInfo, effects: tuple[str, ...]) -> list[Taint]:
+    """The taints of these effects that none of the pod's tolerations lets past."""
+    tolerations = pod.tolerations
+    return [taint for taint in taints if taint[2] in effects and not tolerations.tolerate(*taint)]
+
+
+HARD_EFFECTS = ("NoSchedule", "NoExecute")
+SOFT_EFFECTS = ("PreferNoSchedule",)
+_TOLERATION = 1.5e-6
+"""Seconds."""
+_COUNTS = "TaintToleration.counts"
+
+
+class TaintToleration:
+    name = "TaintToleration"
+    filter_sees = Sees.NODES
+    skip_sees = Sees.NODES
+    helped_by = Change.NODE_ADDED | Change.NODE_TAINTS
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        tolerations = len(pod.raw.spec.tolerations)
+        return [Cost(tolerations * _TOLERATION, tolerations, "tolerations")]
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        return SKIP if nodes.taints.uniform else None
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        reasons = {"": 0}
+
+        def code(taints: tuple[Taint, ...]) -> int:
+            found = untolerated(taints, pod, HARD_EFFECTS)
+            reason = f"node(s) had untolerated taint {{{found[0][0]}: {found[0][1]}}}" if found else ""
+            return reasons.setdefault(reason, len(reasons))
+
+        codes = nodes.taints.map(code, np.int32)
+        return FilterResult.coded(codes, list(reasons))
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        row = nodes.row(event.node)
+        return row is not None and not untolerated(nodes.taints.at(row), pod, HARD_EFFECTS)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
+        if nodes.taints.uniform:
+            return SKIP
+        counts = nodes.taints.map(lambda taints: len(untolerated(taints, pod, SOFT_EFFECTS)), np.float64)
+        state[_COUNTS] = counts
+        return None if counts.any() else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        """How many taints the pod would rather avoid."""
+        counts: FloatArray = state[_COUNTS]
+        return counts
+
+    def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
+        """The fewer the better: none is 100, the most is 0."""
+        return MAX_SCORE - whole(scores * (MAX_SCORE / max(float(scores[feasible].max()), 1.0)))
+
+
+NODE_NAME_REASON = "node(s) didn't match the requested node name"
+
+
+class NodeName:
+    name = "NodeName"
+    filter_sees = Sees.NODES
+    helped_by = Change.NODE_ADDED
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        return None if pod.raw.spec.nodeName else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        refused = np.ones(len(nodes), np.bool_)
+        refused[nodes.rows([pod.raw.spec.nodeName])] = False
+        return FilterResult.refusing(refused, NODE_NAME_REASON)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return event.node == pod.raw.spec.nodeName
+
+
+_PORT, _USER = 12e-6, 0.3e-6
+"""Seconds for a port, and for each node where it is taken."""
+
+
+class NodePorts:
+    name = "NodePorts"
+    filter_sees = Sees.ROW
+    helped_by = Change.NODE_ADDED | Change.POD_FREED
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        """What it takes to know the ports, and to look at the nodes where they are taken."""
+        spec = pod.raw.spec
+        ports = sum(len(each.ports) for each in spec.containers) + sum(len(each.ports) for each in spec.initContainers)
+        seconds = ports * _PORT
+        if 0 < seconds <= BUDGET:
+            seconds += nodes.used_ports.users(pod.requests.ports) * _USER
+        return [Cost(seconds, ports, "ports")]
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        return None if pod.requests.ports else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        refused = np.zeros(len(nodes), np.bool_)
+        refused[nodes.rows(nodes.used_ports.taken(pod.requests.ports))] = True
+        return FilterResult.refusing(refused, PORTS_REASON)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        return event.node not in nodes.used_ports.taken(pod.requests.ports)
+
+
+_LEAST = 23 << 20
+_MOST = 1000 << 20
+
+
+class ImageLocality:
+    name = "ImageLocality"
+    score_sees = Sees.NODES
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
+        """Skipped where all scores are 0: every node has the small image of a pod's sandbox, say, and no other."""
+        spec = pod.raw.spec
+        return None if nodes.largest_image * (len(spec.initContainers) + len(spec.containers)) > _LEAST else SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        spec = pod.raw.spec
+        images = [tagged(container.image) for containers in (spec.initContainers, spec.containers) for container in containers]
+        total: FloatArray = np.zeros(len(nodes))
+        for image, containers in Counter(filter(nodes.has_image, images)).items():
+            sizes = nodes.image(image)
+            total += sizes * (containers * np.count_nonzero(sizes) / len(nodes))
+        most = _MOST * max(len(images), 1)
+        return (total.clip(_LEAST, most) - _LEAST) * (MAX_SCORE / (most - _LEAST))
+
+
+def tagged(image: str) -> str:
+    """As nodes report it: without a tag, "latest" is meant."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
+
+
+ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+_KINDS = ("ReplicaSet", "ReplicationController")
+_CONTROLLER = "NodePreferAvoidPods.controller"
+
+
+class NodePreferAvoidPods:
+    name = "NodePreferAvoidPods"
+    score_sees = Sees.NODES
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
+        owners = pod.raw.metadata.ownerReferences
+        controllers = [(owner.kind, owner.uid) for owner in owners if owner.controller and owner.kind in _KINDS]
+        if not controllers or nodes.annotation(ANNOTATION).uniform:
+            return SKIP
+        state[_CONTROLLER] = controllers[0]
+        return None
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
+        controller = state[_CONTROLLER]
+
+        def score(annotation: str | None) -> float:
+            return 0 if annotation is not None and controller in avoided(annotation) else MAX_SCORE
+
+        return nodes.annotation(ANNOTATION).map(score, np.float64)
+
+
+@lru_cache(maxsize=1024)
+def avoided(annotation: str) -> frozenset[tuple[str, str]]:
+    """The (kind, uid) of the controllers that an annotation names. One that cannot be read names none."""
+    try:
+        controllers = [each["podSignature"]["podController"] for each in json.loads(annotation)["preferAvoidPods"]]
+        return frozenset((str(each["kind"]), str(each["uid"])) for each in controllers)
+    except (ValueError, LookupError, TypeError):
+        return frozenset()

@@ -1,0 +1,386 @@
+"""VolumeRestrictions, VolumeZone and NodeVolumeLimits, and the lookup of a pod's claims that all volume plugins use.
+
+VolumeRestrictions refuses a node where another pod uses the disk or the ReadWriteOncePod claim. VolumeZone requires the zone
+labels of the volume. NodeVolumeLimits counts volumes per CSI driver against the limit of the node.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
+from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
+from pinnace.api.storage_v1_pb2 import CSINode, StorageClass
+from pinnace.api.storageclass import class_of
+from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION, OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
+from scheduler.cache.used_volumes import Disk
+from scheduler.framework import (
+    SKIP,
+    BoolArray,
+    Change,
+    ClusterEvent,
+    Cost,
+    CycleState,
+    FilterResult,
+    NodeTable,
+    PodInfo,
+    Sees,
+    Status,
+)
+from scheduler.framework.filtering import BUDGET
+from scheduler.plugins.helper import Objects
+
+
+class Volumes:
+    """The objects as they are now."""
+
+    def __init__(self, handle: Objects) -> None:
+        self.claims: Mapping[str, PersistentVolumeClaim] = handle.objects(PERSISTENT_VOLUME_CLAIMS)
+        self.volumes: Mapping[str, PersistentVolume] = handle.objects(PERSISTENT_VOLUMES)
+        self.classes: Mapping[str, StorageClass] = handle.objects(STORAGE_CLASSES)
+
+    def claim_of(self, pod: PodInfo, key: str) -> PersistentVolumeClaim | str:
+        """A claim that the pod uses; or why the pod cannot use it."""
+        name = key.partition("/")[2]
+        claim = self.claims.get(key)
+        if claim is None:
+            return not_there(pod, key)
+        if claim.status.phase == "Lost":
+            return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volumeName}"'
+        if claim.metadata.HasField("deletionTimestamp"):
+            return f'persistentvolumeclaim "{name}" is being deleted'
+        if _is_ephemeral(pod, key) and not any(
+            owner.controller and owner.uid == pod.uid for owner in claim.metadata.ownerReferences
+        ):
+            return f'PVC "{key}" was not created for pod "{pod.key}" (pod is not owner)'
+        return claim
+
+    def volume_of(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        return self.volumes.get(claim.spec.volumeName) if claim.spec.volumeName else None
+
+    def waits_for_consumer(self, claim: PersistentVolumeClaim) -> bool:
+        """Is the claim only bound when a pod that uses it is scheduled?"""
+        storage_class = self.classes.get(class_of(claim))
+        return storage_class is not None and storage_class.volumeBindingMode == "WaitForFirstConsumer"
+
+
+_NOT_FOUND = 'persistentvolumeclaim "{}" not found'
+
+
+def not_there(pod: PodInfo, key: str) -> str:
+    """Of a claim that the pod uses, in the words of an event, as Kubernetes has them."""
+    name = key.partition("/")[2]
+    if _is_ephemeral(pod, key):
+        return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+    return _NOT_FOUND.format(name)
+
+
+def missing(reason: str) -> str:
+    """The name of a claim that somebody has to create, if this is what `not_there` says; else empty."""
+    found = re.fullmatch(_NOT_FOUND.format("(.+)"), reason)
+    return found[1] if found is not None else ""
+
+
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """Both sides know of each other: whoever bound them has said so."""
+    completed = claim.status.phase == "Bound" or BIND_COMPLETED_ANNOTATION in claim.metadata.annotations
+    return bool(claim.spec.volumeName) and completed
+
+
+def claims_of(pod: PodInfo) -> tuple[str, ...]:
+    return pod.volumes.claims if pod.volumes is not None else ()
+
+
+def is_about_claims(event: ClusterEvent, pod: PodInfo) -> bool:
+    """Is it perhaps one of the pod's claims that has changed? By name alone, for all pods of one template; the names of
+    ephemeral claims are not those of the template."""
+    if event.resource != PERSISTENT_VOLUME_CLAIMS.plural or event.obj is None:
+        return False
+    return may_be_claim_of(pod, event.obj.metadata.name)
+
+
+def may_be_claim_of(pod: PodInfo, name: str) -> bool:
+    """Has the pod, or one that is alike, a claim of this name?"""
+    sources = [volume.volumeSource for volume in pod.raw.spec.volumes]
+    names = [source.persistentVolumeClaim.claimName for source in sources]
+    return name in names or any(source.HasField("ephemeral") for source in sources)
+
+
+def _is_ephemeral(pod: PodInfo, key: str) -> bool:
+    return pod.volumes is not None and key in pod.volumes.ephemeral
+
+
+DISK = "node(s) had no available disk"
+IN_USE = "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+_VOLUME, _USER = 12e-6, 0.2e-6
+"""Seconds for a claim or disk, and for each node that uses it."""
+_REASONS = ("", DISK, IN_USE)
+
+
+class VolumeRestrictions:
+    name = "VolumeRestrictions"
+    skip_sees = Sees.NODES
+    needs = (PERSISTENT_VOLUME_CLAIMS,)
+    helped_by = Change.NODE_ADDED | Change.POD_FREED | Change.OBJECT
+
+    def __init__(self, handle: Objects) -> None:
+        self._claims = handle.objects(PERSISTENT_VOLUME_CLAIMS)
+
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
+        """Also that of the other plugins that look at each volume."""
+        volumes = pod.raw.spec.volumes
+        number = len(volumes)
+        if number * _VOLUME <= BUDGET:
+            number += sum(len(each.volumeSource.rbd.monitors) for each in volumes)
+        seconds = number * _VOLUME
+        if seconds <= BUDGET and pod.volumes is not None:
+            used = nodes.used_volumes
+            users = sum(len(used.users(disk)) for disk in pod.volumes.disks)
+            seconds += (users + sum(len(used.users(claim)) for claim in pod.volumes.claims)) * _USER
+        return [Cost(seconds, number, "volumes, or monitors of a volume")]
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        if pod.volumes is None:
+            return SKIP
+        return None if pod.volumes.disks or any(self._alone(pod)) else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        in_use = any(nodes.used_volumes.users(key) for key in self._alone(pod))
+        codes = np.full(len(nodes), _REASONS.index(IN_USE) if in_use else 0, np.int32)
+        codes[nodes.rows(_conflicting(pod, nodes))] = _REASONS.index(DISK)
+        return FilterResult.coded(codes, _REASONS)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        """A pod that leaves may have had the claim of one pod: then others of the nodes take it."""
+        if Change.OBJECT in event.change:
+            return is_about_claims(event, pod)
+        if event.change & Change.POD_FREED and not event.change & Change.VOLUMES_FREED:
+            return False
+        return bool(claims_of(pod)) or event.node not in set(_conflicting(pod, nodes))
+
+    def _alone(self, pod: PodInfo) -> Iterator[str]:
+        """The claims that no other pod may use at the same time."""
+        there = (key for key in claims_of(pod) if key in self._claims)
+        return (key for key in there if "ReadWriteOncePod" in self._claims[key].spec.accessModes)
+
+
+def _conflicting(pod: PodInfo, nodes: NodeTable) -> Iterator[str]:
+    """Nodes with a pod that has one of the disks, unless both only read."""
+    for disk in pod.volumes.disks if pod.volumes is not None else ():
+        yield from nodes.used_volumes.users(Disk(disk.kind, disk.identity, False))
+        if not disk.read_only:
+            yield from nodes.used_volumes.users(Disk(disk.kind, disk.identity, True))
+
+
+ZONE_REASON = "node(s) had no available volume zone"
+NO_SUCH_CLASS = 'storageclass.storage.k8s.io "{}" not found'
+NO_CLASS = "PersistentVolumeClaim had no pv name and storageClass name"
+NO_VOLUME = "PersistentVolume had no name"
+TODAY = {OLD_ZONE_LABEL: ZONE_LABEL, OLD_REGION_LABEL: REGION_LABEL}
+LABELS = (*TODAY, *TODAY.values())
+SEPARATOR = "__"
+"""Between the zones of a volume that is in several."""
+_STATE = "VolumeZone.volumes"
+
+
+class VolumeZone:
+    name = "VolumeZone"
+    skip_sees = Sees.NODES
+    needs = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
+    helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.OBJECT
+
+    def __init__(self, handle: Objects) -> None:
+        self._objects = Volumes(handle)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        found = []
+        for key in claims_of(pod):
+            volume = self._volume(pod, key)
+            if isinstance(volume, Status):
+                return volume
+            if volume is not None and any(label in volume.metadata.labels for label in LABELS):
+                found.append(volume)
+        state[_STATE] = found
+        return None if found else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        held = np.zeros(len(nodes), np.bool_)
+        for label in LABELS:
+            held |= ~nodes.label(label).equal(None)
+        fits = np.ones(len(nodes), np.bool_)
+        for volume in state[_STATE]:
+            fits &= _near(volume, nodes)
+        return FilterResult.refusing(held & ~fits, ZONE_REASON)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        about_others = event.resource in (PERSISTENT_VOLUMES.plural, STORAGE_CLASSES.plural)
+        return Change.OBJECT not in event.change or about_others or is_about_claims(event, pod)
+
+    def _volume(self, pod: PodInfo, key: str) -> PersistentVolume | Status | None:
+        """None: there is none yet, and need not be."""
+        claim = self._objects.claims.get(key)
+        if claim is None:
+            return Status(not_there(pod, key))
+        if not claim.spec.volumeName:
+            wanted = class_of(claim)
+            if not wanted:
+                return Status(NO_CLASS)
+            if wanted not in self._objects.classes:
+                return Status(NO_SUCH_CLASS.format(wanted))
+            return None if self._objects.waits_for_consumer(claim) else Status(NO_VOLUME)
+        volume = self._objects.volumes.get(claim.spec.volumeName)
+        return volume or Status(f'persistentvolume "{claim.spec.volumeName}" not found')
+
+
+def _near(volume: PersistentVolume, nodes: NodeTable) -> BoolArray:
+    """The nodes that have, of each of the volume's labels, one of its values. An old label may stand under today's name."""
+    near = np.ones(len(nodes), np.bool_)
+    for label in LABELS:
+        if label in volume.metadata.labels:
+            wanted = volume.metadata.labels[label].split(SEPARATOR)
+            has = _one_of(wanted, label, nodes)
+            if label in TODAY:
+                has |= nodes.label(label).equal(None) & _one_of(wanted, TODAY[label], nodes)
+            near &= has
+    return near
+
+
+def _one_of(values: Iterable[str], label: str, nodes: NodeTable) -> BoolArray:
+    found = np.zeros(len(nodes), np.bool_)
+    for value in values:
+        found |= nodes.label(label).equal(value)
+    return found
+
+
+LIMIT_REASON = "node(s) exceed max volume count"
+NO_LIMIT = np.iinfo(np.int32).max
+Counts = NDArray[np.int64]
+
+
+class NodeVolumeLimits:
+    name = "NodeVolumeLimits"
+    skip_sees = Sees.NODES
+    needs = (CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
+    helped_by = Change.NODE_ADDED | Change.POD_FREED | Change.OBJECT
+
+    def __init__(self, handle: Objects) -> None:
+        self._objects = Volumes(handle)
+        self._csi_nodes: Mapping[str, CSINode] = handle.objects(CSI_NODES)
+        self._ledger = _Ledger(self._driver, self._has_volume)
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
+        return None if any(self._driver(key) for key in claims_of(pod)) else SKIP
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
+        self._ledger.follow(nodes, self._csi_nodes)
+        refused = np.zeros(len(nodes), np.bool_)
+        wanted: dict[str, list[str]] = {}
+        for key in claims_of(pod):
+            if driver := self._driver(key):
+                wanted.setdefault(driver, []).append(key)
+        for driver, keys in wanted.items():
+            limit = self._ledger.limits(driver)
+            if limit is not None:
+                more = np.full(len(nodes), len(keys))
+                for key in keys:
+                    more[nodes.rows(nodes.used_volumes.users(key))] -= 1
+                refused |= (more > 0) & (self._ledger.attached(driver) + more > limit)
+        return FilterResult.refusing(refused, LIMIT_REASON)
+
+    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
+        """A pod that leaves without volumes leaves the node with as many."""
+        if event.change & Change.POD_FREED:
+            return bool(event.change & Change.VOLUMES_FREED)
+        is_limit = event.resource == CSI_NODES.plural
+        return Change.OBJECT not in event.change or is_limit or is_about_claims(event, pod)
+
+    def _driver(self, key: str) -> str | None:
+        """The driver of a claim; empty for a volume of no CSI driver. None: it is not known yet."""
+        claim = self._objects.claims.get(key)
+        if claim is None:
+            return None
+        volume = self._objects.volume_of(claim)
+        if volume is not None:
+            return volume.spec.persistentVolumeSource.csi.driver
+        storage_class = self._objects.classes.get(class_of(claim))
+        return storage_class.provisioner if storage_class is not None else None
+
+    def _has_volume(self, key: str) -> bool:
+        """Then the driver of the claim stays what it is."""
+        claim = self._objects.claims.get(key)
+        return claim is not None and self._objects.volume_of(claim) is not None
+
+
+class _Ledger:
+    """Columns by driver: what is attached to each node, and its limit. They follow what has changed since they were last asked
+    for, at a cost of the claims on the nodes that changed; and in a new epoch, of a look at each node's CSINode."""
+
+    def __init__(self, driver: Callable[[str], str | None], has_volume: Callable[[str], bool]) -> None:
+        self._driver = driver
+        self._has_volume = has_volume
+        self._names: list[str] = []
+        self._position = 0
+        self._epoch: tuple[int, int] | None = None
+        self._csi_nodes: list[CSINode | None] = []
+        self._limits: dict[str, Counts] = {}
+        self._attached: dict[str, Counts] = {}
+        self._open: set[str] = set()
+        """Nodes with a claim that had no volume when they were counted: its driver may be another one once it has. They are
+        counted again each time; no more than those whose pods have not begun, as a pod only runs with its volumes."""
+
+    def limits(self, driver: str) -> Counts | None:
+        """None: no node limits it."""
+        return self._limits.get(driver)
+
+    def attached(self, driver: str) -> Counts:
+        return self._attached.get(driver, np.zeros(len(self._names), np.int64))
+
+    def follow(self, nodes: NodeTable, csi_nodes: Mapping[str, CSINode]) -> None:
+        used = nodes.used_volumes
+        changed = used.changes(self._position)
+        if self._names != nodes.names or changed is None:
+            self._names = list(nodes.names)
+            self._csi_nodes = [None] * len(nodes)
+            self._limits, self._attached, self._open, self._epoch = {}, {}, set(), None
+            changed = list(used.nodes_with_claims())
+        self._position = used.position
+        for node in {*changed, *self._open}:
+            self._recount(node, nodes)
+        if nodes.epoch != self._epoch:
+            self._epoch = nodes.epoch
+            self._follow_limits(csi_nodes)
+
+    def _follow_limits(self, csi_nodes: Mapping[str, CSINode]) -> None:
+        current = list(map(csi_nodes.get, self._names))
+        if current != self._csi_nodes:
+            for row, (old, new) in enumerate(zip(self._csi_nodes, current, strict=True)):
+                if old is not new:
+                    self._limit(row, new)
+            self._csi_nodes = current
+
+    def _recount(self, node: str, nodes: NodeTable) -> None:
+        row = nodes.row(node)
+        if row is None:
+            return
+        claims = nodes.used_volumes.claims(node)
+        if all(map(self._has_volume, claims)):
+            self._open.discard(node)
+        else:
+            self._open.add(node)
+        counts = Counter(driver for driver in map(self._driver, claims) if driver)
+        for driver in counts.keys() - self._attached.keys():
+            self._attached[driver] = np.zeros(len(self._names), np.int64)
+        for driver, column in self._attached.items():
+            column[row] = counts[driver]
+
+    def _limit(self, row: int, csi_node: CSINode | None) -> None:
+        for column in self._limits.values():
+            column[row] = NO_LIMIT
+        for driver in csi_node.spec.drivers if csi_node is not None else ():
+            if driver.allocatable.HasField("count"):
+                if driver.name not in self._limits:
+                    self._limits[driver.name] = np.full(len(self._names), NO_LIMIT, np.int64)
+                self._limits[driver.name][row] = driver.allocatable.count

@@ -68,7 +68,7 @@ from apiserver.services.version import VersionService
 from apiserver.storage.committer import Committer
 from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Storage
-from apiserver.storage.sweeper import Sweeper
+from apiserver.storage.transaction import Sweeper
 from apiserver.webhooks.admission import WebhookAdmission
 from apiserver.webhooks.webhook import Webhook
 from pinnace.api import authorization_pb2, elections_pb2, metrics_pb2, tables_pb2, version_pb2

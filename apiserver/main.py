@@ -26,8 +26,7 @@ from apiserver.services import metrics
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.interface import Storage
-from apiserver.storage.measured import Measured
-from apiserver.storage.prefixed import Prefixed, check_prefix
+from apiserver.storage.wrappers import Measured, Prefixed, check_prefix
 from apiserver.webhooks.loading import load
 from apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process

@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
 from apiserver.auth.authentication import Authenticator
-from apiserver.cacher.feed import Feed
+from apiserver.cacher.reflector import Feed
 from apiserver.cacher.watcher import Watcher
 from apiserver.registry import mutation
 from apiserver.registry.creation import Creation

@@ -4,7 +4,7 @@ Source: https://kubernetes.io/docs/concepts/storage/storage-classes/#default-sto
 """
 
 from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Selection
 from apiserver.registry.admission import Request
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from apiserver import errors
 from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Selection
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from pinnace.api.core_v1_pb2 import Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec

@@ -9,8 +9,8 @@ the namespace makes a guard fail, too: the create is admitted anew.
 
 from collections.abc import Mapping
 
-from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
+from apiserver.cacher.store import Entry
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Request
 from apiserver.storage.interface import Guard

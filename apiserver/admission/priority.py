@@ -11,7 +11,7 @@ from typing import Any
 
 from apiserver import errors
 from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Selection
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from apiserver.registry.strategies.priorityclasses import SYSTEM_CLASSES

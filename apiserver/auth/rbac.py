@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 
 from apiserver.auth.authentication import User
 from apiserver.auth.permissions import DENIED, Action, Target, Verdict
-from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Entry, Selection
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Resource
 from pinnace.api.selectors import from_message

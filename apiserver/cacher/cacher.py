@@ -30,16 +30,12 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from apiserver.cacher.catching_up import CatchingUp
 from apiserver.cacher.dispatch import PACE
-from apiserver.cacher.feed import Feed
-from apiserver.cacher.freshness import Freshness
-from apiserver.cacher.markers import Markers
-from apiserver.cacher.marks import Marks, Proof
-from apiserver.cacher.progress import Progress
-from apiserver.cacher.raw import Callback, RawKeys
+from apiserver.cacher.freshness import Freshness, Progress
+from apiserver.cacher.history import Markers, Marks, Proof, Ring
+from apiserver.cacher.reflector import Callback, Feed, RawKeys
 from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.ring import Ring
+from apiserver.cacher.watcher import CatchingUp
 from apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
 from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, RESTORES_KEY, ROOT, Object, Resource, prefix_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock

@@ -13,11 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from apiserver.cacher.errors import CacheError
-from apiserver.cacher.event import Event
-from apiserver.cacher.marks import Marks
-from apiserver.cacher.outbox import MERGE_BYTES, Parcel, Told, single
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.watcher import Watcher
+from apiserver.cacher.history import Marks
+from apiserver.cacher.store import Event, Selection
+from apiserver.cacher.watcher import MERGE_BYTES, Parcel, Told, Watcher, single
 from apiserver.flow.account import Account
 from pinnace.api import wire
 from pinnace.api.verbs_pb2 import WatchEventType

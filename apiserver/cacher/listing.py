@@ -1,36 +1,67 @@
-"""Lists: which snapshot a query asks for, and its pages.
+"""Lists: the snapshot that a query reads, its pages, and the continue tokens between pages.
 
     resourceVersion  answer
-    ""               the latest state (linearizable): the cache, once it has reached the store's revision of now
+    ""               the latest state (linearizable): the cache, after it has reached the current revision of the storage
     "0"              the cache as it is
-    N                the cache, once it has reached N; with match Exact the state at exactly N
-    a later page     the state of the first page, whatever has happened since
+    N                the cache, after it has reached N; with match Exact, the state at exactly N
+    a later page     the state of the first page
 
-A snapshot of the past is the cache's own state as long as no object of the resource has changed since; otherwise it is read
-from the storage, which knows all revisions that are not compacted. So all pages of a list are one snapshot, from any server.
-What is read from the storage is in nobody's memory yet: it comes in pages, whether a limit was asked for or not.
+A past state equals the cache if no object of the resource has changed since. Otherwise it is read from the storage, in pages
+even without a limit. All pages of a list are one snapshot, on any server.
+
+A continue token holds the revision, the query and the last key. It is opaque to clients and grants no permission.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 """
 
+import base64
+import binascii
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
-from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import BadToken, Expired, FutureRevision
-from apiserver.cacher.progress import Progress
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.store import Store
-from apiserver.cacher.token import Token
+from apiserver.cacher.freshness import Progress
+from apiserver.cacher.store import Entry, Selection, Store
 from apiserver.storage.interface import Compacted, Storage
 from pinnace.api import wire
 from pinnace.api.naturals import natural
 from pinnace.api.resources import Object
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.turns import Turn
+
+MAX_LENGTH = 2048
+_HINT = "pass the token as it was given, with the selectors of the list that it belongs to"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The next page begins after the key `after`, at `revision`."""
+
+    revision: int
+    after: str
+
+    def encode(self, selection: Selection) -> str:
+        text = f"{self.revision} {selection.digest} {self.after}"
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, text: str, selection: Selection) -> Self:
+        """Raises BadToken, also when the token belongs to another selection."""
+        try:
+            padded = text[:MAX_LENGTH] + "=" * (-len(text) % 4)
+            revision, digest, after = base64.b64decode(padded, b"-_", validate=True).decode().split(" ", 2)
+        except (binascii.Error, ValueError):  # a UnicodeError is a ValueError
+            raise BadToken(f"the continue token is not one that this API gave out: {_HINT}") from None
+        if digest != selection.digest:
+            raise BadToken(f"the continue token belongs to another list: {_HINT}")
+        number = natural(revision)
+        if not number or not after.startswith(selection.prefix):
+            raise BadToken(f"the continue token is not one that this API gave out: {_HINT}")
+        return cls(number, after)
+
 
 T = TypeVar("T", bound=Object)
 BURST = 50

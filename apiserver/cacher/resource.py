@@ -4,21 +4,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Set
 from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
-from apiserver.cacher.catching_up import CatchingUp
 from apiserver.cacher.dispatch import Dispatcher
-from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import CacheBehind, Expired, ShuttingDown
-from apiserver.cacher.event import Event
+from apiserver.cacher.freshness import Progress
+from apiserver.cacher.history import Marks, Ring, initial_state, replay
 from apiserver.cacher.listing import Lister, ListQuery
-from apiserver.cacher.marks import Marks
-from apiserver.cacher.outbox import Told
-from apiserver.cacher.past import initial_state, replay
-from apiserver.cacher.progress import Progress
-from apiserver.cacher.ring import Ring
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.snapshots import Snapshot, Snapshots
-from apiserver.cacher.store import Store
-from apiserver.cacher.watcher import Watcher
+from apiserver.cacher.store import Entry, Event, Selection, Snapshot, Snapshots, Store
+from apiserver.cacher.watcher import CatchingUp, Told, Watcher
 from apiserver.flow.account import Account
 from apiserver.storage.interface import Change, KeyValue, Storage
 from pinnace.api.resources import Object, Resource

@@ -1,30 +1,225 @@
-"""The present state of one resource: entries by key, in key order, and pods by node.
+"""The present state of one resource: objects by key, in key order, and pods by node; the events and snapshots made from it.
 
-What cannot be read is no part of it: nobody need reckon with that, and it harms no other object. An object that becomes so is
-gone for its watchers until it is mended. For this each value is read once, in about 1 us. What is there when the state is
-loaded may be older than the bound of how deep requests are nested: that is read as a client would read it in a watch, in twice
-the time.
+An `Entry` keeps the bytes of a version and parses them when a reader needs a field. An `Event` is the step from one version
+to the next. For a reader with a `Selection`, an event has this type:
+
+                     selected after the change      not selected after
+    selected before  MODIFIED                       DELETED
+    not before       ADDED                          nothing
+
+A value that cannot be parsed is not part of the state: watchers receive DELETED for it. Each value is parsed once, in about
+1 us, when it is applied.
+
+Watches that begin at the same state share one `Snapshot`. The history of the resource bounds the age of a snapshot: after
+that, and after MAX_AGE at the latest, reading it raises Expired.
 """
 
+import hashlib
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from google.protobuf.message import DecodeError
 from sortedcontainers import SortedList
 
-from apiserver.cacher.entry import Entry
-from apiserver.cacher.event import Event
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.errors import Expired
 from apiserver.storage.interface import Change, KeyValue
+from pinnace.api import wire
+from pinnace.api.fields import FIELDS
 from pinnace.api.nesting import Envelope
 from pinnace.api.resources import PODS, Object, Resource
-
-log = logging.getLogger(__name__)
+from pinnace.api.selectors import FieldRequirement, FieldSelector, LabelSelector, parse_fields, parse_labels
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
+from pinnace.runtime.clock import Clock
 
 T = TypeVar("T", bound=Object)
+
+
+class Entry(Generic[T]):
+    """Immutable: `value` is the object as stored, `obj` the same parsed, with its resourceVersion."""
+
+    __slots__ = ("_message", "_obj", "create_revision", "key", "mod_revision", "node", "phase", "value")
+
+    def __init__(
+        self,
+        message: type[T],
+        key: str,
+        value: bytes,
+        create_revision: int,
+        mod_revision: int,
+        node: str = "",
+        phase: str = "",
+    ) -> None:
+        self._message = message
+        self._obj: T | None = None
+        self.key = key
+        self.value = value
+        self.create_revision = create_revision
+        self.mod_revision = mod_revision
+        self.node = node
+        """Of a pod: spec.nodeName. Else "": only pods are indexed by node."""
+        self.phase = phase
+        """Of a pod: status.phase. Else ""."""
+
+    @property
+    def obj(self) -> T:
+        """Parsed on first use and kept. It is shared: callers must not change it."""
+        if self._obj is None:
+            self._obj = self._parse()
+        return self._obj
+
+    def peek(self) -> T:
+        """As `obj`, but what is parsed for this is not kept: for looking at many."""
+        return self._obj if self._obj is not None else self._parse()
+
+    def keep(self) -> None:
+        """Parses now what several are going to peek at."""
+        self._obj = self.peek()
+
+    def release(self) -> None:
+        """Lets go of the parsed object. An entry that only history refers to keeps its bytes alone."""
+        self._obj = None
+
+    @property
+    def stamped(self) -> bytes:
+        """The object encoded, with its resourceVersion. Put together anew each time: that costs less than keeping it."""
+        return self.value + wire.stamp(self.mod_revision)
+
+    def _parse(self) -> T:
+        obj = self._message()
+        obj.ParseFromString(self.stamped)
+        return obj
+
+
+_BY_KEY = "metadata.name"
+_BY_NODE = "spec.nodeName"
+_BY_PHASE = "status.phase"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Equal selections select the same; watchers that have equal ones share the work. Make it with `parse`."""
+
+    resource: Resource[Any]
+    namespace: str
+    """"" is all."""
+    labels: LabelSelector
+    fields: FieldSelector
+    prefix: str = field(init=False, compare=False)
+    """The keys of all selected objects begin with this."""
+    names: frozenset[str] | None = field(init=False, compare=False)
+    """The names that can be selected; None: any."""
+    key: str | None = field(init=False, compare=False)
+    """The only key that can be selected; None: there may be others."""
+    nodes: frozenset[str] | None = field(init=False, compare=False)
+    """The nodes whose pods can be selected ("" is no node); None: any."""
+    phases: frozenset[str] | None = field(init=False, compare=False)
+    """The phases that pods can be selected in; None: any but `no_phases`."""
+    no_phases: frozenset[str] = field(init=False, compare=False)
+    """The phases that pods cannot be selected in."""
+    plain: bool = field(init=False, compare=False)
+    """Nothing but `prefix` matters."""
+    everything: bool = field(init=False, compare=False)
+    """All objects of the resource."""
+    questions: int = field(init=False, compare=False)
+    """What each event is asked for it: whether it is of the namespace, and each requirement."""
+    needs_object: bool = field(init=False, compare=False)
+    """Does `matches` look into the parsed object?"""
+    _parsed: tuple[FieldRequirement, ...] = field(init=False, compare=False, repr=False)
+    """The requirements that only the parsed object can answer."""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "prefix", f"{self.resource.prefix}{self.namespace}/" if self.namespace else self.resource.prefix)
+        put(self, "names", self.fields.allowed(_BY_KEY))
+        put(self, "key", self._only_key())
+        put(self, "nodes", self.fields.allowed(_BY_NODE))
+        put(self, "questions", 1 + len(self.labels.requirements) + len(self.fields.requirements))
+        put(self, "plain", not self.labels.requirements and not self.fields.requirements)
+        put(self, "everything", self.plain and not self.namespace)
+        requirements = self.fields.requirements
+        by_phase = [r for r in requirements if r.name == _BY_PHASE] if self.resource is PODS else []
+        put(self, "phases", self.fields.allowed(_BY_PHASE) if by_phase else None)
+        put(self, "no_phases", frozenset[str]().union(*(r.values for r in by_phase if r.negated)))
+        answered = [*by_phase, *(r for r in requirements if r.name in (_BY_KEY, _BY_NODE) and not r.negated)]
+        put(self, "_parsed", tuple(r for r in requirements if r not in answered))
+        put(self, "needs_object", bool(self._parsed or self.labels.requirements))
+
+    @classmethod
+    def parse(cls, resource: Resource[Any], namespace: str, label_text: str, field_text: str) -> "Selection":
+        """`namespace` "" is all of them; it is ignored for cluster-scoped resources. Raises SelectorError."""
+        labels, fields = parse_labels(label_text), parse_fields(field_text, FIELDS[resource.plural])
+        return cls(resource, namespace if resource.namespaced else "", labels, fields)
+
+    def _only_key(self) -> str | None:
+        if self.names is None or len(self.names) != 1 or (self.resource.namespaced and not self.namespace):
+            return None
+        return self.resource.key(self.namespace, *self.names)
+
+    def matches(self, entry: Entry[Any]) -> bool:
+        """Asks the cheap questions first; the object is parsed only for what they leave open."""
+        if self.everything:
+            return True
+        if not entry.key.startswith(self.prefix):
+            return False
+        if self.nodes is not None and entry.node not in self.nodes:
+            return False
+        if (self.phases is not None and entry.phase not in self.phases) or entry.phase in self.no_phases:
+            return False
+        if self.names is not None and entry.key.rpartition("/")[2] not in self.names:
+            return False
+        if not self.needs_object:
+            return True
+        obj = entry.peek()
+        if not self.labels.matches(obj.metadata.labels):
+            return False
+        return not self._parsed or all(each.matches(obj) for each in self._parsed)
+
+    @property
+    def digest(self) -> str:
+        """Tells selections apart, the same on all servers: 16 hexadecimal digits."""
+        text = "\n".join((self.resource.plural, self.namespace, str(self.labels), str(self.fields)))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+OVERHEAD = 300
+"""Bytes that an event, its entry and its key take beside the value: 210 to 300, by the growth of the process."""
+
+
+class Event(Generic[T]):
+    """Immutable. `old` is None for a create, `new` for a delete; never both."""
+
+    __slots__ = ("new", "old", "revision")
+
+    def __init__(self, revision: int, old: Entry[T] | None, new: Entry[T] | None) -> None:
+        self.revision = revision
+        self.old = old
+        self.new = new
+
+    @property
+    def size(self) -> int:
+        """Bytes that history pays for it. `old` is not counted: it is the `new` of an earlier event."""
+        return OVERHEAD + (len(self.new.value) if self.new is not None else 0)
+
+    def kind(self, selection: Selection) -> WatchEventType | None:
+        """What a watcher of the selection is told; None: nothing."""
+        old, new = self.old, self.new
+        before = old is not None and (selection.everything or selection.matches(old))
+        if new is not None and (selection.everything or selection.matches(new)):
+            return MODIFIED if before else ADDED
+        return DELETED if before else None
+
+    def encode(self, kind: WatchEventType) -> bytes:
+        """The event as a field of any WatchResponse. DELETED has the object as it was last, at the revision of this change."""
+        entry: Any = self.old if kind == DELETED else self.new
+        return wire.watch_event(kind, entry.value + wire.stamp(self.revision))
+
+
+log = logging.getLogger(__name__)
 TOLD_IN = 2
 """Levels around an object where it is told: its event, and the response."""
 END = "\U0010ffff"
@@ -133,3 +328,55 @@ class Store(Generic[T]):
                 del self._by_node[old.node]
         if new is not None:
             self._by_node.setdefault(new.node, set()).add(new.key)
+
+
+MAX_AGE = 300.0
+"""Seconds in which a reader must have been told the state that it begins with, as long as history lasts in etcd."""
+
+
+class Snapshot(Generic[T]):
+    """The entries that may be told, in key order. `revision`, `taken`: when somebody began with them last, in revisions and in
+    seconds."""
+
+    def __init__(self, entries: list[Entry[T]]) -> None:
+        self.entries = entries
+        self.revision = 0
+        self.taken = 0.0
+        self._oldest: int | None = None
+
+    def let_go(self, oldest: int) -> None:
+        """`oldest`: what history reaches back to."""
+        self.entries.clear()
+        self._oldest = oldest
+
+    def check(self) -> None:
+        """Raises Expired when it was let go."""
+        if self._oldest is not None:
+            raise Expired(self._oldest)
+
+
+class Snapshots(Generic[T]):
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told: WeakValueDictionary[Hashable, Snapshot[T]] = WeakValueDictionary()  # the oldest is the first
+
+    def take(self, key: Hashable, revision: int, entries: Callable[[], list[Entry[T]]]) -> Snapshot[T]:
+        """What has equal keys is the same state, though perhaps of a later revision."""
+        found = self._told.pop(key, None)
+        if found is None:
+            found = Snapshot(entries())
+        found.revision, found.taken = revision, self._clock.monotonic()
+        self._told[key] = found
+        return found
+
+    def let_go(self, floor: int) -> None:
+        """Of those that history, which reaches back to `floor`, does not reach, and of those that are too old."""
+        while (first := self._first()) is not None and (first[1].revision < floor or self._is_old(first[1])):
+            del self._told[first[0]]
+            first[1].let_go(floor)
+
+    def _first(self) -> tuple[Hashable, Snapshot[T]] | None:
+        return next(self._told.items(), None)
+
+    def _is_old(self, snapshot: Snapshot[T]) -> bool:
+        return self._clock.monotonic() - snapshot.taken >= MAX_AGE

@@ -1,28 +1,179 @@
-"""One watch: an async iterator of encoded WatchResponses.
+"""One watch: an async iterator of encoded WatchResponses, and its send buffer.
 
-    catching up --the past is told--> live --overflow------> SlowWatcher
+    catching up --history is sent--> live --overflow------> SlowWatcher
          |                             |  --drain----------> ShuttingDown
-         '--- the ring moved on -------'--- cache reloaded -> Expired
+         '--- history moved on --------'--- cache reloaded -> Expired
 
-Catching up (the initial state, or events from the ring) goes at the reader's pace, a chunk at a time, in turns with others who
-do (apiserver.cacher.catching_up), and keeps nothing for it but a position. Live, responses are put into a bounded outbox as the
-cache applies changes. The step from one to the other happens between two changes, so nothing is lost or told twice. A reader
-that stops reading costs the outbox at most, and those of one flow together what it may have: while gRPC has as much of it as it
-may (apiserver.flow.account), only small responses are handed over, and the past not at all. Who waits longer than PATIENCE for
-that is at its end as if it were slow.
+During catch-up (initial state, or events from the history), the reader sets the pace, a chunk at a time, and the watch keeps
+a position only. When the watch is live, the cache puts responses into a bounded buffer. The switch happens between two
+changes: no event is lost or sent twice. The watches of one flow share a limit of bytes (apiserver.flow.account). A watch that
+waits too long for room ends as slow.
+
+Watches with the same selection share responses. A flow is charged for a response once, until its last watch has sent it.
+Responses that wait are concatenated: the result is one WatchResponse (pinnace.api.wire).
+
+Watches that catch up take turns: together they keep the event loop for a bounded time, and flows alternate, so a flow with a
+thousand watches delays a watch of another flow by one step.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
-from apiserver.cacher.catching_up import CatchingUp
 from apiserver.cacher.errors import CacheError, SlowWatcher
-from apiserver.cacher.outbox import MERGE_BYTES, Outbox, Parcel, Told
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Selection
 from apiserver.flow.account import LARGE, Account, Room
-from pinnace.runtime.clock import SYSTEM_CLOCK
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.turns import PORTION, TURNS
+
+MAX_BYTES = 32 << 20
+"""Bytes that may wait for a reader: about a second of the highest rate that a server can sustain."""
+MAX_RESPONSES = 10_000
+MERGE_BYTES = 1 << 20
+"""Responses are merged up to this size: no peer refuses it, and larger ones gain nothing."""
+
+
+class Told(NamedTuple):
+    """One encoded WatchResponse, the revision that it says (0: none, it is a part of the initial state), and how many events it
+    has."""
+
+    response: bytes
+    revision: int
+    events: int = 0
+
+
+class Parcel:
+    """What so many watchers of one flow are told. Each of them lets it go once."""
+
+    __slots__ = ("_account", "_holders", "size", "told")
+
+    def __init__(self, told: Told, account: Account, holders: int) -> None:
+        self.told = told
+        self.size = len(told.response)
+        self._account = account
+        self._holders = holders
+        account.hold(self.size)
+
+    def let_go(self) -> None:
+        self._holders -= 1
+        if not self._holders:
+            self._account.hold(-self.size)
+
+
+def single(told: Told) -> Parcel:
+    """That nobody is charged for."""
+    return Parcel(told, Account(Room()), 0)
+
+
+class Outbox:
+    """First in, first out. `bytes`: of all that waits."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES, max_responses: int = MAX_RESPONSES) -> None:
+        self._max_bytes = max_bytes
+        self._max_responses = max_responses
+        self._waiting: deque[Parcel] = deque()
+        self.bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def next(self) -> int:
+        """Bytes of the first that waits. Not to be asked when nothing does."""
+        return self._waiting[0].size
+
+    def put(self, parcel: Parcel) -> bool:
+        """False: there is no room, and what waited is dropped too, for the reader will resume."""
+        size = self.bytes + parcel.size
+        if size > self._max_bytes or len(self._waiting) >= self._max_responses:
+            parcel.let_go()
+            self.clear()
+            return False
+        self._waiting.append(parcel)
+        self.bytes = size
+        return True
+
+    def take(self, most: int = MERGE_BYTES) -> Told:
+        """Everything that waits, as far as it goes into one response of `most` bytes. Not to be called when nothing does."""
+        waiting = self._waiting
+        first = waiting.popleft()
+        first.let_go()
+        parts, size, (response, revision, events) = [first.told.response], first.size, first.told
+        while waiting and size + waiting[0].size <= most:
+            parcel = waiting.popleft()
+            parcel.let_go()
+            response, revision, more = parcel.told
+            events += more
+            parts.append(response)
+            size += parcel.size
+        self.bytes -= size
+        return Told(response if len(parts) == 1 else b"".join(parts), revision, events)
+
+    def clear(self) -> None:
+        """Drops what waits."""
+        for parcel in self._waiting:
+            parcel.let_go()
+        self._waiting.clear()
+        self.bytes = 0
+
+
+class CatchingUp:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._queue: dict[Account, deque[tuple[Callable[[], None], asyncio.Future[None]]]] = {}  # next is the first
+        self._running = False
+        self._spent = 0.0  # seconds of the portion that other turns of the loop had
+        self._until = 0.0
+        self._rest = 0  # turns until the next portion
+
+    def is_over(self) -> bool:
+        """Is the portion over? To be asked in a step, which is then to end."""
+        return self._clock.monotonic() >= self._until
+
+    async def step(self, account: Account, work: Callable[[], None]) -> None:
+        """Does the work when it is this flow's turn, and raises what it raises. One who is cancelled may find it done."""
+        done = asyncio.get_running_loop().create_future()
+        self._queue.setdefault(account, deque()).append((work, done))
+        if not self._running:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._turn)
+        await done
+
+    def _turn(self) -> None:
+        if self._rest:
+            self._rest -= 1
+        else:
+            self._portion()
+        self._running = bool(self._queue or self._rest)
+        if self._running:
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _portion(self) -> None:
+        began = self._clock.monotonic()
+        self._until = began + PORTION - self._spent
+        while self._queue:
+            work, done = self._next()
+            if not done.done():
+                try:
+                    work()
+                except Exception as error:  # is the one's who wanted it: an object that cannot be read, for example
+                    done.set_exception(error)
+                else:
+                    done.set_result(None)
+            if self.is_over():
+                self._spent, self._rest = 0.0, TURNS
+                return
+        self._spent += self._clock.monotonic() - began
+
+    def _next(self) -> tuple[Callable[[], None], asyncio.Future[None]]:
+        account = next(iter(self._queue))
+        steps = self._queue.pop(account)
+        first = steps.popleft()
+        if steps:
+            self._queue[account] = steps
+        return first
 
 
 class Hub(Protocol):

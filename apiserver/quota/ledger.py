@@ -22,10 +22,19 @@ from apiserver.quota.states import State, States
 from apiserver.quota.tally import Tally
 from apiserver.quota.usage import COUNTED, Use, use_of
 from apiserver.storage.committer import Denied, Outcome, Settled
-from apiserver.storage.interface import MAX_BYTES, MAX_OPERATIONS, Committed, Guard, KeyValue, Refused, Unavailable, Write
-from apiserver.storage.lane import MARKER_BYTES, NOT_DONE, Answer, Lane
-from apiserver.storage.outcomes import States as Found
-from apiserver.storage.outcomes import failure_of
+from apiserver.storage.interface import (
+    MAX_BYTES,
+    MAX_OPERATIONS,
+    Committed,
+    Guard,
+    KeyValue,
+    Refused,
+    Unavailable,
+    Write,
+    failure_of,
+)
+from apiserver.storage.interface import States as Found
+from apiserver.storage.transaction import MARKER_BYTES, NOT_DONE, Answer, Lane
 from pinnace.api.resources import Resource, namespace_of, prefix_of
 from pinnace.runtime.clock import Clock
 

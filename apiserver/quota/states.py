@@ -12,7 +12,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Selection
 from apiserver.quota.bounds import Bounds
 from apiserver.storage.interface import KeyValue
 from pinnace.api.core_v1_pb2 import ResourceQuota

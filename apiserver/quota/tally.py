@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.entry import Entry
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Entry, Selection
 from apiserver.quota.usage import COUNTED, Use, spent_at, use_of
 from pinnace.api.resources import PODS
 from pinnace.runtime.clock import Clock

@@ -18,8 +18,7 @@ from typing import Any
 
 from apiserver import errors
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.entry import Entry
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Entry, Selection
 from apiserver.errors import Rejected
 from apiserver.registry.deletion import copy
 from apiserver.registry.mutation import Mutation, Next, Put, Version

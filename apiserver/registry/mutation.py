@@ -22,8 +22,8 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError
 
 from apiserver import errors
-from apiserver.cacher.entry import Entry
 from apiserver.cacher.resource import ResourceCache
+from apiserver.cacher.store import Entry
 from apiserver.errors import Rejected
 from apiserver.registry import fencing
 from apiserver.storage.committer import Conflict, Denied, GuardFailed

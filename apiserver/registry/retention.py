@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import CacheBehind
+from apiserver.cacher.store import Entry
 from apiserver.storage.interface import MAX_OPERATIONS, Committed, KeyValue, OutOfSpace, Refused, Storage, StorageError, Write
 from pinnace.api.resources import EVENTS, EVENTS_TRIM_KEY, namespace_of
 from pinnace.runtime.clock import Clock

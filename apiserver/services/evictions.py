@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from apiserver import errors
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.entry import Entry
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Entry, Selection
 from apiserver.errors import Rejected
 from apiserver.registry.deletion import delete_step
 from apiserver.registry.eviction import Protection, budget_of, deleting, is_guarded, must_ask, protection, refused, taking

@@ -9,7 +9,7 @@ Whether it is empty is looked at when it is Terminating, never before: by then n
 from apiserver.admission.namespace_lifecycle import PERMANENT
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Selection
 from apiserver.errors import Rejected
 from apiserver.registry.store import Store, single
 from apiserver.services.context import Context, patience

@@ -8,7 +8,7 @@ everything, and with --insecure fleets are masters.)
 from typing import Any
 
 from apiserver.auth.authentication import MASTERS, User
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Selection
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import Resource
 from pinnace.api.selectors import SelectorError

@@ -1,43 +1,42 @@
-"""Group commit: writes that wait at the same moment, from whatever request, share one transaction.
+"""Group commit: writes that wait at the same moment share one transaction.
 
-    commit_many --> WriteQueue --> group --> Lane --> Committed: all have their revision
-                        ^                      |----> Refused: the losers fail alone, the others go again, without newer ones
-                        |                      |----> NOT_DONE: all go again, before newer ones
-                        +----------------------+----> errors: of those they concern
+    commit_many --> WriteQueue --> group --> Lane --> Committed: every write has its revision
+                        ^                      |----> Refused: the losers fail; the others go again, without newer writes
+                        |                      |----> NOT_DONE: all go again, before newer writes
+                        +----------------------+----> errors: for the writes that they concern
 
-A lane (apiserver.storage.lane) has one transaction under way, and finds out what became of it when its answer is lost.
+A lane (apiserver.storage.transaction) has one transaction under way. Writes that come meanwhile share the next one. Another
+lane starts when ENOUGH writes wait, or when the transaction takes longer than PATIENCE. While CPU is short, callers that have
+just been answered are awaited, too, for at most PATIENCE, as commit_delay and commit_siblings do in PostgreSQL
+(https://www.postgresql.org/docs/current/runtime-config-wal.html).
 
-What comes while a transaction is under way waits for its end, and shares the next one: a transaction costs etcd and both ends
-more than the few writes in it. A further lane is taken when ENOUGH writes wait, or when the transaction takes longer than
-PATIENCE: nobody waits for one whose answer is lost.
+`send` can add writes to a group and settle some of its writes itself. Quotas are charged there (apiserver.quota).
 
-Where the CPU is short, and several callers come again and again, those that have just been answered are waited for, too, as
-patiently: else the few that came meanwhile would leave without them, by turns. Sixteen clients with a write a call, on two
-cores, then make groups of eight instead of three, and a third less CPU time is a third more writes. Where there is CPU time
-enough, waiting would gain nobody anything. So a write waits for 2 * PATIENCE at most. (PostgreSQL has commit_delay and
-commit_siblings for that: https://www.postgresql.org/docs/current/runtime-config-wal.html)
+Guarantees: a write happens at most once. Conflict, GuardFailed, Denied and every StorageError but OutcomeUnknown mean that it
+did not and will not happen. Writes of one key happen in the order of the calls; a key has at most one write under way. The
+writes of a transaction share a revision. A group keeps the limits of the store and has at most one lease; no key that it
+writes is a guard of it. Otherwise writes leave in the order of arrival.
 
-Somebody may stand between the group and its lane (`send`): he may add writes of his own, which happen with the group or not at
-all, and answer for some of the group only (Settled: the others go again). Quotas are charged so (apiserver.quota.ledger).
-
-Guarantees: a write happens at most once; an answer is given once, and is true: a revision means that it happened there;
-Conflict, GuardFailed, Denied and every StorageError but OutcomeUnknown mean that it did not and will not. Writes of one key
-happen in the order of the calls. The writes of one transaction share a revision.
-
-The queue is bounded: beyond MAX_OPEN writes or MAX_OPEN_BYTES new ones are refused with Unavailable, and so is one that has
-waited for WAIT_LIMIT seconds when it is to leave, be it again. One whose caller has gone away (cancelled) by then is dropped.
+Above MAX_OPEN writes or MAX_OPEN_BYTES, new writes are refused with Unavailable; so are writes that have waited for
+WAIT_LIMIT seconds. A write whose caller was cancelled before it leaves is dropped.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from apiserver.storage.grouping import MAX_GROUP_BYTES, WriteQueue
 from apiserver.storage.interface import (
+    MAX_BYTES,
+    MAX_OPERATIONS,
     Committed,
+    Conflict,
+    Denied,
+    Guard,
+    GuardFailed,
     LeaseNotFound,
     OutcomeUnknown,
     OutOfSpace,
@@ -47,12 +46,114 @@ from apiserver.storage.interface import (
     TooLarge,
     Unavailable,
     Write,
+    failure_of,
 )
-from apiserver.storage.lane import NOT_DONE, Answer, Lane, marker_keys
-from apiserver.storage.outcomes import Conflict, Denied, GuardFailed, failure_of
-from apiserver.storage.sweeper import INTERVAL
+from apiserver.storage.transaction import INTERVAL, MARKER_BYTES, NOT_DONE, Answer, Lane, marker_keys
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import Pressure, never
+
+MAX_GROUP = MAX_OPERATIONS - 1
+"""Most writes and distinct guards, together, in one group."""
+MAX_GROUP_BYTES = MAX_BYTES - MARKER_BYTES
+
+
+class Item(Protocol):
+    @property
+    def write(self) -> Write: ...
+
+
+ItemT = TypeVar("ItemT", bound=Item)
+
+
+class WriteQueue(Generic[ItemT]):
+    """An item is in one of three places: ready, behind another item of its key, or handed out by `next_group`. What was handed
+    out must come back through `put_back` or `release`."""
+
+    def __init__(self) -> None:
+        self._ready: deque[ItemT] = deque()
+        self._again = 0  # the first so many of these go without the others
+        self._behind: dict[str, deque[ItemT] | None] = {}  # its keys: every key that is ready or handed out
+
+    @property
+    def ready(self) -> Collection[ItemT]:
+        """Items that could be handed out now."""
+        return self._ready
+
+    def add(self, item: ItemT) -> None:
+        key = item.write.key
+        if key not in self._behind:
+            self._behind[key] = None
+            self._ready.append(item)
+        elif (behind := self._behind[key]) is not None:
+            behind.append(item)
+        else:
+            self._behind[key] = deque((item,))
+
+    def next_group(self) -> list[ItemT]:
+        """Distinct keys, within the limits of one transaction; empty when nothing is ready."""
+        group: list[ItemT] = []
+        limits = _Limits()
+        most = self._again or len(self._ready)
+        while len(group) < most and limits.take(self._ready[0].write):
+            group.append(self._ready.popleft())
+        self._again = max(0, self._again - len(group))
+        return group
+
+    def put_back(self, items: list[ItemT], *, alone: bool = False) -> None:
+        """They go again, before everything that is ready, or (`alone`) also without that."""
+        self._ready.extendleft(reversed(items))
+        if alone or self._again:
+            self._again += len(items)
+
+    def release(self, item: ItemT) -> None:
+        """It is done: the next one of its key becomes ready."""
+        key = item.write.key
+        if behind := self._behind[key]:
+            self._ready.append(behind.popleft())
+        else:
+            del self._behind[key]
+
+    def drain(self) -> list[ItemT]:
+        """Takes out all that are not handed out."""
+        items = [*self._ready, *(item for behind in self._behind.values() if behind for item in behind)]
+        self._ready.clear()
+        self._again = 0
+        self._behind.clear()
+        return items
+
+
+class _Limits:
+    """What the transaction that is being put together holds so far."""
+
+    def __init__(self) -> None:
+        self._writes = 0
+        self._bytes = 0
+        self._lease = 0
+        self._keys: set[str] = set()
+        self._guards: set[Guard] = set()
+        self._guard_keys: set[str] = set()
+
+    def take(self, write: Write) -> bool:
+        """Counts `write` in, if there is room. A write always fits into an empty transaction."""
+        size = self._bytes + len(write.value or b"")
+        new_guards = [guard for guard in write.guards if guard not in self._guards] if write.guards else ()
+        if self._writes and (
+            self._writes + 1 + len(self._guards) + len(new_guards) > MAX_GROUP
+            or size > MAX_GROUP_BYTES
+            or (write.lease and self._lease and write.lease != self._lease)
+            or write.key in self._guard_keys
+            or (new_guards and any(guard.key in self._keys for guard in new_guards))
+        ):
+            return False
+        self._writes += 1
+        self._bytes = size
+        self._lease = self._lease or write.lease
+        self._keys.add(write.key)
+        if new_guards:
+            self._guards.update(new_guards)
+            self._guard_keys.update(guard.key for guard in new_guards)
+        return True
+
 
 __all__ = ["Committer", "Conflict", "Denied", "GuardFailed", "Outcome", "Send", "Settled", "straight"]
 

@@ -22,7 +22,7 @@ counts, and about a lower one the store says that it has happened already. The s
 
 Whom it concerns: watches and pages of lists that are further behind are refused (Compacted; for clients OUT_OF_RANGE, upon
 which they list again). The watch cache's ring is memory, and stays. Its watch, while it runs, has been told all of it long
-before; a server that was stopped or cut off for longer than that loads again (apiserver.cacher.feed).
+before; a server that was stopped or cut off for longer than that loads again (apiserver.cacher.reflector).
 
 Whom it does not concern: whoever compares. What goes are versions that were overwritten or deleted. Of a key that exists the
 last one stays, with its create_revision and mod_revision, and no revision is ever given out again. So a fence (the

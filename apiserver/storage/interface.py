@@ -1,19 +1,20 @@
 """The storage that the API server needs: a revisioned key-value store with transactions, leases and a watch.
 
-It is etcd's model, in the words of this project. Implementations: `apiserver.storage.etcd` (the real one) and
-`tests.storage.memory`; one contract suite holds for both (tests/contract/test_storage.py).
+Implementations: `apiserver.storage.etcd`, and `tests.storage.memory`. One contract suite covers both
+(tests/contract/test_storage.py).
 
     StorageError
-    +-- Unavailable         no answer in time, no quorum, no connection. For a *read* nothing happened;
-    |                       a write raises OutcomeUnknown instead, unless it certainly never left.
-    +-- OutcomeUnknown      the write's answer was lost: it may have happened, or may still happen.
-    +-- Compacted           the revision asked for is gone; `compact_revision` is the oldest that is left.
-    +-- OutOfSpace          the store takes no puts until space is freed (etcd's NOSPACE alarm). A transaction with puts may
-    |                       have happened all the same, but will not later.
+    +-- Unavailable         no answer in time, no quorum or no connection. A read did not happen; a write raises
+    |                       OutcomeUnknown instead, unless it certainly never left.
+    +-- OutcomeUnknown      the answer of a write was lost: it may have happened, or may still happen.
+    +-- Compacted           the revision is gone; `compact_revision` is the oldest that is left.
+    +-- OutOfSpace          the store refuses puts (etcd's NOSPACE alarm). A transaction with puts may have happened, but
+    |                       will not happen later.
     +-- LeaseNotFound       the lease has expired or was revoked.
-    +-- TooLarge            the request exceeds the store's limit; no retry helps.
+    +-- TooLarge            the request exceeds the limit of the store; a retry does not help.
 
-What there is one of for every write is a NamedTuple: made in a third of the time that a frozen dataclass takes.
+A refused transaction fails for the writes whose compare or guard does not hold (Conflict, GuardFailed); the others can be
+sent again. Types that exist once for each write are NamedTuples: one costs a third of a frozen dataclass.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -201,3 +202,44 @@ class Storage(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Conflict(Exception):
+    """The key is not at `write.expected`; `current` is what it is instead, None when it is absent. Nothing was written."""
+
+    def __init__(self, write: Write, current: KeyValue | None) -> None:
+        super().__init__(f"{write.key} is at revision {current.mod_revision if current else 0}, not at {write.expected}")
+        self.write = write
+        self.current = current
+
+
+class GuardFailed(Exception):
+    """The guard does not hold; `current` is the guard's key now, None when it is absent. Nothing was written."""
+
+    def __init__(self, guard: Guard, current: KeyValue | None) -> None:
+        found = f"created at revision {current.create_revision}, modified at {current.mod_revision}" if current else "absent"
+        modified = f", modified at {guard.mod_revision}" if guard.mod_revision else ""
+        super().__init__(f"{guard.key} is {found}, not created at {guard.create_revision}{modified}")
+        self.guard = guard
+        self.current = current
+
+
+class Denied(Exception):
+    """Somebody who was asked before the transaction left will not have this write. Nothing was written."""
+
+
+States = Mapping[str, KeyValue | None]
+"""What some keys were at one revision; None: absent."""
+
+
+def failure_of(write: Write, current: States) -> Conflict | GuardFailed | None:
+    """Why `write` cannot happen in this state; None when it could. A lost fence says more than a lost race: it comes first."""
+    for guard in write.guards:
+        found = current[guard.key]
+        if not guard.holds(found):
+            return GuardFailed(guard, found)
+    return None if is_at_expected(write, current[write.key]) else Conflict(write, current[write.key])
+
+
+def is_at_expected(write: Write, state: KeyValue | None) -> bool:
+    return (state.mod_revision if state else 0) == write.expected

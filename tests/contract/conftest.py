@@ -7,8 +7,7 @@ from functools import partial
 import pytest
 
 from apiserver.storage.interface import Storage
-from apiserver.storage.measured import Measured
-from apiserver.storage.prefixed import Prefixed
+from apiserver.storage.wrappers import Measured, Prefixed
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.contract.electing import Serve, Vote, serving, voting
 from tests.contract.fleets import Cluster

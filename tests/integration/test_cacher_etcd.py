@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 
-from apiserver.cacher import past
+from apiserver.cacher import history as past
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import Expired
 from apiserver.cacher.listing import ListQuery

@@ -91,7 +91,7 @@ ACTIONS = {
     "beaten": Action("etcd: {0}'s create for {1} fails, the key exists", _LEADERSHIP + "create"),
     "no-lease": Action("etcd: {0}'s create for {1} fails, the lease has run out: lost", _LEADERSHIP + "create"),
     "create-unknown": Action("{0} gets no answer to its create for {1}", "apiserver.storage.committer.Committer._commit_group"),
-    "found": Action("{0} finds that its create for {1} has happened", "apiserver.storage.lane.Lane._resolve"),
+    "found": Action("{0} finds that its create for {1} has happened", "apiserver.storage.transaction.Lane._resolve"),
     "revoke": Action("{0} cannot find out, and revokes {1}'s lease: lost", _CAMPAIGN + "_stand"),
     "in-doubt": Action("{0} cannot find out, and lets {1} wait on", _CAMPAIGN + "_stand"),
     "adopt": Action("{0} sees for a while that the key is {1}'s session's, and puts it again", _CAMPAIGN + "_adopt"),

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from apiserver.cacher import feed
+from apiserver.cacher import reflector as feed
 from apiserver.cacher.cacher import Cacher
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd import storage as etcd_storage_module

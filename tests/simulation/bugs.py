@@ -15,11 +15,11 @@ from typing import Any
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.dispatch import Dispatcher
-from apiserver.cacher.event import Event
-from apiserver.cacher.feed import Feed
+from apiserver.cacher.history import Ring
 from apiserver.cacher.listing import Lister
+from apiserver.cacher.reflector import Feed
 from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.ring import Ring
+from apiserver.cacher.store import Event
 from apiserver.election.candidates import Campaign
 from apiserver.registry import binding, fencing
 from apiserver.registry.admission import Operation, Request
@@ -30,7 +30,7 @@ from apiserver.registry.strategies import pods
 from apiserver.services.sessions import Session
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import Changes, Committed, Guard, KeyValue, StorageError, Unavailable, Write
-from apiserver.storage.lane import NOT_DONE, Lane
+from apiserver.storage.transaction import NOT_DONE, Lane
 from kubelet.run_log import Witnessed
 from pinnace.api import defaults, fences
 from pinnace.api.elections_pb2 import Election

@@ -29,8 +29,8 @@ from apiserver.storage.interface import (
     StorageError,
     TooLarge,
     Write,
+    failure_of,
 )
-from apiserver.storage.outcomes import failure_of
 
 MIN_TTL = 1
 """Seconds: etcd grants no less (one and a half times its election timeout, rounded up; ours is in pinnace.cluster.etcd)."""

@@ -15,7 +15,7 @@ import pytest
 from apiserver.assembly import Assembly, Settings
 from apiserver.identity import Claim, Identity, OtherCluster, authorities_in, compare
 from apiserver.storage.interface import Storage
-from apiserver.storage.prefixed import Prefixed
+from apiserver.storage.wrappers import Prefixed
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.namespaces_pb2 import CreateNamespaceRequest

@@ -10,7 +10,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.storage.interface import Committed, OutOfSpace, Refused, Storage, Write
-from apiserver.storage.lane import Lane, marker_keys
+from apiserver.storage.transaction import Lane, marker_keys
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import COMMITS_PREFIX, RESTORES_KEY, election_key
 from pinnace.runtime.clock import SYSTEM_CLOCK

@@ -1,12 +1,4 @@
-"""The connections to etcd's members: one channel an endpoint, one of them in use.
-
-Calls go to the current member. Whoever finds it failing says `leave(member)`, and everybody goes to the next one: the members
-are equal, and the one that answers is as good as any.
-
-A channel shows the certificate that it was made with, for as long as it lives. So when a member fails, and the files have been
-replaced since, there are new channels to all members. What is under way on the old ones ends there, within RETIRED seconds: an
-open channel connects again and again, also with a certificate that has expired.
-"""
+"""gRPC channels to the endpoints of etcd, the choice of the current one, and the translation of etcd's errors."""
 
 import asyncio
 from collections.abc import Sequence

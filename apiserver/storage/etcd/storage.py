@@ -1,8 +1,4 @@
-"""EtcdStorage: the storage interface over etcd.
-
-Every call has a deadline. A read that fails for the member's sake goes to the next member, within the deadline. A write goes
-to another member only when this one certainly did not take it; a write whose answer is lost raises OutcomeUnknown at once.
-"""
+"""EtcdStorage: the storage interface over etcd, one call for each operation, with retries where the outcome allows them."""
 
 import asyncio
 import secrets

@@ -3,8 +3,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher import batches as module
-from apiserver.cacher.batches import batches
+from apiserver.cacher import reflector as module
+from apiserver.cacher.reflector import batches
 from apiserver.storage.interface import Change, Changes
 
 

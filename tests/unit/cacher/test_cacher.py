@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from apiserver.cacher import cacher as module
-from apiserver.cacher import feed
+from apiserver.cacher import reflector as feed
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.dispatch import BURST, PACE
 from apiserver.cacher.errors import CacheBehind, Expired, ShuttingDown, SlowWatcher
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Selection
 from apiserver.storage.interface import Change, Changes, Committed, Unavailable, Write
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, election_key
@@ -276,7 +276,7 @@ async def test_watches_of_one_resource_hear_nothing_of_another(storage: FlakySto
 async def test_a_reader_that_stops_costs_the_others_nothing(
     storage: FlakyStorage, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apiserver.cacher.outbox.Outbox.__init__.__defaults__", (50_000, 10_000))
+    monkeypatch.setattr("apiserver.cacher.watcher.Outbox.__init__.__defaults__", (50_000, 10_000))
     async with running(Cacher(storage)) as cacher:
         start = cacher.revision
         stuck = Reader(cacher.of(PODS).watch(ALL_PODS, start), start)

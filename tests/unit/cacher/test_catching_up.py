@@ -6,11 +6,9 @@ from itertools import pairwise, repeat
 
 import pytest
 
-from apiserver.cacher.catching_up import CatchingUp
-from apiserver.cacher.outbox import Told
-from apiserver.cacher.past import replay
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.watcher import Watcher
+from apiserver.cacher.history import replay
+from apiserver.cacher.store import Selection
+from apiserver.cacher.watcher import CatchingUp, Told, Watcher
 from apiserver.flow import account as flow
 from apiserver.flow.account import LARGE, Account, Room
 from pinnace.api.resources import PODS

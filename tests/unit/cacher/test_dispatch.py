@@ -8,13 +8,10 @@ import pytest
 
 from apiserver.cacher import dispatch as module
 from apiserver.cacher.dispatch import BURST, PACE, Dispatcher
-from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import ShuttingDown, SlowWatcher
-from apiserver.cacher.event import Event
-from apiserver.cacher.marks import Marks
-from apiserver.cacher.outbox import Outbox
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.watcher import Watcher
+from apiserver.cacher.history import Marks
+from apiserver.cacher.store import Entry, Event, Selection
+from apiserver.cacher.watcher import Outbox, Watcher
 from apiserver.flow import account as flow
 from apiserver.flow.account import Account, Room
 from pinnace.api.core_v1_pb2 import Pod

@@ -1,4 +1,4 @@
-from apiserver.cacher.entry import Entry
+from apiserver.cacher.store import Entry
 from pinnace.api.core_v1_pb2 import Pod
 from tests.unit.cacher.world import pod
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from apiserver.cacher import watcher as watcher_module
 from apiserver.cacher.dispatch import Dispatcher
 from apiserver.cacher.errors import CacheError, Expired
-from apiserver.cacher.marks import Marks
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.history import Marks
+from apiserver.cacher.store import Selection
 from apiserver.cacher.watcher import Watcher
 from apiserver.flow import account as module
 from apiserver.flow.account import Account, Room

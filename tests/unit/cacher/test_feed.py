@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from apiserver.cacher import feed as module
-from apiserver.cacher.feed import Feed
+from apiserver.cacher import reflector as module
+from apiserver.cacher.reflector import Feed
 from apiserver.storage.interface import Changes, KeyValue, Unavailable, Write
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK

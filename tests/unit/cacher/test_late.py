@@ -6,9 +6,8 @@ import pytest
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import CacheBehind
-from apiserver.cacher.feed import skip
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.store import END
+from apiserver.cacher.reflector import skip
+from apiserver.cacher.store import END, Selection
 from apiserver.storage.interface import Committed, KeyValue, Page, Write
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import EVENTS, NODES, PODS

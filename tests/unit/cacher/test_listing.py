@@ -8,9 +8,8 @@ import pytest
 from apiserver.cacher import listing
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.errors import BadToken, CacheBehind, Expired, FutureRevision
-from apiserver.cacher.listing import ListQuery
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.token import Token
+from apiserver.cacher.listing import ListQuery, Token
+from apiserver.cacher.store import Selection
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
 from pinnace.runtime import turns

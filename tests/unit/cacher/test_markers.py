@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver.cacher.markers import Markers
+from apiserver.cacher.history import Markers
 from apiserver.storage.interface import Change, KeyValue
 
 NOW = 20

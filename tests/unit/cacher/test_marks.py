@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from random import Random
 
 from apiserver.cacher.errors import HistoryChanged
-from apiserver.cacher.marks import Marks, Proof
-from apiserver.cacher.progress import Progress
+from apiserver.cacher.freshness import Progress
+from apiserver.cacher.history import Marks, Proof
 from apiserver.storage.interface import Write
-from apiserver.storage.lane import Lane, marker_keys
+from apiserver.storage.transaction import Lane, marker_keys
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage

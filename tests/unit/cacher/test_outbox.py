@@ -1,5 +1,5 @@
-from apiserver.cacher import outbox
-from apiserver.cacher.outbox import Outbox, Parcel, Told, single
+from apiserver.cacher import watcher as outbox
+from apiserver.cacher.watcher import Outbox, Parcel, Told, single
 from apiserver.flow.account import Account, Room
 
 

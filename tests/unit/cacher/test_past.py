@@ -1,16 +1,11 @@
 import pytest
 
-from apiserver.cacher import past
+from apiserver.cacher import history as past
 from apiserver.cacher.errors import Expired
-from apiserver.cacher.event import Event
-from apiserver.cacher.marks import Marks
-from apiserver.cacher.outbox import Told
-from apiserver.cacher.past import initial_state, replay
-from apiserver.cacher.progress import Progress
-from apiserver.cacher.ring import Ring
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.snapshots import Snapshot
-from apiserver.cacher.store import Store
+from apiserver.cacher.freshness import Progress
+from apiserver.cacher.history import Marks, Ring, initial_state, replay
+from apiserver.cacher.store import Event, Selection, Snapshot, Store
+from apiserver.cacher.watcher import Told
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS

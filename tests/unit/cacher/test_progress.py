@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from apiserver.cacher.errors import CacheBehind
-from apiserver.cacher.progress import Progress
+from apiserver.cacher.freshness import Progress
 
 
 async def test_what_is_reached_is_not_waited_for() -> None:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher.raw import RawKeys, difference
+from apiserver.cacher.reflector import RawKeys, difference
 from apiserver.storage.interface import Change, KeyValue
 
 KEY = "/registry/elections/scheduler"

@@ -4,7 +4,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher.ring import Ring
+from apiserver.cacher.history import Ring
 
 LOTS = 1 << 30
 

@@ -1,7 +1,6 @@
 import pytest
 
-from apiserver.cacher.entry import Entry
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Entry, Selection
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.resources import NAMESPACES, NODES, PODS
 from pinnace.api.selectors import SelectorError

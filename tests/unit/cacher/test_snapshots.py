@@ -5,12 +5,11 @@ from weakref import ref
 
 import pytest
 
-from apiserver.cacher import past, snapshots
+from apiserver.cacher import history as past
+from apiserver.cacher import store as snapshots
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.entry import Entry
 from apiserver.cacher.errors import Expired
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.snapshots import MAX_AGE, Snapshots
+from apiserver.cacher.store import MAX_AGE, Entry, Selection, Snapshots
 from apiserver.storage.interface import KeyValue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS

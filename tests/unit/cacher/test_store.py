@@ -1,8 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.store import Store
+from apiserver.cacher.store import Selection, Store
 from apiserver.storage.interface import Change, KeyValue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import NODES, PODS

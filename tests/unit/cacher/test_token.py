@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiserver.cacher.errors import BadToken
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.token import Token
+from apiserver.cacher.listing import Token
+from apiserver.cacher.store import Selection
 from pinnace.api.resources import PODS
 from tests.unit.cacher.world import CASES
 

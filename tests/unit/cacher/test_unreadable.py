@@ -6,8 +6,7 @@ import pytest
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.store import Store
+from apiserver.cacher.store import Selection, Store
 from apiserver.storage.interface import Change, Committed, KeyValue, Write
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS, SERVICES

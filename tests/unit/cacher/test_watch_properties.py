@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis.errors import NoSuchExample
 
-from apiserver.cacher import past, resource
-from apiserver.cacher.catching_up import CatchingUp
+from apiserver.cacher import history as past
+from apiserver.cacher import resource
 from apiserver.cacher.dispatch import Dispatcher
 from apiserver.cacher.errors import CacheBehind
-from apiserver.cacher.event import Event
-from apiserver.cacher.outbox import Told
+from apiserver.cacher.history import Ring
 from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.ring import Ring
+from apiserver.cacher.store import Event
+from apiserver.cacher.watcher import CatchingUp, Told
 from apiserver.storage.interface import Change
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from tests import virtualtime

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 import pytest
 
 from apiserver.cacher.errors import Expired, ShuttingDown, SlowWatcher
-from apiserver.cacher.outbox import Outbox, Parcel, Told, single
-from apiserver.cacher.selection import Selection
-from apiserver.cacher.watcher import Watcher
+from apiserver.cacher.store import Selection
+from apiserver.cacher.watcher import Outbox, Parcel, Told, Watcher, single
 from apiserver.flow import account as flow
 from apiserver.flow.account import LARGE, Account, Room
 from pinnace.api.resources import PODS

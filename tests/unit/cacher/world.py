@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Selection
 from apiserver.cacher.watcher import Watcher
 from apiserver.storage.interface import Change, Changes, Committed, Storage, Write
 from pinnace.api.core_v1_pb2 import Pod

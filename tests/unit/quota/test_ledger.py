@@ -3,8 +3,7 @@
 import asyncio
 from random import Random
 
-from apiserver.storage.committer import Conflict, Denied
-from apiserver.storage.grouping import MAX_GROUP_BYTES
+from apiserver.storage.committer import MAX_GROUP_BYTES, Conflict, Denied
 from apiserver.storage.interface import MAX_OPERATIONS, StorageError, Unavailable, Write
 from pinnace.api.core_v1_pb2 import ResourceQuota
 from pinnace.api.resources import COMMITS_PREFIX, NODES, PODS, RESOURCE_QUOTAS

@@ -16,9 +16,8 @@ from apiserver.quota.ledger import Ledger
 from apiserver.quota.recount import Recount
 from apiserver.quota.states import State
 from apiserver.storage.committer import Denied, Outcome, Settled
-from apiserver.storage.interface import Committed, Refused, Write
-from apiserver.storage.lane import Answer, Lane
-from apiserver.storage.outcomes import failure_of
+from apiserver.storage.interface import Committed, Refused, Write, failure_of
+from apiserver.storage.transaction import Answer, Lane
 from tests.contract.steps import put
 from tests.storage.memory import MemoryStorage
 from tests.unit.quota.world import QUOTA, Charger, chargers, pods, quota, used, violations

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.entry import Entry
+from apiserver.cacher.store import Entry
 from apiserver.registry import retention
 from apiserver.registry.retention import MAX_DELETES, Bounds, Held, Retention
 from apiserver.storage.interface import Committed, Refused, Storage, Write

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.cacher.selection import Selection
+from apiserver.cacher.store import Selection
 from apiserver.errors import Rejected
 from apiserver.registry.extent import MAX_PARTS
 from apiserver.registry.strategies import STRATEGIES

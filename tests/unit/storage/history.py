@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from apiserver.storage.committer import Committer, Outcome
-from apiserver.storage.interface import Guard, KeyValue, OutcomeUnknown, Storage, Unavailable, Write
-from apiserver.storage.outcomes import is_at_expected
+from apiserver.storage.interface import Guard, KeyValue, OutcomeUnknown, Storage, Unavailable, Write, is_at_expected
 
 KEYS = ("a", "b", "c")
 FENCE = "fence"

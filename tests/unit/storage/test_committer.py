@@ -4,8 +4,16 @@ from collections.abc import Sequence
 import pytest
 
 from apiserver.storage import committer as committer_module
-from apiserver.storage.committer import WAIT_LIMIT, Committer, Conflict, Denied, GuardFailed, Settled
-from apiserver.storage.grouping import MAX_GROUP, MAX_GROUP_BYTES
+from apiserver.storage.committer import (
+    MAX_GROUP,
+    MAX_GROUP_BYTES,
+    WAIT_LIMIT,
+    Committer,
+    Conflict,
+    Denied,
+    GuardFailed,
+    Settled,
+)
 from apiserver.storage.interface import (
     Committed,
     Guard,
@@ -18,8 +26,7 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
-from apiserver.storage.lane import Answer, Lane
-from apiserver.storage.sweeper import INTERVAL, Sweeper
+from apiserver.storage.transaction import INTERVAL, Answer, Lane, Sweeper
 from tests.clock import FakeClock
 from tests.contract.steps import DEADLINE, done, put
 from tests.storage.memory import MemoryStorage

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Committed, Storage, StorageError, Unavailable, Write
-from apiserver.storage.lane import NOT_DONE, Answer, Lane
+from apiserver.storage.transaction import NOT_DONE, Answer, Lane
 from pinnace.api.resources import COMMITS_PREFIX
 from tests.unit.storage.faults import Fault, FaultyStorage, JumpingClock
 from tests.unit.storage.history import Log, violations, write_at_random

@@ -10,7 +10,7 @@ import pytest
 from apiserver.storage import committer as committer_module
 from apiserver.storage.committer import ENOUGH, SIBLINGS, Committer, Settled
 from apiserver.storage.interface import Committed, Write
-from apiserver.storage.lane import Answer, Lane
+from apiserver.storage.transaction import Answer, Lane
 from tests.contract.steps import DEADLINE
 from tests.unit.storage.committing import FIRST, committing, creates, keys_of
 from tests.unit.storage.faults import FaultyStorage

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from apiserver.storage.grouping import MAX_GROUP, MAX_GROUP_BYTES, WriteQueue
+from apiserver.storage.committer import MAX_GROUP, MAX_GROUP_BYTES, WriteQueue
 from apiserver.storage.interface import Guard, Write
 
 

@@ -19,7 +19,7 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
-from apiserver.storage.lane import NOT_DONE, Lane, marker_keys
+from apiserver.storage.transaction import NOT_DONE, Lane, marker_keys
 from pinnace.api.resources import COMMITS_PREFIX
 from tests.contract.steps import done, put
 from tests.storage.memory import MemoryStorage

@@ -3,7 +3,7 @@
 import pytest
 
 from apiserver.storage.interface import Unavailable, Write
-from apiserver.storage.measured import Measured
+from apiserver.storage.wrappers import Measured
 from tests.storage.memory import MemoryStorage
 
 

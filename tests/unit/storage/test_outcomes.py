@@ -1,7 +1,6 @@
 import pytest
 
-from apiserver.storage.interface import Guard, KeyValue, Write
-from apiserver.storage.outcomes import Conflict, GuardFailed, failure_of
+from apiserver.storage.interface import Conflict, Guard, GuardFailed, KeyValue, Write, failure_of
 
 FENCE = Guard("fence", 7)
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from apiserver.storage.interface import Page, Storage, Unavailable
-from apiserver.storage.sweeper import INTERVAL, Sweeper
+from apiserver.storage.transaction import INTERVAL, Sweeper
 from pinnace.api.resources import commit_key
 from tests.clock import FakeClock
 from tests.contract.steps import put, take
@@ -42,7 +42,7 @@ async def test_what_has_not_moved_between_two_looks_goes() -> None:
 
 
 async def test_the_oldest_go_first() -> None:
-    """While one stands that has not moved, a newer one that is missing was not swept: apiserver.cacher.markers."""
+    """While one stands that has not moved, a newer one that is missing was not swept: apiserver.cacher.history."""
     storage = MemoryStorage()
     keys = [commit_key(server, 1) for server in "cab"]
     for key in keys:

@@ -1,17 +1,18 @@
-"""A storage below a prefix: several control planes share one etcd, and none reads or writes a key of another.
+"""Storages around a storage: one below a key prefix, and one that measures calls.
 
-Each key is stored as the prefix followed by the key: `/staging` and `/registry/pods/default/a` give
-`/staging/registry/pods/default/a`. Revisions, compaction, leases and alarms belong to the whole etcd and are shared.
+`Prefixed` lets several control planes share one etcd: `/staging` and `/registry/pods/default/a` give
+`/staging/registry/pods/default/a`. Revisions, compaction, leases and alarms belong to the whole etcd. Changes outside the
+prefix stay in the watch, because every revision must pass; their keys get the prefix OUTSIDE, which no reader follows.
 
-Changes of keys outside the prefix stay in the watch: every revision must pass by, because the feed proves by the last one that
-the history is still the same (apiserver.cacher.feed). Their keys get the prefix OUTSIDE: no reader takes them for its own.
+`Measured` reports the duration and the success of each call.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, Write
+from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, StorageError, Write
 
 OUTSIDE = "\0"
 """Begins the keys of others. No key of a control plane begins with it."""
@@ -95,3 +96,62 @@ class Prefixed:
         key: str = change.key
         own = key.startswith(f"{self._prefix}/")
         return change._replace(key=key[len(self._prefix) :] if own else OUTSIDE + key)
+
+
+R = TypeVar("R")
+Observe = Callable[[str, float, bool], None]
+"""(operation, seconds, did it fail?)"""
+
+
+class Measured:
+    """As the storage inside. Watches, which last, are not measured."""
+
+    def __init__(self, inner: Storage, observe: Observe) -> None:
+        self._inner = inner
+        self._observe = observe
+
+    async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
+        return await self._timed("get", self._inner.get(key, revision=revision))
+
+    async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
+        return await self._timed("list", self._inner.page(prefix, after=after, limit=limit, revision=revision))
+
+    async def current_revision(self) -> int:
+        return await self._timed("revision", self._inner.current_revision())
+
+    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        return await self._timed("txn", self._inner.transact(writes))
+
+    def watch(self, start_revision: int) -> AsyncIterator[Changes]:
+        return self._inner.watch(start_revision)
+
+    def watch_stalled(self) -> None:
+        self._inner.watch_stalled()
+
+    async def compact(self, revision: int) -> None:
+        await self._timed("compact", self._inner.compact(revision))
+
+    async def grant_lease(self, ttl: int) -> int:
+        return await self._timed("lease-grant", self._inner.grant_lease(ttl))
+
+    async def renew_lease(self, lease: int) -> float:
+        return await self._timed("lease-renew", self._inner.renew_lease(lease))
+
+    async def lease_age(self, lease: int) -> float:
+        return await self._timed("lease-age", self._inner.lease_age(lease))
+
+    async def revoke_lease(self, lease: int) -> None:
+        await self._timed("lease-revoke", self._inner.revoke_lease(lease))
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def _timed(self, operation: str, call: Awaitable[R]) -> R:
+        began, failed = time.perf_counter(), False
+        try:
+            return await call
+        except StorageError:
+            failed = True
+            raise
+        finally:
+            self._observe(operation, time.perf_counter() - began, failed)

@@ -1,17 +1,17 @@
-"""A lane: sends one transaction after another, and finds out about each whether it happened, even if its answer is lost.
+"""One transaction after another, with an exact outcome for each, even if its answer is lost; and the removal of old markers.
 
-Each transaction also moves the lane's *commit marker*, a key of its own, from the mod_revision that the last one left (r) to a
-nonce that no other has. Successive markers are a chain:
+Each transaction also moves the *commit marker* of the lane, a key of its own, from the mod_revision that the last transaction
+left (r) to a unique nonce:
 
     no chain --open: create a marker under a new key, alone--> at r
        ^                                                        |
-       |<----------- refused, the marker is not at r -----------|  send the writes, and the marker at r := nonce
-       |             (somebody swept it): NOT_DONE              |
+       |<----------- refused: the marker is not at r -----------|  send the writes, and the marker at r := nonce
+       |             (it was swept): NOT_DONE                   |
        |                                                        |--> Committed at r' --> at r'
-       |                                                        |--> refused, or an error that says "not done" --> at r
+       |                                                        |--> refused, or an error that means "not done" --> at r
        |                                                        '--> no answer, or out of space --> in doubt
        |                                                                                               |
-       |                                    close the door: the marker at r := door, until it is known |
+       |                              write a tombstone: the marker at r := door, until it is known    |
        |                                                                                               |
        |<-- neither nonce nor door, or no answer until the deadline: OutcomeUnknown -------------------|
                                                        at r' <--  the marker is the nonce: Committed --|
@@ -19,21 +19,22 @@ nonce that no other has. Successive markers are a chain:
                                                        at r  <--  at r still, and full: OutOfSpace ----'
 
 Guarantees: Committed means that the writes happened, at that revision. Refused, NOT_DONE and every StorageError but
-OutcomeUnknown mean that they did not and never will. This takes neither history nor the bytes of the writes, so that others who
-write the same bytes over the same versions are told apart.
+OutcomeUnknown mean that they did not and never will.
 
-Why: a mod_revision never comes back. Of everything that compares the marker with r, whatever is sent how often and arrives how
-late, one thing at most ever passes: the writes, or the door. Which it was is what the marker then says; and nobody else writes
-there. What creates a marker expects nothing to be there, so a late copy of it may pass when the marker has gone; therefore it
-carries nothing else. So anybody may delete a marker at any time (apiserver.storage.sweeper does): no answer becomes false, it
-costs one refusal and a new chain, and only a transaction that is in doubt at that moment stays unknown.
+A mod_revision never returns. Of all requests that compare the marker with r, at most one succeeds: the writes or the
+tombstone. The value of the marker then tells which. The creation of a marker carries no other write, because a late copy of
+it can succeed after the marker is gone. So a marker can be deleted at any time: that costs one refusal and a new chain.
 
-Does not promise an answer: see OutcomeUnknown above. The writes may then still happen later. Nor a marker where there is no
-space for one: a transaction of deletes only goes without, and if its answer is lost it stays unknown.
+After OutcomeUnknown the writes may still happen. Where the store has no space for a marker, a transaction of deletes goes
+without one; if its answer is lost, its outcome is unknown.
+
+The sweeper deletes markers that did not move for INTERVAL, oldest first: while a marker stands unmoved, no marker that moved
+later is deleted (apiserver.cacher.history relies on that). Committers move the markers of idle lanes.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum, auto
 from itertools import count
 from typing import Final, Literal, TypeAlias
@@ -47,10 +48,10 @@ from apiserver.storage.interface import (
     StorageError,
     Unavailable,
     Write,
+    is_at_expected,
 )
-from apiserver.storage.outcomes import is_at_expected
 from apiserver.uids import new_uid
-from pinnace.api.resources import commit_key
+from pinnace.api.resources import COMMITS_PREFIX, commit_key
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
 
@@ -174,3 +175,34 @@ class Lane:
                 return door.value, answer.revision
             state = answer.current[door.key]
         return (state.value, state.mod_revision) if state else (None, 0)
+
+
+INTERVAL = 600.0
+"""Seconds; far longer than a transaction can be in doubt."""
+
+
+class Sweeper:
+    def __init__(self, storage: Storage, clock: Clock) -> None:
+        self._storage = storage
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Until cancelled. When the store is away it waits for the next turn."""
+        seen: Mapping[str, int] = {}
+        while True:
+            with suppress(StorageError):
+                seen = await self._sweep(seen)
+            await self._clock.sleep(INTERVAL)
+
+    async def _sweep(self, seen: Mapping[str, int]) -> Mapping[str, int]:
+        """Deletes those that are as they were `seen`; returns all that there were, with their mod_revisions."""
+        found: dict[str, int] = {}
+        last, more = "", True
+        while more:
+            page = await self._storage.page(COMMITS_PREFIX, after=last)
+            found |= {marker.key: marker.mod_revision for marker in page.items}
+            last, more = next(reversed(found), ""), page.more
+        for key, revision in sorted(found.items(), key=lambda marker: marker[1]):
+            if seen.get(key) == revision:
+                await self._storage.transact([Write(key, None, expected=revision)])
+        return found

@@ -1,31 +1,26 @@
-"""How the cache gets what is in the store, and keeps up with it.
+"""The reflector: loads the storage into the cache, then follows its watch.
 
-    load --> follow --watch broke--> follow from the last revision on, which must be what was applied of it
-     ^          |---compacted--------------------------------> load; what cannot follow from what was known: it was restored
-     '----------'---lower, or another: the store was restored--> load
-             '--> load late: beside following, what is much and not urgent (`Target.late`), as it was at the load's revision
+    load --> follow --watch broke--> follow from the last revision, which must match what was applied
+     ^          |---compacted--------------------------------> load; markers that do not match: the storage was restored
+     '----------'---lower or different revision: restored-----> load
+             '--> load late: large resources that are not urgent (`Target.late`), beside following
 
-The load reads everything at one revision, a little in the past where the store still knows it: what happened since arrives by
-the watch and fills the ring, so that a server that has just started can serve watches that began elsewhere. The watch is of the
-whole key space, so that every revision of the store passes by.
+The load reads at one revision, slightly in the past where the storage has it, so that the watch fills the event log of a
+server that has just started. The watch covers the whole key space: every revision passes.
 
-A store that was restored from a backup has another history, and its revision alone does not tell: it may be higher by the time
-somebody looks. Half of one history and half of the other would be a state that never was. So a watch that is resumed begins
-with the last revision in which a commit marker was moved, and what it shows from there on must be what was applied, down to
-each value. It is not so by chance: a marker holds a nonce (apiserver.storage.lane). Later revisions alone prove nothing: the
-storage format, the compactor's key and a deletion can be the same in two histories. The proof comes on the very stream that it
-is for, so the store cannot be exchanged in between. When the marker's revision is compacted, the last revision has to do.
-What clients know is proven likewise (apiserver.cacher.marks), and for that commit markers are loaded with the rest. They also
-tell where the last revision is compacted, so that there is no such proof (apiserver.cacher.markers).
+A resumed watch starts at the last revision that moved a commit marker, and must repeat that change byte for byte: a marker
+holds a nonce, so a restored storage cannot repeat it by chance. Other keys prove nothing, because two histories can write the
+same value. See `apiserver.cacher.history` for the case that this revision is compacted.
+
+`batches` cuts changes into responses of bounded size. `RawKeys` are keys that are no objects of a resource (elections).
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from apiserver.cacher.batches import batches
 from apiserver.cacher.store import END
 from apiserver.storage.interface import Change, Changes, Compacted, KeyValue, Page, Storage, StorageError, Unavailable
 from pinnace.api.resources import COMMITS_PREFIX, ROOT
@@ -34,6 +29,38 @@ from pinnace.runtime.clock import Clock
 from pinnace.runtime.log_events import StoreRestored
 from pinnace.runtime.race import race
 from pinnace.runtime.supervise import supervise
+
+MAX_CHANGES = 1000
+MAX_BYTES = 1 << 20
+"""Of values. A batch has at least one revision, however large."""
+
+
+def batches(told: Changes, after: int) -> Iterator[Changes]:
+    """The changes after revision `after`, in whole revisions.
+
+    Those before are repeats and left out: a member of etcd that lags behind can answer a watch from the future with what it
+    had told before (etcd#15271).
+    """
+    changes = told.changes
+    if changes and changes[0].mod_revision <= after:
+        changes = [change for change in changes if change.mod_revision > after]
+    start = 0
+    while (end := _end(changes, start)) < len(changes):
+        yield Changes(changes[end - 1].mod_revision, changes[start:end])
+        start = end
+    yield Changes(max(told.revision, after), changes[start:])
+
+
+def _end(changes: Sequence[Change], start: int) -> int:
+    """Where the batch that begins at `start` ends."""
+    end, size = start, 0
+    while end < len(changes):
+        if (end - start >= MAX_CHANGES or size >= MAX_BYTES) and changes[end].mod_revision != changes[end - 1].mod_revision:
+            break
+        size += len(changes[end].value or b"")
+        end += 1
+    return end
+
 
 log = logging.getLogger(__name__)
 
@@ -290,3 +317,70 @@ def _since_marker(recent: Sequence[Change], new: Sequence[Change]) -> Sequence[C
 def _of(revision: int, changes: Sequence[Change]) -> Sequence[Change]:
     """The changes of one revision."""
     return [change for change in changes if change.mod_revision == revision]
+
+
+Callback = Callable[[Change], None]
+
+
+class RawKeys:
+    def __init__(self) -> None:
+        self._items: dict[str, KeyValue] = {}
+        self._subscribers: list[tuple[str, Callback]] = []
+        self._untold: list[Change] = []
+
+    def get(self, key: str) -> KeyValue | None:
+        return self._items.get(key)
+
+    def items(self, prefix: str) -> list[KeyValue]:
+        """In key order."""
+        return [self._items[key] for key in sorted(self._items) if key.startswith(prefix)]
+
+    def subscribe(self, prefix: str, callback: Callback) -> Callable[[], None]:
+        """`callback` is called with each change of a key with this prefix, until the returned function is called."""
+        subscriber = (prefix, callback)
+        self._subscribers.append(subscriber)
+
+        def unsubscribe() -> None:
+            self._subscribers = [each for each in self._subscribers if each is not subscriber]
+
+        return unsubscribe
+
+    def apply(self, change: Change) -> None:
+        """Applies one change; subscribers hear of it with the next `tell`."""
+        old = self._items.pop(change.key, None)
+        if change.value is not None:
+            version = old.version + 1 if old is not None else 1
+            self._items[change.key] = KeyValue(
+                change.key, change.value, change.create_revision, change.mod_revision, version, change.lease
+            )
+        self._untold.append(change)
+
+    def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
+        """Replaces the state by that of `revision`. Subscribers will be told of the difference: they follow the state and
+        need not see every version, but must not miss that a key is gone."""
+        new = {item.key: item for item in items}
+        self._untold += difference(self._items, new, revision)
+        self._items = new
+
+    def tell(self) -> None:
+        """Calls the subscribers with what they have not heard."""
+        if not self._untold:
+            return
+        untold, self._untold = self._untold, []
+        for change in untold:
+            for prefix, callback in self._subscribers:
+                if change.key.startswith(prefix):
+                    callback(change)
+
+
+def difference(old: Mapping[str, KeyValue], new: Mapping[str, KeyValue], revision: int) -> list[Change]:
+    """What turns one state into the other: deletions, at `revision` for want of a better one, then puts in their order."""
+    gone = [Change(key, None, 0, revision) for key, was in old.items() if key not in new or recreated(was, new[key])]
+    puts = [item for key, item in new.items() if old.get(key) != item]
+    puts.sort(key=lambda item: item.mod_revision)
+    return gone + [Change(item.key, item.value, item.create_revision, item.mod_revision, item.lease) for item in puts]
+
+
+def recreated(old: KeyValue, new: KeyValue) -> bool:
+    """Was the key deleted in between?"""
+    return old.create_revision != new.create_revision

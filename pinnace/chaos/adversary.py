@@ -140,6 +140,8 @@ class Adversary:
             answer = await bind_under(self._client, victim, self._node(), fence)
             self._count(answer, "bound_by_another", "not_its_pods", Forbidden)
             await candidate.resign()
+            if await self._leads(fence):  # the resignation was lost: its term lasts until its lease has run out
+                return
             answer = await bind_under(self._client, own, self._node(), candidate.fence_of(fence.token))
             self._count(answer, "bound_afterwards", "over", Fenced)
             await self._remove(victim)
@@ -147,6 +149,12 @@ class Adversary:
         finally:
             campaign.cancel()
             await asyncio.wait((campaign,))
+
+    async def _leads(self, fence: Fence) -> bool:
+        try:
+            return (await self._client.elections.get(fence.election)).token == fence.token
+        except NotFound:
+            return False
 
     async def _bind_twice(self) -> None:
         victim = await self._seize()

@@ -94,7 +94,7 @@ def labels_digest(labels: Mapping[str, str]) -> str:
 
 def digest_of(key: str, value: bytes | None) -> str:
     """The `digest` of an object as etcd has it; of its bytes, when the key is no API object's. "" for no value: deleted."""
-    if not value:
+    if value is None:
         return ""
     message = _MESSAGES.get(prefix_of(key))
     return digest(message.FromString(value)) if message else _hash(value)

@@ -74,3 +74,4 @@ def test_a_digest_of_other_keys_is_of_their_bytes() -> None:
     assert digest_of("/registry/elections/e", b"a") != digest_of("/registry/elections/e", b"b")
     assert len(digest_of("/somewhere", b"a")) == len(digest(Pod())) == 16
     assert digest_of("/somewhere", None) == ""
+    assert digest_of("/pinnace.io/events-trim", b"") != "", "an empty value is there"

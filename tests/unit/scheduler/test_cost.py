@@ -115,6 +115,27 @@ def test_a_large_pod_that_is_not_refused(kind: str, framework: Framework) -> Non
     assert seconds < BOUND, items
 
 
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_pods_alike_while_nodes_change(kind: str, framework: Framework) -> None:
+    """What is kept of one decision is brought up to date for the next, and looks ahead after some changes. With 4,900 extended
+    resources on 20 nodes, that took 2.1 s, longer than a leader may be silent (found by an hour of chaos)."""
+    cache = cache_of(20)
+    passes = Passes(cache.nodes)
+    for number in range(6):
+        pod = HOSTILE[kind].pod(f"alike-{number}", items=4_900)
+        pod.metadata.uid = f"uid-{number}"
+        info = PodInfo(pod)
+        began = time.process_time()
+        schedule_one(info, cache, framework, 0, passes)
+        took = time.process_time() - began
+        cache.remove(info.uid)
+        assert took < BOUND
+        for node in range(20):
+            other = PodInfo(make_pod(f"other-{number}-{node}").req(cpu="10m").build())
+            cache.observe(other, f"node-{node}")
+            cache.remove(other.uid)
+
+
 @pytest.mark.parametrize(
     "kind",
     ("anti-affinity, keys that no node has", "node terms, keys that no node has", "spread constraints, DoNotSchedule"),

@@ -12,10 +12,10 @@ class OneMore(NodeTable):
         self.__dict__.update(nodes.__dict__)
         self._nodes = nodes
         self._requests = requests
-        self._amounts = dict(requests.amounts)
+        self._added = dict(requests.amounts)
 
     def free(self, resource: str) -> IntArray:
-        return self._nodes.free(resource) - self._amounts.get(resource, 0)
+        return self._nodes.free(resource) - self._added.get(resource, 0)
 
     def slack(self, scored: int) -> FloatArray:
         return self._nodes.slack(scored) - self._requests.scored[scored]

@@ -21,10 +21,9 @@ async def wait_for(session: Session, query: Query, target: Target, wanted: Seque
     """Of one target; prints a line for each object and each thing that has come. `wanted`: see `conditions.in_turn`. Those that
     are selected are those that are there at the beginning, but for `create`: it waits for all that are named, or for one that
     is selected. A named object that is not there is told."""
-    if CREATE in wanted:
-        await _created(session, query, target)
+    created = await _created(session, query, target) if CREATE in wanted else None
     if conditions := [each for each in wanted if not isinstance(each, str)]:
-        await _so(session, query, target, conditions)
+        await _so(session, query, target, conditions, created)
     if DELETE in wanted:
         await _gone(session, target, await _there(session, query, target))
 
@@ -36,8 +35,13 @@ async def _there(session: Session, query: Query, target: Target) -> dict[str, Ob
     return {target.resource.key_of(obj): obj for obj in listing.items}
 
 
-async def _so(session: Session, query: Query, target: Target, conditions: Sequence[Wanted]) -> None:
-    namespace, found = query.namespace(target.resource, session), await _there(session, query, target)
+async def _so(
+    session: Session, query: Query, target: Target, conditions: Sequence[Wanted], created: dict[str, Object] | None
+) -> None:
+    """`created`: the objects that were there when their creation was waited for. They may be deleted since, and are waited for
+    all the same."""
+    namespace = query.namespace(target.resource, session)
+    found = await _there(session, query, target) if created is None else created
     for name in target.names:
         if target.resource.key(namespace, name) not in found:
             session.failed(_missing(f'{target.resource.plural} "{name}" not found'))
@@ -46,7 +50,8 @@ async def _so(session: Session, query: Query, target: Target, conditions: Sequen
     await _met(session, target, namespace, found, conditions)
 
 
-async def _created(session: Session, query: Query, target: Target) -> None:
+async def _created(session: Session, query: Query, target: Target) -> dict[str, Object]:
+    """By key."""
     follower: Follower[Any] = Follower(session.client.of(target.resource), query.selection(target, session), note=note)
 
     def there() -> bool:
@@ -56,8 +61,10 @@ async def _created(session: Session, query: Query, target: Target) -> None:
         return not left and bool(names)
 
     await until(session, follower, there)
-    for obj in follower.store.values():
+    created = {target.resource.key_of(obj): obj for obj in follower.store.values()}
+    for obj in created.values():
         _tell(target, obj)
+    return created
 
 
 async def _gone(session: Session, target: Target, found: dict[str, Object]) -> None:

@@ -45,7 +45,7 @@ async def test_a_command_runs_in_the_place_of_the_container(scene: Scene) -> Non
     pod.spec.containers[0].env.add(name="GREETING", value="hello")
     scene.run(pod)
     await scene.says("ready")
-    assert await execute(scene, "sh", "-c", "ls; echo $GREETING; echo no >&2; exit 3") == (b"here\nhello\n", b"no\n", 3)
+    assert await execute(scene, "sh", "-c", "ls here; echo $GREETING; echo no >&2; exit 3") == (b"here\nhello\n", b"no\n", 3)
     assert await execute(scene, "cat", stdin=b"x" * 200_000) == (b"x" * 200_000, b"", 0)
     assert await execute(scene, "true", stdin=b"x" * 200_000) == (b"", b"", 0)
     assert await execute(scene, "sh", "-c", "kill -TERM $$") == (b"", b"", 143)

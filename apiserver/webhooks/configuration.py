@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from apiserver.registry.admission import Operation
+from apiserver.registry.patching import RESIZE, STATUS
 from apiserver.registry.validation.labels import validate_selector
 from pinnace.api import documents, names
 from pinnace.api.codec import CodecError, from_dict
@@ -38,9 +39,6 @@ MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfigu
 TIMEOUT, MAX_TIMEOUT = 10, 30
 """Seconds; Kubernetes' default, and the most that it allows."""
 EVERY = LabelSelector()
-STATUS = "status"
-RESIZE = "resize"
-"""Of pods only."""
 _NO_EFFECTS = ("None", "NoneOnDryRun")
 _SIDE_EFFECTS = (*_NO_EFFECTS, "Some", "Unknown")
 _WHOLE = (("CREATE", Operation.CREATE), ("UPDATE", Operation.UPDATE), ("DELETE", Operation.DELETE))

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Change, Operation
-from apiserver.registry.patching import patching
-from apiserver.webhooks.configuration import RESIZE, STATUS, WebhookConfiguration
+from apiserver.registry.patching import RESIZE, STATUS, patching
+from apiserver.webhooks.configuration import WebhookConfiguration
 from pinnace.api import admission_pb2 as pb
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.patch import parse

@@ -6,12 +6,9 @@ Source: https://kubernetes.io/docs/tasks/configure-pod-container/resize-containe
 ValidatePodResize of Kubernetes.
 """
 
-from collections.abc import Mapping
-
 from apiserver.registry.validation.violations import forbidden, invalid
 from pinnace.api.core_v1_pb2 import Container, PodSpec, ResourceRequirements
 from pinnace.api.qos import qos_class
-from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Violation
 
 _RESIZABLE = ("cpu", "memory")
@@ -84,11 +81,6 @@ def _others(resources: ResourceRequirements) -> ResourceRequirements:
     rest = ResourceRequirements()
     rest.CopyFrom(resources)
     for name in _RESIZABLE:
-        _drop(rest.requests, name)
-        _drop(rest.limits, name)
+        rest.requests.pop(name, None)
+        rest.limits.pop(name, None)
     return rest
-
-
-def _drop(quantities: Mapping[str, Quantity], name: str) -> None:
-    if name in quantities:
-        del quantities[name]  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ class User:
 SERVER = User("system:apiserver", (MASTERS,))
 """The API server itself, in what it does of its own accord."""
 UNSECURED = User("system:unsecured", (MASTERS, AUTHENTICATED))
-"""Whoever calls a server that runs with --insecure: nobody is told apart there."""
+"""The user of every call to a server that runs with --insecure: it does not distinguish callers."""
 
 
 MAX_REMEMBERED = 10_000

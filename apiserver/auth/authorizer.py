@@ -55,7 +55,7 @@ class NodeAuthorizer:
         }
 
     def decide(self, user: User, action: Action, target: Target) -> Verdict:
-        """Denies what it does not know, as it does for users who are no fleet."""
+        """Denies actions without a rule, and users that are not a fleet of nodes."""
         row = self._rows.get(action)
         if row is None or user.fleet is None:
             return DENIED
@@ -106,7 +106,7 @@ class NodeAuthorizer:
 
 def is_fleet(user: User, name: str) -> bool:
     """Is this a name of the user's fleet: its own, or one that begins with it and a dash? Processes that are started from one
-    image, such as the replicas of a service, share a certificate and are told apart by what they put behind the dash."""
+    image, such as the replicas of a service, share a certificate and differ in the part behind the dash."""
     return user.fleet is not None and (name == user.fleet or name.startswith(f"{user.fleet}-"))
 
 

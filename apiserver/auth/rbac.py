@@ -50,8 +50,8 @@ class Bound(NamedTuple):
 
 
 class Scope:
-    """`seen` and `stamp` are its owner's: the versions of the caches that it knows, and which of its states it is in: what was
-    worked out from it holds until that is another one."""
+    """Roles and bindings of one scope. The owner keeps `seen`, the versions of the caches that were read, and `stamp`, which
+    changes with the state: a result computed from the scope is valid while the stamp is the same."""
 
     def __init__(self, bindings: Look, roles: Look) -> None:
         self.seen: tuple[int, ...] = ()
@@ -67,7 +67,7 @@ class Scope:
         return not self._bound
 
     def look(self) -> bool:
-        """Takes what is there now. Is it anything else than before?"""
+        """Reads the present roles and bindings. Returns whether they differ from the last ones."""
         bindings, roles = self._look_at_bindings(), self._look_at_roles()
         if _same(bindings, self._bindings) and _same(roles, self._roles):
             return False

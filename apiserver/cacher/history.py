@@ -173,7 +173,7 @@ class Proof:
 
 
 def _last(markers: Iterable[KeyValue]) -> KeyValue | None:
-    """What was moved last."""
+    """The commit marker that was moved last."""
     return max(markers, key=lambda marker: marker.mod_revision, default=None)
 
 
@@ -237,7 +237,7 @@ def replay(
             reached = event.revision
         told = [event.encode(kind) for event, kind in found]
         position = reached
-        last = position >= progress.revision  # the reader is told how far it is, even if nothing concerned it
+        last = position >= progress.revision  # the last chunk has a revision, even if the reader selects no event of it
         response = wire.watch_response(told, position, marks.at(position) or b"") if told or last else b""
         yield Told(response, position, len(told))
 

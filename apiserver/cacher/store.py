@@ -73,7 +73,7 @@ class Entry(Generic[T]):
         return self._obj
 
     def peek(self) -> T:
-        """As `obj`, but what is parsed for this is not kept: for looking at many."""
+        """As `obj`, but does not keep the parsed object: for reading many entries."""
         return self._obj if self._obj is not None else self._parse()
 
     def keep(self) -> None:
@@ -206,7 +206,7 @@ class Event(Generic[T]):
         return OVERHEAD + (len(self.new.value) if self.new is not None else 0)
 
     def kind(self, selection: Selection) -> WatchEventType | None:
-        """What a watcher of the selection is told; None: nothing."""
+        """The event that a watcher of the selection gets; None: the step does not concern it."""
         old, new = self.old, self.new
         before = old is not None and (selection.everything or selection.matches(old))
         if new is not None and (selection.everything or selection.matches(new)):
@@ -361,7 +361,7 @@ class Snapshots(Generic[T]):
         self._told: WeakValueDictionary[Hashable, Snapshot[T]] = WeakValueDictionary()  # the oldest is the first
 
     def take(self, key: Hashable, revision: int, entries: Callable[[], list[Entry[T]]]) -> Snapshot[T]:
-        """What has equal keys is the same state, though perhaps of a later revision."""
+        """Equal keys mean equal states, possibly of different revisions."""
         found = self._told.pop(key, None)
         if found is None:
             found = Snapshot(entries())
@@ -370,7 +370,7 @@ class Snapshots(Generic[T]):
         return found
 
     def let_go(self, floor: int) -> None:
-        """Of those that history, which reaches back to `floor`, does not reach, and of those that are too old."""
+        """Removes the snapshots below `floor`, the oldest revision of the history, and those that are too old."""
         while (first := self._first()) is not None and (first[1].revision < floor or self._is_old(first[1])):
             del self._told[first[0]]
             first[1].let_go(floor)

@@ -45,7 +45,7 @@ class Told(NamedTuple):
 
 
 class Parcel:
-    """What so many watchers of one flow are told. Each of them lets it go once."""
+    """A response that several watchers of one flow share. Each of them releases it once."""
 
     __slots__ = ("_account", "_holders", "size", "told")
 
@@ -63,7 +63,7 @@ class Parcel:
 
 
 def single(told: Told) -> Parcel:
-    """That nobody is charged for."""
+    """A response that no flow is charged for."""
     return Parcel(told, Account(Room()), 0)
 
 
@@ -112,7 +112,7 @@ class Outbox:
         return Told(response if len(parts) == 1 else b"".join(parts), revision, events)
 
     def clear(self) -> None:
-        """Drops what waits."""
+        """Discards the responses that wait."""
         for parcel in self._waiting:
             parcel.let_go()
         self._waiting.clear()
@@ -133,7 +133,7 @@ class CatchingUp:
         return self._clock.monotonic() >= self._until
 
     async def step(self, account: Account, work: Callable[[], None]) -> None:
-        """Does the work when it is this flow's turn, and raises what it raises. One who is cancelled may find it done."""
+        """Does the work when it is this flow's turn, and raises its errors. After a cancellation the work may be done."""
         done = asyncio.get_running_loop().create_future()
         self._queue.setdefault(account, deque()).append((work, done))
         if not self._running:

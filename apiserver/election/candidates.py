@@ -61,7 +61,7 @@ Member = Conversation[Any, Any]
 NOMINEE_FIRST = 1.0
 """Seconds after the key is gone for which a nominee has the right of way."""
 UNSEEN = 1.0
-"""Seconds for which what was written from here counts although the cache does not show it."""
+"""Seconds for which a write of this server counts before the cache shows it."""
 
 
 @dataclass(frozen=True, slots=True)

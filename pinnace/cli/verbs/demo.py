@@ -77,5 +77,5 @@ async def _play(story: Story, acts: Sequence[Act]) -> list[Judgement]:
         story.judgement(line.good, line.what, line.figure)
     story.line("")
     program = "pinnace" if shutil.which("pinnace") else sys.argv[0]
-    story.line(f"Yours to play with: {program} up, then kill -9 whom you like.")
+    story.line(f"Try it yourself: {program} up, then kill -9 any of its processes.")
     return verdict

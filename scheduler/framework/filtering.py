@@ -144,12 +144,10 @@ class CostBound:
         )
 
     def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
-        """Seconds; 0 for a small pod. Raises PluginError."""
+        """Seconds of CPU for one decision, also about a small pod. Raises PluginError."""
         return sum(each.seconds for each in self._costs(pod, nodes))
 
     def _costs(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
-        if is_small(pod):
-            return ()
         labels = len(pod.raw.metadata.labels)
         costs = [Cost(labels * _LABEL, labels, "labels")]
         for plugin in self._plugins:

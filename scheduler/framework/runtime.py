@@ -228,9 +228,13 @@ class Framework:
         reason = self._cost_bound.refusal(pod, nodes)
         return Diagnosis(len(nodes), pre_filter=(CostBound.name, reason)) if reason else None
 
+    def cost(self, pod: PodInfo, nodes: NodeTable) -> float:
+        """Seconds of CPU that the items of the pod take, rather too much than too little. Raises PluginError."""
+        return self._cost_bound.estimate(pod, nodes)
+
     def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
         """Seconds of CPU that `judge` takes, rather too much than too little. Raises PluginError."""
-        return self._cost_bound.estimate(pod, nodes) + _JUDGE + len(nodes) * _JUDGE_NODE
+        return self.cost(pod, nodes) + _JUDGE + len(nodes) * _JUDGE_NODE
 
     def judge(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
         """Every filter's verdict on every node. Raises PluginError."""

@@ -24,6 +24,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.columns import ALL, Rows
 from scheduler.cache.freed import Freed
 from scheduler.cache.placed_pod import PlacedPod
+from scheduler.cache.pod_index import PodGroup
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.some_nodes import SomeNodes
 from scheduler.cache.table import NodeTable
@@ -34,8 +35,47 @@ from scheduler.framework.handle import Filters
 from scheduler.framework.results import FilterResult, Rank, Victims
 
 
+class Budgets:
+    """Disruption budgets, and the pods that each selects. A budget is compared once with all pods of a group."""
+
+    def __init__(self, budgets: Sequence[PodDisruptionBudget]) -> None:
+        self._budgets = budgets
+        self._by_namespace: dict[str, list[tuple[int, selectors.LabelSelector]]] = {}
+        for number, budget in enumerate(budgets):
+            if budget.spec.HasField("selector"):
+                selector = selectors.from_message(budget.spec.selector)
+                self._by_namespace.setdefault(budget.metadata.namespace, []).append((number, selector))
+        self._of_group: dict[PodGroup, list[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._budgets)
+
+    def protected(self, pods: Iterable[PlacedPod]) -> set[PlacedPod]:
+        """The pods whose loss would violate a budget, if the pods before them were lost too. A pod whose disruption has been
+        granted is counted in its budget already."""
+        found: set[PlacedPod] = set()
+        left: dict[int, int] = {}
+        for pod in pods:
+            _, _, name = pod.key.partition("/")
+            for number in self._selecting(pod.group):
+                status = self._budgets[number].status
+                if name not in status.disruptedPods:
+                    left[number] = left.get(number, status.disruptionsAllowed) - 1
+                    if left[number] < 0:
+                        found.add(pod)
+        return found
+
+    def _selecting(self, group: PodGroup) -> list[int]:
+        """Indexes of the budgets whose selector matches the pods of a group."""
+        numbers = self._of_group.get(group)
+        if numbers is None:
+            candidates = self._by_namespace.get(group.namespace, ())
+            numbers = self._of_group[group] = [number for number, each in candidates if each.matches(group.labels)]
+        return numbers
+
+
 def select_victims(
-    lower: Iterable[PlacedPod], budgets: Sequence[PodDisruptionBudget], what_if: WhatIf | Freed, fits: Callable[[], bool]
+    lower: Iterable[PlacedPod], budgets: Budgets, what_if: WhatIf | Freed, fits: Callable[[], bool]
 ) -> Victims | None:
     """Who must go of one node's pods of a lower priority. None: it would not help, or nobody is in the way.
 
@@ -46,7 +86,7 @@ def select_victims(
         what_if.lift(pod)
     if not potential or not fits():
         return None
-    protected = protected_by(budgets, potential)
+    protected = budgets.protected(potential)
     victims = []
     for pod in (*(each for each in potential if each in protected), *(each for each in potential if each not in protected)):
         what_if.put_back(pod)
@@ -61,29 +101,6 @@ def select_victims(
 def by_importance(pods: Iterable[PlacedPod]) -> list[PlacedPod]:
     """The most important first."""
     return sorted(pods, key=lambda pod: (-pod.priority, pod.started, pod.uid))
-
-
-def protected_by(budgets: Sequence[PodDisruptionBudget], pods: Iterable[PlacedPod]) -> set[PlacedPod]:
-    """The pods whose loss would violate a budget, if those before them were lost too. A pod whose disruption has been granted
-    is counted in its budget already."""
-    found: set[PlacedPod] = set()
-    if not budgets:
-        return found
-    left = [budget.status.disruptionsAllowed for budget in budgets]
-    matching = [selectors.from_message(budget.spec.selector) for budget in budgets]
-    for pod in pods:
-        namespace, _, name = pod.key.partition("/")
-        for number, budget in enumerate(budgets):
-            if (
-                budget.metadata.namespace == namespace
-                and name not in budget.status.disruptedPods
-                and budget.spec.HasField("selector")
-                and matching[number].matches(pod.group.labels)
-            ):
-                left[number] -= 1
-                if left[number] < 0:
-                    found.add(pod)
-    return found
 
 
 class Found(Sequence[Victims]):
@@ -165,7 +182,9 @@ class Search:
 
     def run(self, enough: int, attempt: Callable[[int], Victims | None]) -> Found:
         """The first candidates, in order, that are enough; all there are if they are not. Only what is not known is tried. When
-        `attempt` raises Exhausted, those that are known by then. Raises it, if there are none."""
+        `attempt` raises Exhausted, those that are known by then. Raises it if there are none. A place whose dry run alone
+        exhausts the budget counts as one that does not help, so the next search continues behind it."""
+        tried = False
         while True:
             found = (self._promising & self._helps).nonzero()[0]
             missing = enough - len(found)
@@ -179,10 +198,14 @@ class Search:
                 try:
                     victims = attempt((place + self._start) % len(self._tried))
                 except Exhausted:
+                    if not tried:
+                        self._note(place, None)
+                        self.last = place + 1
                     found = (self._promising & self._helps).nonzero()[0]
                     if not len(found):
                         raise
                     return Found(found, self._victims, self._ranked)
+                tried = True
                 self._note(place, victims)
                 if missing <= 0 and self._harmless[place]:
                     break
@@ -221,7 +244,7 @@ _TEMPLATES = 8
 BUDGET = 0.2
 """Seconds of CPU for the dry runs of one decision, by estimate."""
 _AT_LEAST = 8
-"""Dry runs, whatever they take."""
+"""Dry runs, as long as they take at most twice the BUDGET."""
 _ROW, _HELD = 10e-6, 0.5e-6
 """Seconds to ask about one row alone, and to hold a pod against a disruption budget."""
 _Key = tuple[object, ...]
@@ -352,8 +375,9 @@ class _DryRuns:
         self._cache = cache
         self._filters = filters
         self._one_by_one = one_by_one
-        self._budgets = budgets
-        self._ask = _ROW if one_by_one is not None else filters.estimate(pod, cache.nodes)
+        self._budgets = Budgets(budgets)
+        alone = SomeNodes(cache.nodes, slice(0, 1))
+        self._ask = _ROW + filters.cost(pod, alone) if one_by_one is not None else filters.estimate(pod, cache.nodes)
         """Seconds for an answer about one node."""
         self._left = BUDGET
         self._runs = 0
@@ -374,8 +398,14 @@ class _DryRuns:
         with self._cache.what_if() as what_if:
             return select_victims(lower, self._budgets, what_if, lambda: self._fits(row, node, what_if))
 
-    def _passes(self, one_by_one: OneByOne, row: int, node: NodeTable) -> bool:
+    def _spend(self) -> None:
+        """Charges the budget for one answer. A node with many victims is asked about once for each of them."""
+        if self._left < -BUDGET:
+            raise Exhausted
         self._left -= self._ask
+
+    def _passes(self, one_by_one: OneByOne, row: int, node: NodeTable) -> bool:
+        self._spend()
         return one_by_one.passes(self._pod, row, node)
 
     def _fits(self, row: int, node: NodeTable, what_if: WhatIf) -> bool:
@@ -394,5 +424,5 @@ class _DryRuns:
         return self._judged(row) if self._one_by_one is None else self._passes(self._one_by_one, row, node)
 
     def _judged(self, row: int) -> bool:
-        self._left -= self._ask
+        self._spend()
         return self._filters.judge({}, self._pod, self._cache.nodes).passes(row)

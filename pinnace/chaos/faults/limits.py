@@ -51,6 +51,8 @@ class _Limit:
 
     async def begin(self) -> None:
         self._name = await self._world.find(self._target)
+        if not await self._world.ready(self._name):  # a process that cannot even start ends, as it must
+            raise NotPossible(f"{self._name} is not ready")
         self._pid = self._world.cluster.pid(self._name)
         try:
             soft = self.limit(self._pid)

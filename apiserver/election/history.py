@@ -136,6 +136,18 @@ def presume(terms: list[Term], seen: Term) -> list[Term]:
     return found
 
 
+def up_to_date(terms: Sequence[Term], token: int, now: MicroTime) -> list[Term]:
+    """The terms, oldest first, with the presumed end of each term that is over but has no recorded end. `token`: of the term
+    that has not ended; 0: all have."""
+    found = []
+    for number, term in enumerate(terms):
+        if not term.HasField("ended") and term.token != token:
+            following = terms[number + 1].began if number + 1 < len(terms) else now
+            term = ended(term, RAN_OUT, following, presumed=True)
+        found.append(term)
+    return found
+
+
 def terms_in(records: Iterable[KeyValue]) -> list[Term]:
     """Those that can be read, in the same order."""
     return [term for record in records if (term := read(Term, record.value)) is not None]

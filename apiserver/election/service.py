@@ -25,7 +25,7 @@ from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR, Target
 from apiserver.cacher.cacher import Cacher
 from apiserver.election.candidates import Campaign, Contest, Identity, Leadership
-from apiserver.election.history import KEPT, TermLog, accounted_for, terms_in
+from apiserver.election.history import KEPT, TermLog, accounted_for, terms_in, up_to_date
 from apiserver.errors import Rejected
 from apiserver.registry.fencing import MIN_SECRET
 from apiserver.services.context import Context, patience
@@ -286,7 +286,8 @@ class ElectionsService:
                         await written.wait()
         finally:
             stop_following()
-        return ElectionHistoryResponse(items=terms[-KEPT:])
+        now = to_micro_time(self._clock.time())
+        return ElectionHistoryResponse(items=up_to_date(terms, self._token(request.name), now)[-KEPT:])
 
     def _written(self, election: str) -> Sequence[Term]:
         return terms_in(self._cacher.raw_items(terms_prefix(election)))

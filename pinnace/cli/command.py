@@ -19,7 +19,7 @@ import click
 
 from pinnace.cli.outcomes import ReaderGone, usage
 from pinnace.cli.settings import Settings, as_text, global_options
-from pinnace.cli.unsupported import flag_hint
+from pinnace.cli.unsupported import SUBCOMMANDS, flag_hint
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
@@ -138,12 +138,28 @@ def verb(name: str, *, examples: str = "", **attributes: Any) -> Callable[[Calla
     return decorate
 
 
-class DefaultGroup(click.Group):
+class VerbGroup(click.Group):
+    """A verb with subcommands. An unknown subcommand is an error with a hint where kubectl has it."""
+
+    def __init__(self, name: str | None = None, **attributes: Any) -> None:
+        attributes.setdefault("context_settings", CONTEXT)
+        attributes.setdefault("no_args_is_help", False)
+        super().__init__(name, **attributes)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in self.commands or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        if hint := SUBCOMMANDS.get(ctx.command_path.partition(" ")[2], {}).get(name):
+            raise usage(f'`{ctx.command_path}` has no "{name}" (yet)', hint=hint)
+        raise click.UsageError(f'unknown command "{name}"{did_you_mean(name, list(self.commands))}', ctx)
+
+
+class DefaultGroup(VerbGroup):
     """A group in which the verb `default` is meant when none is named: `pinnace leader -w` is `pinnace leader show -w`."""
 
     def __init__(self, name: str | None = None, *, default: str, **attributes: Any) -> None:
-        attributes.setdefault("context_settings", CONTEXT)
-        super().__init__(name, no_args_is_help=False, **attributes)
+        super().__init__(name, **attributes)
         self.default = default
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

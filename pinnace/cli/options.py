@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pinnace.cli.outcomes import usage
+
 if TYPE_CHECKING:
     from pinnace.api.manifest import Validate
 
@@ -54,9 +56,22 @@ at_revision = click.option(
     metavar="N",
     help="As it was at etcd's revision N: the resourceVersion of any object or list, of the last minutes.",
 )
+
+
+def _no_client_dry_run(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if value == "client":
+        raise usage(
+            "--dry-run=client is not supported: pinnace merges and validates objects on the server",
+            hint="--dry-run=server writes nothing, and reports what would change",
+        )
+    return value
+
+
 dry_run = click.option(
     "--dry-run",
-    type=click.Choice(["none", "server"]),
+    type=click.Choice(["none", "server", "client"]),
+    metavar="[none|server]",
+    callback=_no_client_dry_run,
     default="none",
     help="server: let the server check and complete everything, and write nothing.",
 )

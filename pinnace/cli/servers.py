@@ -122,5 +122,9 @@ def _way_out(config: ClientConfig, tried: str) -> str:
         return HINT
     where = data_dir_flag(data_dir)
     if SILENT in tried and (stuck := [process.pid for record in state.of(APISERVER) if (process := running(record))]):
-        return f"they run, and do not answer: `kill -9 {' '.join(map(str, stuck))}`, and then `pinnace start{where}`"
+        pids = " ".join(map(str, stuck))
+        return (
+            f"the API servers run but do not answer in time: `pinnace doctor{where}` finds the cause. If they are frozen, "
+            f"`kill -9 {pids}` and then `pinnace start{where}`"
+        )
     return f"start its processes again with `pinnace start{where}`; `pinnace status{where}` shows which run"

@@ -23,6 +23,24 @@ UNSUPPORTED = {
 }
 """Each with a hint."""
 
+_EDIT = "`pinnace edit KIND/NAME`, or `pinnace patch KIND NAME -p PATCH`"
+
+SUBCOMMANDS: Mapping[str, Mapping[str, str]] = {
+    "auth": {"reconcile": "`pinnace apply -f FILE`"},
+    "config": {
+        "delete-cluster": "a context holds its servers: `pinnace config delete-context NAME`",
+        "delete-user": "a context holds its certificate: `pinnace config delete-context NAME`",
+        "get-clusters": "`pinnace config get-contexts` lists the contexts with their servers",
+        "get-users": "`pinnace config get-contexts` lists the contexts",
+        "set": "`pinnace config set-context NAME` sets what a context has",
+        "set-cluster": "`pinnace config set-context NAME` sets the servers of a context",
+        "set-credentials": "`pinnace config set-context NAME` sets the certificate of a context",
+        "unset": "`pinnace config set-context NAME` sets what a context has",
+    },
+    "set": {"env": _EDIT, "resources": _EDIT, "selector": _EDIT, "serviceaccount": _EDIT, "subject": _EDIT},
+}
+"""The subcommands of kubectl that a verb of pinnace does not have, each with a hint."""
+
 _CONTEXT = "--context names a context, which has it: `pinnace config --help`"
 _WHO = "a certificate says who you are; `pinnace auth can-i VERB KIND --as USER` says what others may"
 _OBJECTS = "name the objects, as in deployment/web, or select them with -l"

@@ -4,7 +4,7 @@ import click
 
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.resources import NAMESPACES
-from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects.arguments import complete_target, one_of
 from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Reported, usage
@@ -22,7 +22,7 @@ VERBS = (
 )  # fmt: skip
 
 
-@click.group("auth", context_settings=CONTEXT, no_args_is_help=False)
+@click.group("auth", cls=VerbGroup)
 def auth() -> None:
     """Ask the server who you are, and what you may do."""
 

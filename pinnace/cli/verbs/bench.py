@@ -26,7 +26,7 @@ from pinnace.bench.throughput import create, throughput
 from pinnace.bench.unprivileged import ALL, NOBODY, STRANGER, flood_as
 from pinnace.bench.watch import watch
 from pinnace.bench.workloads import WORKLOADS
-from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import progress, running
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
@@ -58,7 +58,7 @@ class Row:
     """Further ones of the API servers."""
 
 
-@click.group("bench", context_settings=CONTEXT, no_args_is_help=False)
+@click.group("bench", cls=VerbGroup)
 def bench() -> None:
     """Measure pinnace on this machine.
 

@@ -9,7 +9,7 @@ from pinnace.chaos.faults.base import Kind
 from pinnace.chaos.faults.table import KINDS
 from pinnace.chaos.run import Options
 from pinnace.chaos.run import run as run_chaos
-from pinnace.cli.command import CONTEXT, did_you_mean, verb
+from pinnace.cli.command import VerbGroup, did_you_mean, verb
 from pinnace.cli.local import running
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
@@ -21,7 +21,7 @@ from pinnace.cluster.spec import ClusterSpec
 POSITIVE = click.IntRange(min=1)
 
 
-@click.group("chaos", context_settings=CONTEXT, no_args_is_help=False)
+@click.group("chaos", cls=VerbGroup)
 def chaos() -> None:
     """Break a cluster on purpose, and judge what became of it.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from pinnace.api.names import dns_label
-from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local.contexts import editing
 from pinnace.cli.outcomes import ExitCode, usage
 from pinnace.cli.output import contexts as shown
@@ -18,7 +18,7 @@ from pinnace.client.kubeconfig import Document, config_path, entry, read
 _context = click.argument("name", metavar="CONTEXT", shell_complete=complete_context)
 
 
-@click.group("config", no_args_is_help=False, context_settings=CONTEXT)
+@click.group("config", cls=VerbGroup)
 def config() -> None:
     """Show and change contexts: which cluster commands talk to.
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import click
 
 from pinnace.bench.scratch import scratch_cluster
-from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import running
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure
@@ -23,7 +23,7 @@ SPEC = ClusterSpec(nodes=100, kubelets=2, controllers=2)
 Act = Callable[[Story, Cluster, Client], Awaitable[list[Judgement]]]
 
 
-@click.group("demo", context_settings=CONTEXT, no_args_is_help=False)
+@click.group("demo", cls=VerbGroup)
 def demo() -> None:
     """Stories that a real cluster tells.
 

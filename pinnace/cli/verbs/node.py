@@ -11,7 +11,7 @@ from pinnace.cli import options
 from pinnace.cli.changes.faults import SHORTAGES, failing, pressing, recovering
 from pinnace.cli.changes.nodes import change_nodes
 from pinnace.cli.changes.virtual_nodes import fleet_of, free_names, new_node
-from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.objects.targets import reference
@@ -56,7 +56,7 @@ class Shortage(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
         return f"{kind}={Quantity().convert(text, param, ctx)}" if equals else kind
 
 
-@click.group("node", context_settings=CONTEXT, no_args_is_help=False)
+@click.group("node", cls=VerbGroup)
 def node() -> None:
     """Add virtual nodes to a fleet, list nodes, or make them fail."""
 

@@ -6,7 +6,7 @@ from pinnace.api.resources import PODS
 from pinnace.cli import options
 from pinnace.cli.changes.compare_and_swap import change_each
 from pinnace.cli.changes.faults import crashing
-from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import usage
@@ -14,7 +14,7 @@ from pinnace.cli.session import run
 from pinnace.cli.settings import Settings
 
 
-@click.group("pod", context_settings=CONTEXT, no_args_is_help=False)
+@click.group("pod", cls=VerbGroup)
 def pod() -> None:
     """Make pods crash."""
 

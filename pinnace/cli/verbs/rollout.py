@@ -12,7 +12,7 @@ from pinnace.api.rollouts import by_revision, revision
 from pinnace.cli import options
 from pinnace.cli.changes import rollouts
 from pinnace.cli.changes.compare_and_swap import change_each
-from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.describe.templates import template
 from pinnace.cli.describe.text import render
 from pinnace.cli.objects import arguments
@@ -29,7 +29,7 @@ WAIT = 600.0
 """Seconds for a rollout, unless --timeout says otherwise: its own deadline is as long, if nothing else is said."""
 
 
-@click.group("rollout", context_settings=CONTEXT, no_args_is_help=False)
+@click.group("rollout", cls=VerbGroup)
 def rollout() -> None:
     """Follow, undo, pause or restart rollouts of deployments."""
 

@@ -8,7 +8,7 @@ import click
 
 from pinnace.api.dumps import CacheDump, Place, QueueDump, Room
 from pinnace.api.jsonrecords import to_json
-from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import contexts, running
 from pinnace.cli.local.schedulers import ask
 from pinnace.cli.settings import Settings
@@ -22,7 +22,7 @@ http_option = click.option("--http", default="", metavar="HOST:PORT", help="Ask 
 output_option = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
 
 
-@click.group("sched", context_settings=CONTEXT, no_args_is_help=False)
+@click.group("sched", cls=VerbGroup)
 def sched() -> None:
     """Show the leading scheduler's queue, or its cache.
 

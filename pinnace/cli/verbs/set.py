@@ -8,7 +8,7 @@ from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS
 from pinnace.cli import options
 from pinnace.cli.changes.compare_and_swap import change_each
 from pinnace.cli.changes.edits import pairs_of
-from pinnace.cli.command import CONTEXT, verb
+from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import ExitCode, Failure, usage
@@ -19,7 +19,7 @@ WITH_IMAGES = (PODS, DEPLOYMENTS, REPLICA_SETS, JOBS)
 ALL = "*"
 
 
-@click.group("set", context_settings=CONTEXT, no_args_is_help=False)
+@click.group("set", cls=VerbGroup)
 def set() -> None:  # noqa: A001 (verbs are called as they are)
     """Set single fields of objects."""
 

@@ -10,10 +10,10 @@ import click
 import pytest
 
 from pinnace.api.resources import ALL
-from pinnace.cli.command import module_of, verb
+from pinnace.cli.command import VerbGroup, module_of, verb
 from pinnace.cli.main import SECTIONS, cli, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.unsupported import FLAGS, UNSUPPORTED
+from pinnace.cli.unsupported import FLAGS, SUBCOMMANDS, UNSUPPORTED
 from pinnace.cli.verbs.node import node
 
 VERBS = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
@@ -46,7 +46,7 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["autoscale", "deployment/web"], 'error: pinnace has no "autoscale" (yet)'),
         (["xyzzy"], 'error: unknown command "xyzzy"'),
         (["get", "pods", "--timeout", "soon"], "error: invalid value for '--timeout': \"soon\" is not a duration"),
-        (["chaos", "kil-leader"], "error: no such command 'kil-leader'"),
+        (["chaos", "kil-leader"], 'error: unknown command "kil-leader"; did you mean "kill-leader"?'),
         (["delete", "pod", "a", "--wait=perhaps"], "error: invalid value for '--wait': \"perhaps\" is neither true nor false"),
         (["delete", "pods", "--all="], "error: invalid value for '--all': \"\" is neither true nor false"),
         (["get", "pods", "-=x"], "error: no such option"),
@@ -213,7 +213,7 @@ def test_a_number_that_nobody_can_store_is_a_mistake(words: list[str], capsys: p
 
 def test_a_verb_of_several_says_that_one_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     context = click.Context(cli)
-    several = [name for name in VERBS if type(cli.get_command(context, name)) is click.Group]
+    several = [name for name in VERBS if type(cli.get_command(context, name)) is VerbGroup]
     assert {"node", "rollout"} <= set(several)
     for name in several:
         assert run([name]) == 2
@@ -256,6 +256,18 @@ def test_flags_that_pinnace_lacks_are_not_there() -> None:
             assert found is not None
             command = found
         assert not set(flags) & {name for param in command.params for name in param.opts}, words
+
+
+@pytest.mark.parametrize(("verb", "name"), [(verb, name) for verb, names in SUBCOMMANDS.items() for name in names])
+def test_a_subcommand_that_pinnace_lacks_has_a_hint(verb: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, name, "pod/x"]) == 2
+    printed = capsys.readouterr().err
+    assert f'`pinnace {verb}` has no "{name}" (yet)' in printed and SUBCOMMANDS[verb][name] in printed
+
+
+def test_a_dry_run_of_the_client_names_the_way(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["apply", "-f", "pod.yaml", "--dry-run=client"]) == 2
+    assert "--dry-run=server writes nothing" in capsys.readouterr().err
 
 
 def test_the_version_is_also_a_flag(capsys: pytest.CaptureFixture[str]) -> None:

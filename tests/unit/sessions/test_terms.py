@@ -4,7 +4,7 @@ import random
 from itertools import permutations
 
 from apiserver.election import history as terms
-from apiserver.election.history import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume, terms_in
+from apiserver.election.history import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume, terms_in, up_to_date
 from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Write
 from pinnace.api.elections_pb2 import Term
@@ -44,6 +44,13 @@ def test_a_term_without_an_end_is_over_when_the_next_begins() -> None:
     ]
     assert presume([term(4)], term(4)) == []
     assert presume([term(4), term(9)], term(4)) == [term(4, 9.0, RAN_OUT, presumed=True)]
+
+
+def test_only_the_leaders_term_is_shown_without_an_end() -> None:
+    noted = [term(1), term(2, 2.5, "resigned"), term(3)]
+    first = term(1, 2.0, RAN_OUT, presumed=True)
+    assert up_to_date(noted, 3, to_micro_time(9.0)) == [first, noted[1], noted[2]]
+    assert up_to_date(noted, 0, to_micro_time(9.0)) == [first, noted[1], term(3, 9.0, RAN_OUT, presumed=True)]
 
 
 def test_a_term_is_not_over_before_it_began() -> None:

@@ -88,7 +88,7 @@ chaos-test: setup ## Run the tests that break clusters of real processes: what e
 	@$(BIN)/pytest -m chaos tests/integration
 
 scenarios: setup ## Play every scenario of `pinnace chaos`, one after the other
-	@names=$$($(BIN)/python -c 'from pinnace.chaos.scenarios.table import SCENARIOS; print(*SCENARIOS)') && \
+	@names=$$($(BIN)/python -c 'from pinnace.chaos.perform import SCENARIOS; print(*SCENARIOS)') && \
 		for name in $$names; do $(BIN)/pinnace chaos $$name || exit; done
 
 compose-test: setup ## Build docker-compose.yml, kill the leading scheduler's container, check that the next one schedules

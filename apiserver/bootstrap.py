@@ -31,7 +31,7 @@ from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, NAMESPAC
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.log_events import BootstrapFailed
+from pinnace.runtime.logs import BootstrapFailed
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from apiserver.services.kubelets import Endpoint
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecRequest, LogsRequest
 from pinnace.api.status import Code, Refusal
-from pinnace.pki.kubelets import SERVER_NAME
-from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
+from pinnace.pki.authority import SERVER_NAME
+from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Renewed, TlsFiles
 
 CONNECT_TIMEOUT = 3.0

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 import grpc
 import grpc.aio
 
-from pinnace.runtime import peers
+from pinnace.runtime import grpc_server
 
 COUNT = 8
 """Of lines. A client who floods the server from two connections holds up a quarter of the others', at most."""
@@ -40,8 +40,8 @@ class Lines:
         share: float = SHARE,
     ) -> None:
         """`handlers`: makes all that a line serves. `count`: of lines. `connections`: of all lines together. `share`: of the
-        process's descriptors, as pinnace.runtime.peers."""
-        options = (*options, *peers.options(connections, count, share), ("grpc.so_reuseport", 1))
+        process's descriptors, as pinnace.runtime.grpc_server."""
+        options = (*options, *grpc_server.options(connections, count, share), ("grpc.so_reuseport", 1))
         self._servers = [grpc.aio.server(options=options) for _ in range(count)]
         for server in self._servers:
             server.add_generic_rpc_handlers((handlers(),))

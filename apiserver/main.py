@@ -30,10 +30,9 @@ from apiserver.storage.wrappers import Measured, Prefixed, check_prefix
 from apiserver.webhooks.loading import load
 from apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
-from pinnace.runtime.affinity import Affinity
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.configuration import ConfigurationError
-from pinnace.runtime.cpu import preempted
+from pinnace.runtime.cpu import Affinity, preempted
 from pinnace.runtime.http import StatusServer, format_address
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tls import TlsFiles

@@ -17,7 +17,7 @@ from apiserver.services.methods import Method
 from apiserver.services.requests import RequestIds
 from apiserver.storage.interface import Storage
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.refusals import Refusals
+from pinnace.runtime.grpc_server import Refusals
 from pinnace.runtime.tls import TlsFiles, line_credentials
 
 MAX_REQUEST = 4 << 20

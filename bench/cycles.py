@@ -22,8 +22,8 @@ from rich.table import Table
 
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.wellknown import ZONE_LABEL
-from pinnace.bench.machine import this_machine
-from pinnace.bench.workload import NODE_CPU, Shape, pod
+from pinnace.bench.load import NODE_CPU, Shape, pod
+from pinnace.bench.report import this_machine
 from pinnace.bench.workloads import AFFINE, MEASURED, MOONS, PREFER_ANTI_AFFINE, SPREAD
 from pinnace.runtime.process import GC_THRESHOLDS
 from scheduler.cache.cache import Cache

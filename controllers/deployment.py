@@ -34,8 +34,7 @@ from controllers.writes import Expectations
 from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, DeploymentCondition, DeploymentStatus, ReplicaSet
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec
-from pinnace.api.naturals import natural
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.quantities import equal
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, store_key
 from pinnace.api.rollouts import (
@@ -48,9 +47,8 @@ from pinnace.api.rollouts import (
     bare,
     revision,
 )
-from pinnace.api.scalars import MAX_INT32
+from pinnace.api.scalars import MAX_INT32, natural, to_seconds, to_time
 from pinnace.api.selectors import from_message
-from pinnace.api.times import to_seconds, to_time
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, OutcomeUnknown
 from pinnace.client.informer import Delta

@@ -19,9 +19,8 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS, store_key
-from pinnace.api.scalars import MAX_INT32, STRING
+from pinnace.api.scalars import MAX_INT32, STRING, to_seconds, to_time
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message
-from pinnace.api.times import to_seconds, to_time
 from pinnace.client.errors import NotFound
 from pinnace.client.informer import Delta
 

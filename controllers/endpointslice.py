@@ -21,7 +21,7 @@ from controllers.writes import Expectations
 from pinnace.api.core_v1_pb2 import Node, Pod, Service, ServicePort
 from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
 from pinnace.api.meta_v1_pb2 import LabelSelector as SelectorMessage
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES, store_key
 from pinnace.api.scalars import STRING
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message

@@ -45,7 +45,7 @@ from pinnace.client.errors import NotFound, timed_out
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.turns import Turn
+from pinnace.runtime.tasks import Turn
 
 QUICK = 100
 """References that any owner may look at in each direction: a millisecond."""

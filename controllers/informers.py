@@ -15,8 +15,7 @@ from pinnace.api.resources import PODS, Object, Resource, T
 from pinnace.api.selectors import NOTHING, LabelSelector
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.client import Client
-from pinnace.client.index import Index
-from pinnace.client.informer import Delta, Handler, Informer, complaint
+from pinnace.client.informer import Delta, Handler, Index, Informer, complaint
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 

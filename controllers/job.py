@@ -31,11 +31,10 @@ from controllers.writes import Expectations
 from pinnace.api import conditions, names
 from pinnace.api.batch_v1_pb2 import Job, JobCondition, JobStatus
 from pinnace.api.core_v1_pb2 import Container, Pod
-from pinnace.api.naturals import natural
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.resources import JOBS, PODS, RESOURCE_QUOTAS
+from pinnace.api.scalars import natural, to_seconds, to_time
 from pinnace.api.selectors import from_message
-from pinnace.api.times import to_seconds, to_time
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.errors import ApiError, NotFound
 from pinnace.client.informer import Delta

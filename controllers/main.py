@@ -25,7 +25,7 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
-from pinnace.client.lives import Lives
+from pinnace.client.informer import Lives
 from pinnace.client.standby import Patience
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer

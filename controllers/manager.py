@@ -3,7 +3,7 @@
 * A standby's informers and indexes are up to date. The barrier holds for all of them.
 * A leader with a stuck controller resigns, as the scheduler does.
 * On losing the lead, running syncs and writes are cancelled at once. Writes that were sent are fenced: they commit only while
-  this replica leads (pinnace/client/guarded.py). Events are not fenced.
+  this replica leads (pinnace/client/channel.py). Events are not fenced.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ from typing import Any
 from controllers.runtime import Shared, Watch, itself
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.resources import ALL, NAMESPACES, PODS, Resource
-from pinnace.api.times import to_seconds
+from pinnace.api.scalars import to_seconds
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, Unavailable, from_refusal, from_status
 

@@ -39,9 +39,9 @@ from controllers.writes import Batcher, in_batches, unless_refused
 from pinnace.api import conditions
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
-from pinnace.api.podstatus import status_of
+from pinnace.api.pods import status_of
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import (
     MEMORY_PRESSURE_TAINT,

@@ -28,13 +28,12 @@ from controllers.pods import PodFacts
 from controllers.runtime import Keys, Shared
 from controllers.writes import BATCH, Expectations
 from pinnace.api.core_v1_pb2 import Pod, PodTemplateSpec, ResourceQuota
-from pinnace.api.portions import portions
 from pinnace.api.quantity import amounts
 from pinnace.api.resources import PODS, Object, Resource, store_key
 from pinnace.api.verbs_pb2 import DELETED
+from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound, OutcomeUnknown, error_of
-from pinnace.client.index import Index
-from pinnace.client.informer import Delta
+from pinnace.client.informer import Delta, Index
 from pinnace.client.resource import Outcomes, Send, delete_request
 
 T = TypeVar("T", bound=Message)

@@ -20,13 +20,13 @@ from controllers.runtime import Shared, Watch
 from controllers.writes import in_batches, unless_refused
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.podstatus import EVICTED, ended, status_of
-from pinnace.api.portions import portions
+from pinnace.api.pods import EVICTED, ended, status_of
 from pinnace.api.resources import NAMESPACES, NODES, PODS
+from pinnace.api.scalars import to_seconds
 from pinnace.api.selectors import one_of
-from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.api.wellknown import DISRUPTION_TARGET
+from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Conflict, Fenced, NotFound
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request

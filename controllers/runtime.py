@@ -52,11 +52,10 @@ from pinnace.client.errors import ApiError, Conflict
 from pinnace.client.events import Recorder, Reporter
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.log_events import SyncAbandoned, SyncSlow, SyncTimedOut
-from pinnace.runtime.race import race
+from pinnace.runtime.logs import SyncAbandoned, SyncSlow, SyncTimedOut
 from pinnace.runtime.stalls import Culprit
 from pinnace.runtime.supervise import EndedEarly, describe, unending
-from pinnace.runtime.turns import Turn, in_turns
+from pinnace.runtime.tasks import Turn, in_turns, race
 
 T = TypeVar("T", bound=Object)
 

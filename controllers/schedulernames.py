@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from controllers.runtime import Shared, Watch
-from pinnace.api import defaults
+from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.explanation import decides, no_profile
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
+from pinnace.api.records import decides, no_profile
 from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.client.informer import Delta
@@ -30,7 +30,7 @@ def waits_for(pod: Pod) -> str:
     """The scheduler that is to give the pod a node; empty: it needs none now. For an index."""
     if pod.spec.nodeName or pod.spec.schedulingGates or ended(pod) or pod.metadata.HasField("deletionTimestamp"):
         return ""
-    return pod.spec.schedulerName or defaults.SCHEDULER
+    return pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER
 
 
 def missing(names: Set[str], elections: Sequence[Election]) -> Mapping[str, str]:

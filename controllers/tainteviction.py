@@ -19,8 +19,8 @@ from controllers.pods import active, node_of
 from controllers.runtime import Shared, Watch, itself
 from controllers.writes import in_batches, unless_refused
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
+from pinnace.api.pods import evicting, tolerates
 from pinnace.api.resources import NODES, PODS
-from pinnace.api.tolerations import evicting, tolerates
 from pinnace.api.verbs_pb2 import DELETED, Disruption
 from pinnace.api.wellknown import NOT_READY_TAINT, UNREACHABLE_TAINT
 from pinnace.client.errors import ApiError, Conflict, NotFound

@@ -16,8 +16,8 @@ from google.protobuf.message import Message
 
 from controllers.informers import Informers
 from controllers.runtime import Unfinished
-from pinnace.api.portions import portions
 from pinnace.api.resources import Resource
+from pinnace.api.wire import portions
 from pinnace.client.errors import ApiError, Fenced, Unavailable, error_of, timed_out
 from pinnace.client.resource import ResourceClient, Send
 

@@ -14,8 +14,7 @@ from kubelet.virtualnode import VirtualNode
 from kubelet.virtualnodes import VirtualNodes
 from kubelet.volumes import Volumes
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.podstatus import EVICTED
-from pinnace.api.qos import qos_class
+from pinnace.api.pods import EVICTED, qos_class
 from pinnace.fit import Refusal
 
 UNEXPECTED = "UnexpectedAdmissionError"

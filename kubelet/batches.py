@@ -28,9 +28,9 @@ from google.protobuf.message import Message
 from kubelet import metrics
 from kubelet.refused import Refused
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.portions import MAX_BYTES
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.api.wire import MAX_BYTES
 from pinnace.client.errors import ApiError, from_status
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import supervise, unending

@@ -14,7 +14,7 @@ from kubelet.runtime import ContainerState, ContainerView, Exit
 from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.core_v1_pb2 import ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, PodStatus
 from pinnace.api.meta_v1_pb2 import ObjectMeta
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 
 
 class Shown(NamedTuple):

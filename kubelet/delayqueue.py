@@ -11,7 +11,7 @@ from collections import OrderedDict
 from itertools import count
 
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.race import race
+from pinnace.runtime.tasks import race
 
 
 class DelayQueue:

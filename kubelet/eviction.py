@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 from kubelet.declared import declared, lasting, stated, usage
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.qos import qos_class
+from pinnace.api.pods import qos_class, tolerates
 from pinnace.api.quantity import QuantityError, amount, format_amount
-from pinnace.api.tolerations import tolerates
 from pinnace.api.wellknown import MEMORY_PRESSURE_TAINT, PRESSURE_ANNOTATION
 from pinnace.fit.requests import pod_requests, spec_limits
 

@@ -15,7 +15,7 @@ from kubelet.reported import reported_exit
 from kubelet.runtime import Call, CallKind, CallView, ContainerState, ContainerView, Exit, Instant, Unsupported, past
 from kubelet.stages import Stages
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
-from pinnace.api.times import to_seconds
+from pinnace.api.scalars import to_seconds
 
 KILLED = 137
 NO_STAGES = Stages(())

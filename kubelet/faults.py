@@ -15,8 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import ContainerStateTerminated, Node, Pod
-from pinnace.api.naturals import natural
-from pinnace.api.times import to_time
+from pinnace.api.scalars import natural, to_time
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
 
 LOST_POWER = 255

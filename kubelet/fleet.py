@@ -41,7 +41,7 @@ from pinnace.client.heartbeat import NodeSession
 from pinnace.client.informer import Delta, Informer
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.log_events import NodesDropped, NodesYielded
+from pinnace.runtime.logs import NodesDropped, NodesYielded
 from pinnace.runtime.supervise import supervise, unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 

@@ -32,7 +32,7 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Machines, Servers, check_registering, machines, servers
-from pinnace.client.lives import Lives
+from pinnace.client.informer import Lives
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.http import StatusServer
@@ -145,7 +145,7 @@ class Serving:
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the command line says. `own`: names of the nodes that the fleet creates; `serving`: None, nothing is. Runtime and
-    volumes are made for each life of the fleet (pinnace/client/lives.py): they know what they find."""
+    volumes are made for each life of the fleet (pinnace/client/informer.py): they know what they find."""
 
     name: str
     servers: ClientConfig

@@ -25,7 +25,7 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.machines import ARCH, NATIVE, OS, MachineShape
 from pinnace.api.names import is_extended_resource
 from pinnace.api.quantity import QuantityError, amount, format_amount
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 from pinnace.api.wellknown import (
     ARCH_LABEL,
     FLEET_LABEL,

@@ -47,7 +47,7 @@ from kubelet.trips import Trips
 from kubelet.virtualnodes import VirtualNodes
 from kubelet.volumes import FakeVolumes, Volumes
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.podstatus import EVICTED
+from pinnace.api.pods import EVICTED
 from pinnace.api.verbs_pb2 import ADDED, DELETED
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock

@@ -17,7 +17,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import PodClient
 from pinnace.client.informer import Delta, Informer
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.race import race
+from pinnace.runtime.tasks import race
 
 log = logging.getLogger(__name__)
 

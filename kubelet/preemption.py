@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kubelet.eviction import CRITICAL
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.qos import qos_class
+from pinnace.api.pods import qos_class
 from pinnace.fit import pod_requests
 
 PREEMPTING = "Preempting"

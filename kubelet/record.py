@@ -10,7 +10,7 @@ from kubelet.runtime import ContainerState, ContainerView
 from kubelet.status import alike, render
 from kubelet.template import Template, template_of
 from pinnace.api.core_v1_pb2 import Pod, PodCondition
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.fit import Requests
 
 

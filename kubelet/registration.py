@@ -16,8 +16,8 @@ from kubelet.eviction import Kind
 from kubelet.nodes import Machine
 from kubelet.refused import Refused
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.portions import portions
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.api.wire import portions
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable, error_of
 from pinnace.client.resource import ResourceClient
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock

@@ -2,7 +2,7 @@
 
 from kubelet.runtime import Exit, Instant, past
 from pinnace.api.core_v1_pb2 import ContainerState
-from pinnace.api.times import to_seconds
+from pinnace.api.scalars import to_seconds
 
 BY_CODE = ("Completed", "Error")
 """Reasons that follow from the code."""

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from kubelet.runtime import ContainerView
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Container, Pod, PodSpec, PodStatus, ResourceRequirements
-from pinnace.api.times import to_seconds, to_time
+from pinnace.api.scalars import to_seconds, to_time
 from pinnace.fit.requests import RESIZE_IN_PROGRESS, RESIZE_PENDING, is_resizing, largest, resizable
 
 Resources: TypeAlias = Mapping[str, ResourceRequirements]

@@ -18,8 +18,7 @@ from kubelet.addresses import Addresses
 from kubelet.runtime import Call, ContainerView, Instant, Runtime
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
-from pinnace.check.files import encode
-from pinnace.check.history import Ran
+from pinnace.check.history import Ran, encode
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 BEAT = 1.0

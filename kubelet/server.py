@@ -21,9 +21,9 @@ from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecRequest, ExecResponse, LogsRequest, LogsResponse
 from pinnace.api.status import Code
 from pinnace.pki import Subject
-from pinnace.pki.kubelets import CLIENT
-from pinnace.runtime import peers
-from pinnace.runtime.refusals import Refusals, abort, let_go
+from pinnace.pki.authority import CLIENT
+from pinnace.runtime import grpc_server
+from pinnace.runtime.grpc_server import Refusals, abort, let_go
 from pinnace.runtime.tls import TlsFiles, server_credentials
 
 SERVICE = "pinnace.v1.Kubelet"
@@ -57,7 +57,7 @@ class KubeletServer:
         self._streams = streams
         self._tls = tls
         self._refusals = Refusals()
-        self._server = grpc.aio.server(options=(*OPTIONS, *peers.options(MAX_CONNECTIONS)))
+        self._server = grpc.aio.server(options=(*OPTIONS, *grpc_server.options(MAX_CONNECTIONS)))
 
     def bind(self, host: str, port: int) -> Endpoint:
         """Takes an address: with the real port. Raises OSError when it cannot."""

@@ -14,9 +14,9 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
 from pinnace.api.quantity import format_amount
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.turns import in_turns
+from pinnace.runtime.tasks import in_turns
 
 _MILLI = 1_000_000
 """Nanocores."""

@@ -19,7 +19,7 @@ from kubelet.runtime import ContainerView, Instant
 from kubelet.template import Template
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod, PodStatus
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 from pinnace.api.wellknown import DISRUPTION_TARGET
 from pinnace.fit.requests import RESIZE_CONDITIONS
 

@@ -17,7 +17,7 @@ from pinnace.client.errors import ApiError
 from pinnace.client.resource import Listing
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.log_events import NodesReclaimed
+from pinnace.runtime.logs import NodesReclaimed
 from pinnace.runtime.supervise import supervise
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
 from kubelet.template import Template
 from pinnace.api.core_v1_pb2 import Node, Taint, Toleration
 from pinnace.api.names import is_extended_resource
-from pinnace.api.tolerations import evicting, tolerates
+from pinnace.api.pods import evicting, tolerates
 from pinnace.fit import Predicate, Refusal, Requests, Room, allocatable, matches
 from pinnace.fit.requests import DEFERRED, INFEASIBLE, PODS
 

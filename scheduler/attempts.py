@@ -26,8 +26,8 @@ from contextlib import suppress
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Term
-from pinnace.api.podstatus import status_of
-from pinnace.api.times import to_seconds, to_time
+from pinnace.api.pods import status_of
+from pinnace.api.scalars import to_seconds, to_time
 from pinnace.client.errors import ApiError
 from pinnace.runtime.clock import Clock
 

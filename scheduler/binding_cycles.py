@@ -24,9 +24,9 @@ from typing import Protocol
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import ApiError
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.log_events import PluginAbandoned, PluginSlow
-from pinnace.runtime.race import race
+from pinnace.runtime.logs import PluginAbandoned, PluginSlow
 from pinnace.runtime.supervise import EndedEarly
+from pinnace.runtime.tasks import race
 from scheduler.decision import Decision, Outcomes
 from scheduler.framework.binding_plugins import BindingCycle
 from scheduler.framework.faults import Faults

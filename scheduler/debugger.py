@@ -11,11 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from pinnace.api.dumps import Assumed, Bounded, CacheDump, InPermit, Queued, QueueDump, Room
-from pinnace.api.jsonrecords import to_json
 from pinnace.api.quantity import format_amount
+from pinnace.api.records import Assumed, Bounded, CacheDump, InPermit, Queued, QueueDump, Room, to_json
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.log_events import StateDumped
+from pinnace.runtime.logs import StateDumped
 from scheduler.cache.cache import Cache
 from scheduler.framework.handle import WaitingPods
 from scheduler.informers import Informers

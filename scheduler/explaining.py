@@ -15,18 +15,16 @@ from typing import Any
 
 import click
 
-from pinnace.api import defaults
+from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.explanation import Answer, Explanation, Trouble, Unexplained
-from pinnace.api.jsonrecords import to_json
+from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, to_json
 from pinnace.api.resources import NODES, PODS, Resource, T, store_key
 from pinnace.api.status import encode
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig, load
+from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Forbidden
-from pinnace.client.kubeconfig import ConfigError
 from pinnace.runtime.configuration import ConfigurationError
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
@@ -117,7 +115,7 @@ async def _explanation(
         async with asyncio.timeout(timeout):
             client = Client(connection)
             pod = await client.pods.get(name, namespace)
-            followed = follow(pod.spec.schedulerName or defaults.SCHEDULER, await _elections(client), given, kept)
+            followed = follow(pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, await _elections(client), given, kept)
             stores = await _list(client, needs(followed.configuration))
     finally:
         await connection.close()
@@ -135,7 +133,7 @@ async def _elections(client: Client) -> Sequence[Election] | None:
 def explanation(pod: Pod, stores: Mapping[Resource[Any], Mapping[str, Any]], followed: Followed, node: str = "") -> Explanation:
     """Pure, but for what plugins do when they are made. Raises ConfigurationError."""
     configuration = followed.configuration
-    key, name, bound = store_key(pod), pod.spec.schedulerName or defaults.SCHEDULER, pod.spec.nodeName
+    key, name, bound = store_key(pod), pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, pod.spec.nodeName
     gone = bool(bound) and bound not in stores[NODES]
     if followed.unknown:
         return Explanation(key, name, bound, node_is_gone=gone, unknown=followed.unknown)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
 from pinnace.fit.requests import is_resizing
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.turns import Turn
+from pinnace.runtime.tasks import Turn
 from scheduler.attempts import held_back
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent

@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.podstatus import ENDED
+from pinnace.api.pods import ENDED
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.client.client import Client
-from pinnace.client.index import Index
-from pinnace.client.informer import Informer, complaint
+from pinnace.client.informer import Index, Informer, complaint
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 from scheduler.framework.handle import Preemption, Waiting

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import click
 
-from pinnace.api.dumps import CacheDump, QueueDump
-from pinnace.api.jsonrecords import to_json
+from pinnace.api.records import CacheDump, QueueDump, to_json
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
-from pinnace.client.lives import Lives
+from pinnace.client.informer import Lives
 from pinnace.client.standby import Patience
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import Page, StatusServer

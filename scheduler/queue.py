@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Protocol
 
-from pinnace.api.dumps import Place
+from pinnace.api.records import Place
 from scheduler.cache.changes import ANY, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable

@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol
 
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.podstatus import status_of
-from pinnace.api.portions import portions
+from pinnace.api.pods import status_of
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.api.wire import portions
 from pinnace.client.errors import Conflict, Fenced, Unavailable
 from pinnace.client.resource import errors_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock

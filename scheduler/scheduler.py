@@ -26,7 +26,7 @@ from pinnace.client.resource import errors_of
 from pinnace.client.standby import Patience, Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
-from pinnace.runtime.log_events import TokenFenced
+from pinnace.runtime.logs import TokenFenced
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 from scheduler import metrics

@@ -26,8 +26,8 @@ from pinnace.api.core_v1_pb2 import (
 )
 from pinnace.api.meta_v1_pb2 import LabelSelector, OwnerReference
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.scalars import to_time
 from pinnace.api.selectors import parse_labels
-from pinnace.api.times import to_time
 
 Amount = str | int
 

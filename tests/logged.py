@@ -4,7 +4,7 @@ from typing import TypeVar
 
 import pytest
 
-from pinnace.runtime.log_events import LogEvent
+from pinnace.runtime.logs import LogEvent
 
 E = TypeVar("E", bound=LogEvent)
 

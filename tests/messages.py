@@ -6,10 +6,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
+from pinnace.api.codec import INLINED, map_value
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.schema import INLINED, map_value
 
 LAST = 253_402_300_799
 """The last second of the year 9999."""

@@ -10,7 +10,7 @@ from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import Object
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 from tests.builders import PodBuilder, make_pod
 
 LABELS = {"app": "web"}

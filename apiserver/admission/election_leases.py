@@ -7,8 +7,8 @@ from apiserver import errors
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.naturals import natural
 from pinnace.api.resources import LEASES, SYSTEM_NAMESPACE
+from pinnace.api.scalars import natural
 from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION
 
 _RESERVED = {name: election for election, name in ELECTION_LEASES.items()}

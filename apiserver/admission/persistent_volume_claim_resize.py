@@ -11,9 +11,9 @@ from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from apiserver.registry.validation.persistentvolumeclaims import size_of
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
+from pinnace.api.pods import class_of
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import StorageClass
-from pinnace.api.storageclass import class_of
 
 _REFUSED = (
     "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize "

@@ -26,11 +26,11 @@ from typing import NamedTuple, Protocol
 
 from apiserver.auth.authentication import User
 from apiserver.auth.permissions import Action
+from pinnace.api.scalars import format_rfc3339, to_micro_time
 from pinnace.api.status import Refusal
-from pinnace.api.times import format_rfc3339, to_micro_time
 from pinnace.runtime import logs
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.log_events import AuditLinesLost
+from pinnace.runtime.logs import AuditLinesLost
 
 log = logging.getLogger(__name__)
 

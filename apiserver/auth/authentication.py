@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 from cryptography import x509
 
 from apiserver.errors import Rejected
-from pinnace.api.nodenames import NodeNames
+from pinnace.api.names import NodeNames
 from pinnace.api.status import Code, Refusal
 from pinnace.pki import Subject
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock

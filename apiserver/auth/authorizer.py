@@ -21,10 +21,9 @@ from apiserver.auth.rbac import EVERYTHING, Rbac
 from apiserver.cacher.resource import ResourceCache
 from apiserver.errors import Rejected
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.fields import FIELDS
 from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import EVENTS, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
-from pinnace.api.selectors import SelectorError, parse_fields, parse_labels
+from pinnace.api.selectors import FIELDS, SelectorError, parse_fields, parse_labels
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import FLEET_LABEL
 

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import MethodDescriptor
 
-from pinnace.api.fields import FIELDS
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, NAMESPACES, NODES, PODS, Resource
-from pinnace.api.selectors import SelectorError, parse_fields
+from pinnace.api.selectors import FIELDS, SelectorError, parse_fields
 
 
 class Action(NamedTuple):

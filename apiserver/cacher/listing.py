@@ -27,10 +27,10 @@ from apiserver.cacher.freshness import Progress
 from apiserver.cacher.store import Entry, Selection, Store
 from apiserver.storage.interface import Compacted, Storage
 from pinnace.api import wire
-from pinnace.api.naturals import natural
 from pinnace.api.resources import Object
+from pinnace.api.scalars import natural
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.turns import Turn
+from pinnace.runtime.tasks import Turn
 
 MAX_LENGTH = 2048
 _HINT = "pass the token as it was given, with the selectors of the list that it belongs to"

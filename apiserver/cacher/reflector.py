@@ -26,9 +26,9 @@ from apiserver.storage.interface import Change, Changes, Compacted, KeyValue, Pa
 from pinnace.api.resources import COMMITS_PREFIX, ROOT
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.log_events import StoreRestored
-from pinnace.runtime.race import race
+from pinnace.runtime.logs import StoreRestored
 from pinnace.runtime.supervise import supervise
+from pinnace.runtime.tasks import race
 
 MAX_CHANGES = 1000
 MAX_BYTES = 1 << 20

@@ -29,11 +29,10 @@ from sortedcontainers import SortedList
 from apiserver.cacher.errors import Expired
 from apiserver.storage.interface import Change, KeyValue
 from pinnace.api import wire
-from pinnace.api.fields import FIELDS
-from pinnace.api.nesting import Envelope
 from pinnace.api.resources import PODS, Object, Resource
-from pinnace.api.selectors import FieldRequirement, FieldSelector, LabelSelector, parse_fields, parse_labels
+from pinnace.api.selectors import FIELDS, FieldRequirement, FieldSelector, LabelSelector, parse_fields, parse_labels
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
+from pinnace.api.wire import Envelope
 from pinnace.runtime.clock import Clock
 
 T = TypeVar("T", bound=Object)

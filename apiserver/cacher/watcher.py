@@ -26,7 +26,7 @@ from apiserver.cacher.errors import CacheError, SlowWatcher
 from apiserver.cacher.store import Selection
 from apiserver.flow.account import LARGE, Account, Room
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.turns import PORTION, TURNS
+from pinnace.runtime.tasks import PORTION, TURNS
 
 MAX_BYTES = 32 << 20
 """Bytes that may wait for a reader: about a second of the highest rate that a server can sustain."""

@@ -52,9 +52,9 @@ from apiserver.storage.interface import Change, KeyValue, LeaseNotFound, Storage
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Candidate, Election, Nomination, Term
 from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.resources import ELECTIONS_PREFIX, election_key, nomination_key
-from pinnace.api.times import to_micro_time
+from pinnace.api.scalars import to_micro_time
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.race import race
+from pinnace.runtime.tasks import race
 
 Member = Conversation[Any, Any]
 

@@ -68,7 +68,6 @@ from apiserver.uids import new_uid
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.elections_pb2 import Candidate, Term
 from pinnace.api.meta_v1_pb2 import MicroTime
-from pinnace.api.naturals import natural
 from pinnace.api.resources import (
     ELECTIONS_PREFIX,
     LEASES,
@@ -78,7 +77,7 @@ from pinnace.api.resources import (
     term_key,
     terms_prefix,
 )
-from pinnace.api.times import to_seconds, to_time
+from pinnace.api.scalars import natural, to_seconds, to_time
 from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION
 from pinnace.runtime.clock import Clock
 

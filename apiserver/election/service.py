@@ -57,8 +57,8 @@ from pinnace.api.resources import (
     nomination_key,
     terms_prefix,
 )
+from pinnace.api.scalars import to_micro_time, to_seconds
 from pinnace.api.status import Code, Refusal
-from pinnace.api.times import to_micro_time, to_seconds
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 T = TypeVar("T")

@@ -14,12 +14,10 @@ from typing import Any, NamedTuple, TypeAlias
 from apiserver.registry.validation.resource_names import CONTAINER, HUGE_PAGES
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, PodAffinityTerm, PodSpec, ResourceRequirements, Service
 from pinnace.api.names import is_extended_resource
-from pinnace.api.podstatus import ended
-from pinnace.api.qos import qos_class
+from pinnace.api.pods import class_of, ended, qos_class
 from pinnace.api.quantity import QuantityError, amount, amounts
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
-from pinnace.api.storageclass import class_of
 from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, counted_spec, pod_level, spec_limits
 
 COUNTED: tuple[Resource[Any], ...] = tuple(each for each in ALL if each.namespaced and each is not EVENTS)

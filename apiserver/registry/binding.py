@@ -21,7 +21,7 @@ from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.fencing import Term
 from apiserver.registry.mutation import Mutation, Put, Version
 from apiserver.registry.validation.labels import validate_annotations, validate_labels
-from pinnace.api import conditions, defaults
+from pinnace.api import conditions, wellknown
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.names import dns_subdomain
@@ -60,7 +60,10 @@ def _mutation(binding: Binding, term: Term | None, now: float) -> Mutation[Pod]:
             raise Rejected(errors.uid_mismatch(PODS, name, metadata.uid, old.metadata.uid))
         if metadata.resourceVersion and metadata.resourceVersion != str(version.revision):
             raise Rejected(errors.stale(PODS, name, metadata.resourceVersion, version.revision))
-        if term is not None and (scheduler := old.spec.schedulerName or defaults.SCHEDULER) not in term.scheduler_names:
+        if (
+            term is not None
+            and (scheduler := old.spec.schedulerName or wellknown.DEFAULT_SCHEDULER) not in term.scheduler_names
+        ):
             raise Rejected(_foreign(name, scheduler, term))
         if old.spec.nodeName:
             raise Rejected(_conflict("AlreadyBound", f'pod "{name}" is already assigned to node "{old.spec.nodeName}"'))

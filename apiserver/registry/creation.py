@@ -20,10 +20,10 @@ from apiserver.uids import new_uid
 from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
 from pinnace.api.quantities import canonicalize
 from pinnace.api.resources import UNSAID, Object, Resource
+from pinnace.api.scalars import to_time
 from pinnace.api.status import Refusal
-from pinnace.api.times import to_time
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.turns import in_turns
+from pinnace.runtime.tasks import in_turns
 
 T = TypeVar("T", bound=Object)
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"

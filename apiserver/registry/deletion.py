@@ -23,7 +23,7 @@ from apiserver.registry.mutation import Final, Put, Sign, Version
 from apiserver.registry.strategy import Strategy
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.resources import COLLECTED, Object, Resource
-from pinnace.api.times import to_seconds, to_time
+from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 

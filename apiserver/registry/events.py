@@ -22,8 +22,8 @@ from apiserver.storage.committer import Outcome as Committal
 from apiserver.storage.interface import Storage, StorageError, Write
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import DEFAULT_NAMESPACE, EVENTS
+from pinnace.api.scalars import to_seconds
 from pinnace.api.status import Code, Refusal, Violation
-from pinnace.api.times import to_seconds
 from pinnace.runtime.clock import Clock
 
 TTL = 3600

@@ -22,12 +22,12 @@ from apiserver.registry.strategy import Strategy
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS
+from pinnace.api.scalars import to_time
 from pinnace.api.selectors import NOTHING, LabelSelector, from_message
 from pinnace.api.status import Code, Refusal
-from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import Disruption
 
 RETRY_AFTER = 1.0

@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from pinnace.api.schema import map_value
+from pinnace.api.codec import map_value
 
 USUAL = 16 << 10
 """Bytes of an object whose parts are not counted."""

@@ -29,7 +29,7 @@ from pinnace.api.quantities import canonicalize, has_quantities
 from pinnace.api.resources import STORAGE_FORMAT_KEY, Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.turns import in_turns
+from pinnace.runtime.tasks import in_turns
 
 log = logging.getLogger(__name__)
 

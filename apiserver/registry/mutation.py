@@ -33,7 +33,7 @@ from pinnace.api import wire
 from pinnace.api.resources import Object, Resource
 from pinnace.api.status import Refusal
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.turns import in_turns
+from pinnace.runtime.tasks import in_turns
 
 T = TypeVar("T", bound=Object)
 

@@ -9,11 +9,10 @@ from typing import TypeVar
 from apiserver import errors
 from apiserver.errors import Rejected
 from apiserver.registry.validation.violations import IMMUTABLE, invalid
-from pinnace.api.codec import CodecError, to_dict
+from pinnace.api.codec import CodecError, revised, to_dict
 from pinnace.api.patch import PatchError, parse, patched
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Violation
-from pinnace.api.unmodelled import revised
 from pinnace.api.verbs_pb2 import PatchRequest
 
 T = TypeVar("T", bound=Object)

@@ -5,7 +5,7 @@ Source: pkg/kubelet/kubelet_pods.go (validateContainerLogStatus) and pkg/registr
 
 from apiserver.errors import Rejected, bad_request
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 
 

@@ -26,7 +26,7 @@ from apiserver.storage.interface import Compacted, StorageError
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.log_events import CallsRefused
+from pinnace.runtime.logs import CallsRefused
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS
 from pinnace.api.status import Refusal
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.turns import in_turns
+from pinnace.runtime.tasks import in_turns
 
 
 class _Wish(NamedTuple):

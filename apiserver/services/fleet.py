@@ -33,8 +33,7 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.race import race
-from pinnace.runtime.turns import in_turns
+from pinnace.runtime.tasks import in_turns, race
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 the trailers, and so do the id of the call, and warnings.
 
     call --> authenticated --> request is parsed --> gate, seat, permission (apiserver.services.methods) --> service
-                '--no----------unknown method--------'--no room, denied--> refused, at a pace (pinnace.runtime.refusals)
+                '--no----------unknown method--------'--no room, denied--> refused, at a pace (pinnace.runtime.grpc_server)
 
 `MethodHandlers` answers every path, so that no other service of the same gRPC server could be reached past it. A caller that is
 not authenticated is refused for every path, also for that of no method, before its request is parsed; on a port for tokens
@@ -29,7 +29,7 @@ from apiserver.services.requests import RequestIds
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
 from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
 from pinnace.runtime import logs, tracing
-from pinnace.runtime.refusals import Refusals, abort, let_go
+from pinnace.runtime.grpc_server import Refusals, abort, let_go
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_MESSAGE = 1000

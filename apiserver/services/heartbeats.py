@@ -19,7 +19,7 @@ from apiserver.storage.interface import Storage
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.turns import Turn
+from pinnace.runtime.tasks import Turn
 
 TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
 """A process that has died is found out by its stream, which breaks at once (see fleet.GRACE). One that is only silent may be

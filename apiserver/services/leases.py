@@ -25,13 +25,12 @@ from apiserver.storage.interface import KeyValue, Storage, StorageError
 from pinnace.api.coordination_v1_pb2 import Lease, LeaseList
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.meta_v1_pb2 import MicroTime
-from pinnace.api.naturals import natural
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, election_key
-from pinnace.api.times import to_micro_time, to_seconds
+from pinnace.api.scalars import natural, to_micro_time, to_seconds
 from pinnace.api.verbs_pb2 import DeleteCollectionRequest, GetRequest, ListRequest
 from pinnace.api.wellknown import BIRTH_ANNOTATION, FENCE_ANNOTATION, STREAM_ANNOTATION
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.turns import Turn
+from pinnace.runtime.tasks import Turn
 
 REUSE = 1.0
 """Seconds for which an answer of etcd counts: it is exact to the second anyway."""

@@ -39,10 +39,10 @@ from apiserver.services import metrics
 from apiserver.services.context import Context
 from apiserver.services.errors import to_refusal
 from apiserver.services.tenure import Tenure, Tenures
-from pinnace.api import nesting
-from pinnace.api.nesting import Envelope
+from pinnace.api import wire
 from pinnace.api.resources import EVENTS
 from pinnace.api.status import Code, Refusal
+from pinnace.api.wire import Envelope
 
 MAX_REFLECTIONS = 10
 """Streams of reflection that a user may have open, masters too. A tool has one."""
@@ -51,7 +51,7 @@ MAX_BATCH = 1000
 ROOM = 16
 """Levels that must be left around a request: what comes with it is told in lists and watches, and others may put it into
 messages of theirs."""
-MAX_LEVELS = nesting.LIMIT - ROOM
+MAX_LEVELS = wire.LIMIT - ROOM
 """Of messages in messages, the request itself included; known fields have less than 20."""
 HEADROOM = 3
 """Times the size of a large answer that must be free before gRPC gets it. gRPC copies it, and ends the process when it cannot

@@ -16,9 +16,8 @@ from apiserver.services.sessions import read
 from apiserver.storage.interface import KeyValue
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.names import dns_subdomain
-from pinnace.api.naturals import natural
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
-from pinnace.api.times import to_micro_time, to_time
+from pinnace.api.scalars import natural, to_micro_time, to_time
 from pinnace.api.wellknown import BIRTH_ANNOTATION, STREAM_ANNOTATION
 
 MAX_NODES = 10_000

@@ -20,8 +20,8 @@ from apiserver.services.context import READ_TIMEOUT, Context, patience
 from apiserver.services.methods import MAX_BATCH
 from apiserver.services.selecting import selected
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
-from pinnace.api.naturals import natural
 from pinnace.api.resources import DEFAULT_NAMESPACE, Object
+from pinnace.api.scalars import natural
 from pinnace.api.status import Refusal, encode
 from pinnace.api.verbs_pb2 import (
     BatchResponse,

@@ -23,7 +23,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ListRequest
 

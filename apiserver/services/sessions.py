@@ -38,8 +38,7 @@ from google.protobuf.message import DecodeError, Message
 from apiserver.cacher.errors import ShuttingDown
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError
 from pinnace.api.elections_pb2 import Election
-from pinnace.runtime.clock import Clock
-from pinnace.runtime.silence import Silence
+from pinnace.runtime.clock import Clock, Silence
 
 log = logging.getLogger(__name__)
 

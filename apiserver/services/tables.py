@@ -17,7 +17,7 @@ from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.turns import in_turns
+from pinnace.runtime.tasks import in_turns
 
 NAME = "NAME"
 

@@ -35,7 +35,7 @@ import logging
 from apiserver.storage.interface import Committed, Compacted, OutOfSpace, Storage, StorageError, Write
 from pinnace.api.resources import COMPACT_REV_KEY
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.log_events import CompactionFailed
+from pinnace.runtime.logs import CompactionFailed
 
 log = logging.getLogger(__name__)
 

@@ -21,11 +21,11 @@ from apiserver.webhooks.configuration import WebhookConfiguration
 from pinnace.api import admission_pb2 as pb
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.patch import parse
-from pinnace.api.portions import portions
 from pinnace.api.status import Code, Refusal, decode
 from pinnace.api.verbs_pb2 import PatchRequest
+from pinnace.api.wire import portions
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.log_events import WebhookFailed
+from pinnace.runtime.logs import WebhookFailed
 
 log = logging.getLogger(__name__)
 

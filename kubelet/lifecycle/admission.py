@@ -7,8 +7,8 @@ from kubelet.lifecycle.state import Care, Fact, Phase, PodState
 from kubelet.runtime import Instant, past
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod, PodStatus
-from pinnace.api.podstatus import ended
-from pinnace.api.times import to_seconds
+from pinnace.api.pods import ended
+from pinnace.api.scalars import to_seconds
 
 
 def accept(plan: PodPlan, now: Instant) -> PodState:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from kubelet.runtime import CallKind, Handler
-from pinnace.api import defaults
+from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import (
     Container,
     ContainerPort,
@@ -44,7 +44,7 @@ class ContainerPlan(NamedTuple):
     """Its own. An init container of a pod that restarts Always comes back only when it has failed; a sidecar always."""
     image: str = ""
     sidecar: bool = False
-    grace: float = defaults.GRACE_SECONDS
+    grace: float = wellknown.DEFAULT_GRACE_SECONDS
     post_start: Handler | None = None
     pre_stop: Handler | None = None
     startup: ProbePlan | None = None
@@ -65,7 +65,7 @@ class PodPlan(NamedTuple):
     main: tuple[ContainerPlan, ...]
     init: tuple[ContainerPlan, ...] = ()
     """With the sidecars among them, in their order."""
-    grace: float = defaults.GRACE_SECONDS
+    grace: float = wellknown.DEFAULT_GRACE_SECONDS
     deadline: float | None = None
     """activeDeadlineSeconds."""
     gates: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class PodPlan(NamedTuple):
 
 def plan_of(spec: PodSpec) -> PodPlan:
     says = spec.HasField("terminationGracePeriodSeconds")
-    grace = float(spec.terminationGracePeriodSeconds if says else defaults.GRACE_SECONDS)
+    grace = float(spec.terminationGracePeriodSeconds if says else wellknown.DEFAULT_GRACE_SECONDS)
     policy = spec.restartPolicy or "Always"
     init_policy = "Never" if policy == "Never" else "OnFailure"
     main = tuple(_container(each, policy, grace) for each in spec.containers)
@@ -136,10 +136,10 @@ def _probe(kind: CallKind, probe: Probe, ports: Sequence[ContainerPort], grace: 
         kind,
         handler,
         float(probe.initialDelaySeconds),
-        float(probe.periodSeconds or defaults.PROBE_PERIOD_SECONDS),
-        float(probe.timeoutSeconds or defaults.PROBE_TIMEOUT_SECONDS),
-        probe.successThreshold or defaults.PROBE_SUCCESSES,
-        (probe.failureThreshold or defaults.PROBE_FAILURES) if made else sys.maxsize,
+        float(probe.periodSeconds or wellknown.PROBE_PERIOD_SECONDS),
+        float(probe.timeoutSeconds or wellknown.PROBE_TIMEOUT_SECONDS),
+        probe.successThreshold or wellknown.PROBE_SUCCESSES,
+        (probe.failureThreshold or wellknown.PROBE_FAILURES) if made else sys.maxsize,
         float(probe.terminationGracePeriodSeconds) if probe.HasField("terminationGracePeriodSeconds") else grace,
     )
 

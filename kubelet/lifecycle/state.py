@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from kubelet.lifecycle.plan import PodPlan
 from kubelet.runtime import Call, Instant
-from pinnace.api.podstatus import ENDED
+from pinnace.api.pods import ENDED
 
 
 class Phase(StrEnum):

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from kubelet.process.root import ENTRIES, POLL, Root, kill
-from pinnace.runtime.trees import remove_tree
+from pinnace.runtime.files import remove_tree
 
 PATIENCE = 10.0
 """Seconds in which the kubelet must have ended, and then everything must be dead."""

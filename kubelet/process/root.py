@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kubelet.process import files, shims
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.trees import remove_tree
+from pinnace.runtime.files import remove_tree
 
 log = logging.getLogger(__name__)
 

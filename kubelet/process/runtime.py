@@ -30,7 +30,7 @@ from kubelet.process.root import NODE, Root, bury, end, kill
 from kubelet.reported import reported_exit
 from kubelet.runtime import Call, ContainerView, Exit, Instant, Unsupported, past, read
 from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod
-from pinnace.api.times import to_seconds
+from pinnace.api.scalars import to_seconds
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)

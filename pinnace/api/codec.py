@@ -1,4 +1,6 @@
-"""API objects as the dictionaries of Kubernetes' JSON and YAML, and back.
+"""The fields of the API's messages as JSON has them.
+
+API objects as the dictionaries of Kubernetes' JSON and YAML, and back.
 
     to_dict(pod)          {"apiVersion": "v1", "kind": "Pod", "metadata": {...}, "spec": {...}, "status": {...}}
     from_dict(PODS, data) the pod; or CodecError with *everything* that is wrong with the data, each with its field's path
@@ -11,19 +13,82 @@ after apiVersion, kind and metadata.
 
 Not promised: fields that this version does not model travel as bytes (protobuf's unknown fields) and have no name to show here.
 Fractions of a second are shown of MicroTime only.
+
+Fields that this version of the messages does not have: they travel as bytes, and are neither judged nor defaulted.
+
+JSON does not show them, nor the fractions of a second. Who changes an object by way of its JSON form keeps them with `revised`.
+What the form hides is told by a third object, the one that is read from the form of the old one: where both are equal, nothing
+is hidden. So no part is written as JSON again to be compared: that took a second for an object with 10,000 parts.
+
+What the comments in proto/ say of objects' messages and fields, as `make proto` has written it down (descriptions.json).
+
+A comment that begins with "Required." is about a field that the server insists on, wherever its message is given.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast, overload
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast, overload
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
+from pinnace.api.merge import Key, key_of
 from pinnace.api.resources import ALL, Object, Resource
 from pinnace.api.scalars import SCALARS, kind_of, read_primitive, write_primitive
-from pinnace.api.schema import INLINED, Field, fields_of, map_value
+
+INLINED = frozenset(
+    "pinnace.core.v1." + name
+    for name in (
+        "Volume.volumeSource",
+        "PersistentVolumeSpec.persistentVolumeSource",
+        "Probe.handler",
+        "EphemeralContainer.ephemeralContainerCommon",
+        "ConfigMapKeySelector.localObjectReference",
+        "SecretKeySelector.localObjectReference",
+        "ConfigMapEnvSource.localObjectReference",
+        "SecretEnvSource.localObjectReference",
+        "ConfigMapVolumeSource.localObjectReference",
+        "ConfigMapProjection.localObjectReference",
+        "SecretProjection.localObjectReference",
+    )
+)
+"""Message fields without a name of their own in JSON: their fields appear in the parent (`json:",inline"` in Go)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`parents`: names of the inlined messages on the way to it. `value`: for a map, the type of its values."""
+
+    descriptor: FieldDescriptor
+    parents: tuple[str, ...]
+    value: FieldDescriptor | None
+
+
+@cache  # as many entries as there are messages
+def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
+    """By JSON name; inlined ones included."""
+    fields: dict[str, Field] = {}
+    for descriptor in message_type.fields:
+        if descriptor.full_name in INLINED and descriptor.message_type is not None:
+            for name, inner in fields_of(descriptor.message_type).items():
+                fields[name] = Field(inner.descriptor, (descriptor.name, *inner.parents), inner.value)
+        else:
+            fields[descriptor.json_name] = Field(descriptor, (), map_value(descriptor))
+    return fields
+
+
+def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
+    """The type of a map's values; None when the field is no map."""
+    entry = field.message_type
+    if entry is None or not entry.GetOptions().map_entry:
+        return None
+    return entry.fields_by_name["value"]
+
 
 MAX_HINTS = 10
 """Unknown fields of one object for which a name that is like theirs is looked for: that takes a tenth of a millisecond."""
@@ -56,14 +121,14 @@ class MapKey(str):
     __slots__ = ()
 
 
-Path = tuple[str | int | MapKey, ...]
+FieldPath = tuple[str | int | MapKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong with the data, and where."""
 
-    path: Path
+    path: FieldPath
     message: str
     unknown: bool = False
     """The field is not known: the rest of the data can be read without it."""
@@ -102,10 +167,10 @@ def to_dict(obj: Message | Object) -> dict[str, Any]:
 
 
 @overload
-def from_dict(target: Resource[T], data: object, path: Path = ()) -> T: ...
+def from_dict(target: Resource[T], data: object, path: FieldPath = ()) -> T: ...
 @overload
-def from_dict(target: type[M], data: object, path: Path = ()) -> M: ...
-def from_dict(target: Any, data: object, path: Path = ()) -> Any:
+def from_dict(target: type[M], data: object, path: FieldPath = ()) -> M: ...
+def from_dict(target: Any, data: object, path: FieldPath = ()) -> Any:
     """The object that the data describes. `path` is where the data is found, for what is told of problems.
 
     Of a kind of the API, apiVersion and kind are left out or right. Raises CodecError.
@@ -123,14 +188,14 @@ def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]
     return said | _written(cast(Message, obj), data)
 
 
-def readable(resource: Resource[T], data: object, path: Path = ()) -> tuple[T, Sequence[Problem]]:
+def readable(resource: Resource[T], data: object, path: FieldPath = ()) -> tuple[T, Sequence[Problem]]:
     """What can be read of the object that the data describes, and what is wrong with the rest: values that are wrong are left
     out, wherever they are, or empty, where they would be messages."""
     message, problems = _read(resource, data, path)
     return message, problems
 
 
-def _read(target: Any, data: object, path: Path) -> tuple[Any, Sequence[Problem]]:
+def _read(target: Any, data: object, path: FieldPath) -> tuple[Any, Sequence[Problem]]:
     reader = _Reader()
     message = target.message() if isinstance(target, Resource) else target()
     resource = _KINDS.get(message.DESCRIPTOR.full_name)
@@ -197,7 +262,7 @@ class _Reader:
         self._hints = MAX_HINTS
         self.problems: list[Problem] = []
 
-    def fill(self, message: Message, data: object, path: Path) -> None:
+    def fill(self, message: Message, data: object, path: FieldPath) -> None:
         if not isinstance(data, Mapping):
             self._wrong(path, f"expected an object, got {kind_of(data)}")
             return
@@ -209,7 +274,7 @@ class _Reader:
             elif value is not None:
                 self._field(message, field, value, (*path, name))
 
-    def _field(self, message: Message, field: Field, value: object, path: Path) -> None:
+    def _field(self, message: Message, field: Field, value: object, path: FieldPath) -> None:
         for parent in field.parents:
             message = getattr(message, parent)
         descriptor = field.descriptor
@@ -224,7 +289,7 @@ class _Reader:
         elif (found := self._primitive(descriptor, value, path)) is not None:
             setattr(message, descriptor.name, found)
 
-    def _map(self, target: Any, of: FieldDescriptor, value: object, path: Path) -> None:
+    def _map(self, target: Any, of: FieldDescriptor, value: object, path: FieldPath) -> None:
         if not isinstance(value, Mapping):
             self._wrong(path, f"expected an object, got {kind_of(value)}")
             return
@@ -237,7 +302,7 @@ class _Reader:
             elif (found := self._primitive(of, item, where)) is not None:
                 target[key] = found
 
-    def _list(self, target: Any, of: FieldDescriptor, value: object, path: Path) -> None:
+    def _list(self, target: Any, of: FieldDescriptor, value: object, path: FieldPath) -> None:
         if isinstance(value, str) or not isinstance(value, Sequence):
             self._wrong(path, f"expected a list, got {kind_of(value)}")
             return
@@ -247,7 +312,7 @@ class _Reader:
             elif (found := self._primitive(of, item, (*path, index))) is not None:
                 target.append(found)
 
-    def _message(self, message: Message, value: object, path: Path) -> None:
+    def _message(self, message: Message, value: object, path: FieldPath) -> None:
         scalar = SCALARS.get(message.DESCRIPTOR.full_name)
         if scalar is None:
             self.fill(message, value, path)
@@ -257,7 +322,7 @@ class _Reader:
         except ValueError as error:
             self._wrong(path, str(error))
 
-    def _primitive(self, of: FieldDescriptor, value: object, path: Path) -> str | int | bytes | None:
+    def _primitive(self, of: FieldDescriptor, value: object, path: FieldPath) -> str | int | bytes | None:
         """None when it is wrong."""
         try:
             return read_primitive(of, value)
@@ -274,5 +339,137 @@ class _Reader:
         close = difflib.get_close_matches(name.lower(), by_lower, n=1)
         return f'unknown field; did you mean "{by_lower[close[0]]}"?' if close else "unknown field"
 
-    def _wrong(self, path: Path, message: str) -> None:
+    def _wrong(self, path: FieldPath, message: str) -> None:
         self.problems.append(Problem(path, message))
+
+
+def says_more(message: Message) -> bool:
+    """Has it fields that are not modelled? Then what looks like "none of the choices" may be one that we do not know."""
+    return len(UnknownFieldSet(message)) > 0
+
+
+def revised(resource: Resource[T], old: T, form: Mapping[str, Any], data: object) -> T:
+    """The object that the data describes, with what the data cannot show as it is in `old`. `form`: the JSON form of `old`.
+
+    What reads as before stays as it was, whole. What reads differently keeps the fields that are not modelled; so do the items
+    of a list that are told apart by an identity (`merge.key_of`). What is stored may be no such object: a value that cannot be
+    read stays where it is, and the change may mend it. Raises CodecError.
+    """
+    new, problems = readable(resource, data)
+    shown, before = readable(resource, form)
+    known = frozenset(before)
+    _refuse(problems, known)
+    _restore(cast(Message, new), cast(Message, old), cast(Message, shown))
+    if problems:  # what has moved was not found again
+        _refuse(readable(resource, to_dict(new))[1], known)
+    return new
+
+
+def _refuse(problems: Iterable[Problem], known: Collection[Problem]) -> None:
+    if added := [problem for problem in problems if problem not in known]:
+        raise CodecError(added)
+
+
+def _restore(new: Message, old: Message, shown: Message) -> None:
+    if old == shown:
+        return
+    if new == shown or _same_scalar(new, shown):
+        new.CopyFrom(old)
+        return
+    if says_more(old):
+        new.MergeFrom(_unmodelled(old))
+    for field, before in old.ListFields():
+        if field.message_type is not None:
+            for into, was, as_shown in _pairs(field, new, before, getattr(shown, field.name)):
+                _restore(into, was, as_shown)
+
+
+def _same_scalar(new: Message, shown: Message) -> bool:
+    """Are they one value in JSON, which they may say in several ways?"""
+    scalar = SCALARS.get(new.DESCRIPTOR.full_name)
+    return scalar is not None and scalar.write(new) == scalar.write(shown)
+
+
+def _unmodelled(message: Message) -> Message:
+    """A message of nothing else."""
+    rest = type(message)()
+    rest.CopyFrom(message)
+    for field, _ in message.ListFields():
+        rest.ClearField(field.name)
+    return rest
+
+
+def _pairs(field: FieldDescriptor, new: Message, before: Any, shown: Any) -> Iterator[tuple[Message, Message, Message]]:
+    """What of a field is the same thing in all: after, before, and as the form shows that."""
+    after = getattr(new, field.name)
+    value = map_value(field)
+    if value is not None:
+        if value.message_type is not None:
+            yield from ((after[key], was, shown[key]) for key, was in before.items() if key in after)
+    elif field.is_repeated:
+        yield from _items(field, after, list(zip(before, shown, strict=True)))
+    elif new.HasField(field.name):
+        yield after, before, shown
+
+
+def _items(
+    field: FieldDescriptor, after: Sequence[Message], known: Sequence[tuple[Message, Message]]
+) -> Iterator[tuple[Message, Message, Message]]:
+    """Items of a list are found again by how they read, or else by their identity."""
+    alike = {_bytes(shown): at for at, (_, shown) in enumerate(known)}
+    same: dict[Key, int] | None = None
+    for into in after:
+        at = alike.get(_bytes(into))
+        if at is None:
+            if same is None:
+                same = {key: at for at, (_, shown) in enumerate(known) if (key := _identity(field, shown)) is not None}
+            key = _identity(field, into)
+            at = same.get(key) if key is not None else None
+        if at is not None:
+            yield into, *known[at]
+
+
+def _bytes(message: Message) -> bytes:
+    return message.SerializeToString(deterministic=True)
+
+
+def _identity(field: FieldDescriptor, item: Message) -> Key | None:
+    return key_of(field.json_name, _plain(item))
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """Its values that have no parts, as JSON has them: what identities are made of."""
+    plain: dict[str, Any] = {}
+    for field, value in message.ListFields():
+        if field.full_name in INLINED:
+            plain |= _plain(value)
+        elif field.message_type is None and not field.is_repeated:
+            plain[field.json_name] = value
+    return plain
+
+
+FILE = Path(__file__).with_name("descriptions.json")
+_REQUIRED = "Required."
+
+
+class Description(NamedTuple):
+    """`text`: sentences, on one line; "" when nothing has been written."""
+
+    text: str
+    required: bool = False
+
+
+def of_message(message: Descriptor) -> str:
+    return _all().get(message.full_name, {}).get("", "")
+
+
+def of_field(field: FieldDescriptor) -> Description:
+    text = _all().get(field.full_name.rpartition(".")[0], {}).get(field.json_name, "")
+    return Description(text.removeprefix(_REQUIRED).strip(), text.startswith(_REQUIRED))
+
+
+@cache
+def _all() -> Mapping[str, Mapping[str, str]]:
+    """By full name of the message, and JSON name of the field."""
+    found: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text())
+    return found

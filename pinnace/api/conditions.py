@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from pinnace.api.meta_v1_pb2 import Time
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 
 
 class Condition(Protocol):

@@ -7,8 +7,8 @@ pinnace.io/fence: scheduler/4711            annotation: the term. Without the se
 from typing import NamedTuple
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.naturals import natural
 from pinnace.api.pods_pb2 import Fence
+from pinnace.api.scalars import natural
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
 KEY = "pinnace-fence"

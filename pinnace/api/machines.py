@@ -23,8 +23,8 @@ from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Taint
 from pinnace.api.documents import DocumentError, line_of
 from pinnace.api.documents import parse as documents
+from pinnace.api.pods import EFFECTS
 from pinnace.api.quantity import QuantityError, amount, format_amount, parse
-from pinnace.api.tolerations import EFFECTS
 from pinnace.api.wellknown import (
     ARCH_LABEL,
     FLEET_LABEL,

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from pinnace.api.absent import absent
-from pinnace.api.codec import Path, as_written, readable
+from pinnace.api.codec import FieldPath, as_written, readable
 from pinnace.api.documents import Document, DocumentError, line_of, parse
-from pinnace.api.resources import ALL, Object, Resource, by_kind
+from pinnace.api.resources import ALL, Object, Resource, absent, by_kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class _Loader:
                 self.problem(line_of(document.data, (*path, "metadata"), document.line), f"metadata.name: {unnamed}")
             self.manifests.append(Manifest(resource, obj, as_written(obj, data), self._source, line, warned))
 
-    def _is_left_out(self, path: Path) -> bool:
+    def _is_left_out(self, path: FieldPath) -> bool:
         """Whether an unknown field is left out, and not refused. `path` begins at the object."""
         return self._validate != "strict" or path[0] == "status"
 
@@ -129,7 +128,7 @@ class _UnknownKind(ValueError):
         self.field = field
 
 
-def _objects(data: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def _objects(data: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
     """The objects of a document, each with its path: one, or those of a list, and of the lists in it."""
     if not _is_list(data):
         yield path, data

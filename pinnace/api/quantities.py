@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from pinnace.api.codec import map_value
 from pinnace.api.quantity import QuantityError, canonical, parse
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.schema import map_value
 
 M = TypeVar("M", bound=Message)
 _MOST_KNOWN, _LONGEST_KNOWN = 512, 2048

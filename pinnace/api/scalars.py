@@ -1,4 +1,8 @@
-"""What Kubernetes writes as one value: strings, numbers, booleans, and some messages: Quantity, Time, IntOrString, FieldsV1.
+"""Whole numbers that somebody has written into a text: an annotation, a label, a resourceVersion.
+
+Instants: Kubernetes' Time and MicroTime messages, and RFC 3339 text.
+
+What Kubernetes writes as one value: strings, numbers, booleans, and some messages: Quantity, Time, IntOrString, FieldsV1.
 
 Readers raise ValueError with what was expected and what came; the codec adds where.
 """
@@ -6,8 +10,11 @@ Readers raise ValueError with what was expected and what came; the codec adds wh
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -16,7 +23,81 @@ from pinnace.api import quantity
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
 from pinnace.api.resource_v1_pb2 import Quantity
-from pinnace.api.times import format_rfc3339, parse_rfc3339
+
+_MOST = 2**63 - 1
+_MOST_DIGITS = len(str(_MOST))
+"""Of thousands of digits Python reads no number, and raises ValueError."""
+
+
+def natural(text: str) -> int | None:
+    """The number, from 0 on and of 64 bits at most, in plain digits; None: it is none."""
+    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
+        return None
+    number = int(text)
+    return number if number <= _MOST else None
+
+
+def integer(text: str) -> int | None:
+    """The number, of 64 bits with its sign, in plain digits with or without a sign before them, as Go's strconv.ParseInt reads
+    it; None: it is none."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if text[:1] != "-":
+        return natural(digits)
+    number = natural(digits)
+    return -number if number is not None else (-_MOST - 1 if digits == str(_MOST + 1) else None)
+
+
+def int32(text: str) -> int | None:
+    """The number, of 32 bits with its sign, as annotations of Kubernetes have it: without a plus, and zeros before it;
+    None: it is none."""
+    if text.startswith("+") or (text.startswith("0") and text != "0"):
+        return None
+    number = integer(text)
+    return number if number is not None and -(2**31) <= number < 2**31 else None
+
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[-+]\d\d:\d\d)", re.ASCII)
+_FIRST, _LAST = -62_135_596_800, 253_402_300_799
+"""Unix times of the years 1 and 9999."""
+
+
+def to_time(seconds: float) -> Time:
+    """Unix time to Time, whole seconds."""
+    return Time(seconds=int(seconds))
+
+
+def to_micro_time(seconds: float) -> MicroTime:
+    """Unix time to MicroTime, microseconds."""
+    whole = int(seconds)
+    return MicroTime(seconds=whole, nanos=int((seconds - whole) * 1e6) * 1000)
+
+
+def to_seconds(instant: Time | MicroTime) -> float:
+    """Unix time."""
+    return float(instant.seconds) + float(instant.nanos) / 1e9
+
+
+def to_datetime(instant: Time | MicroTime) -> datetime:
+    """In UTC, whole seconds. An instant outside the years 1 to 9999, which only a broken or hostile writer can have made, is
+    the nearest one inside."""
+    return datetime.fromtimestamp(min(max(instant.seconds, _FIRST), _LAST), UTC)
+
+
+def format_rfc3339(instant: Time | MicroTime) -> str:
+    """ "2026-01-31T12:00:00Z"; with microseconds for MicroTime."""
+    text = to_datetime(instant).replace(tzinfo=None).isoformat()
+    micros = min(max(instant.nanos, 0), 999_999_999) // 1000
+    return f"{text}.{micros:06d}Z" if isinstance(instant, MicroTime) else f"{text}Z"
+
+
+def parse_rfc3339(text: str) -> Time:
+    """To the microsecond. Raises ValueError when the text is no RFC 3339 instant with a zone."""
+    if _RFC3339.fullmatch(text):
+        with suppress(ValueError, OverflowError):  # the 31st of February, the year 0
+            instant = datetime.fromisoformat(text.upper())
+            return Time(seconds=int(instant.replace(microsecond=0).timestamp()), nanos=instant.microsecond * 1000)
+    raise ValueError(f'"{text[:40]}" is not a time; expected something like 2026-01-31T12:00:00Z')
+
 
 STRING = 1
 """IntOrString.type of a string; 0 is a number."""

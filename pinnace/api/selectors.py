@@ -7,20 +7,23 @@
                 | [ "!" ] name                                  labels only: the label is there, or is not
 
 An object without the label matches `!=` and `notin`. Keys and values of labels must be such as a label can have. Fields are
-those of pinnace.api.fields; in their values a backslash takes the next character literally.
+those of pinnace.api.selectors; in their values a backslash takes the next character literally.
 
 Sources: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/ and .../field-selectors/
 (`in` for fields is ours: a fleet of kubelets watches the pods of all its nodes at once).
+
+The fields by which objects can be selected, per resource, and how each is read from an object: those of Kubernetes.
+
+The same tables are in the comments of the services in proto/; a test compares them.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple, TypeVar
 
 from pinnace.api import meta_v1_pb2
-from pinnace.api.fields import Read
 from pinnace.api.names import label_key, label_value
 
 R = TypeVar("R")
@@ -37,6 +40,9 @@ MAX_REMEMBERED = 1 << 10
 """Bytes of a selector of an object that is remembered, of which there are thousands: read, it takes many times as much."""
 _LABEL_HINT = "write it like app=web,tier in (a,b),env!=test,gpu,!old"
 _FIELD_HINT = "write it like metadata.name=a,spec.nodeName in (b,c)"
+
+Read = Callable[[Any], str]
+"""The field of an object, as a selector writes it: absent is "", booleans are "true" and "false"."""
 
 
 class SelectorError(ValueError):
@@ -126,7 +132,7 @@ def parse_labels(text: str) -> LabelSelector:
 
 
 def parse_fields(text: str, allowed: Mapping[str, Read]) -> FieldSelector:
-    """`allowed`: the resource's row of pinnace.api.fields.FIELDS. Raises SelectorError."""
+    """`allowed`: the resource's row of pinnace.api.selectors.FIELDS. Raises SelectorError."""
     return FieldSelector(_in_order({_field(term, text, allowed) for term in _Parser("field", text, _FIELD_HINT)}))
 
 
@@ -292,3 +298,72 @@ def _format(name: str, values: frozenset[str], negated: bool) -> str:
     if len(escaped) == 1:
         return f"{name}{'!=' if negated else '='}{escaped[0]}"
     return f"{name} {'notin' if negated else 'in'} ({','.join(escaped)})"
+
+
+_NAME: Mapping[str, Read] = {"metadata.name": lambda obj: obj.metadata.name}
+_NAMESPACED: Mapping[str, Read] = {**_NAME, "metadata.namespace": lambda obj: obj.metadata.namespace}
+
+FIELDS: Mapping[str, Mapping[str, Read]] = {
+    "pods": {
+        **_NAMESPACED,
+        "spec.hostNetwork": lambda pod: "true" if pod.spec.hostNetwork else "false",
+        "spec.nodeName": lambda pod: pod.spec.nodeName,
+        "spec.restartPolicy": lambda pod: pod.spec.restartPolicy,
+        "spec.schedulerName": lambda pod: pod.spec.schedulerName,
+        "spec.serviceAccountName": lambda pod: pod.spec.serviceAccountName,
+        "status.nominatedNodeName": lambda pod: pod.status.nominatedNodeName,
+        "status.phase": lambda pod: pod.status.phase,
+        "status.podIP": lambda pod: pod.status.podIP,
+    },
+    "nodes": {
+        **_NAME,
+        "spec.unschedulable": lambda node: "true" if node.spec.unschedulable else "false",
+    },
+    "namespaces": {
+        **_NAME,
+        "status.phase": lambda namespace: namespace.status.phase,
+    },
+    "events": {
+        **_NAMESPACED,
+        "involvedObject.apiVersion": lambda event: event.involvedObject.apiVersion,
+        "involvedObject.fieldPath": lambda event: event.involvedObject.fieldPath,
+        "involvedObject.kind": lambda event: event.involvedObject.kind,
+        "involvedObject.name": lambda event: event.involvedObject.name,
+        "involvedObject.namespace": lambda event: event.involvedObject.namespace,
+        "involvedObject.resourceVersion": lambda event: event.involvedObject.resourceVersion,
+        "involvedObject.uid": lambda event: event.involvedObject.uid,
+        "reason": lambda event: event.reason,
+        "reportingComponent": lambda event: event.reportingComponent,
+        "source": lambda event: event.source.component or event.reportingComponent,
+        "type": lambda event: event.type,
+    },
+    "priorityclasses": _NAME,
+    "leases": _NAMESPACED,
+    "persistentvolumes": _NAME,
+    "persistentvolumeclaims": _NAMESPACED,
+    "storageclasses": _NAME,
+    "csinodes": _NAME,
+    "services": {
+        **_NAMESPACED,
+        "spec.clusterIP": lambda service: service.spec.clusterIP,
+        "spec.type": lambda service: service.spec.type,
+    },
+    "poddisruptionbudgets": _NAMESPACED,
+    "resourcequotas": _NAMESPACED,
+    "limitranges": _NAMESPACED,
+    "roles": _NAMESPACED,
+    "clusterroles": _NAME,
+    "rolebindings": _NAMESPACED,
+    "clusterrolebindings": _NAME,
+    "replicasets": {
+        **_NAMESPACED,
+        "status.replicas": lambda replicaset: str(replicaset.status.replicas),
+    },
+    "deployments": _NAMESPACED,
+    "jobs": {
+        **_NAMESPACED,
+        "status.successful": lambda job: str(job.status.succeeded),
+    },
+    "endpointslices": _NAMESPACED,
+}
+"""By the resource's plural."""

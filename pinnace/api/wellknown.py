@@ -1,4 +1,7 @@
-"""Names, labels, annotations and taints that mean something to more than one part."""
+"""Names, labels, annotations and taints that mean something to more than one part.
+
+What a pod means that does not say, as in Kubernetes (pkg/apis/core/v1/defaults.go): where more than one part has to know.
+"""
 
 SCHEDULER_ELECTION = "scheduler"
 """What schedulers stand in that are not told otherwise."""
@@ -60,3 +63,12 @@ WARNING_KEY = "warning-bin"
 """In the metadata of a call, and in its trailers: the id that it has in logs."""
 ORPHAN_FINALIZER, FOREGROUND_FINALIZER = "orphan", "foregroundDeletion"
 """On an object that is being deleted: what its dependents must be before it goes, ownerless or gone."""
+
+
+DEFAULT_SCHEDULER = "default-scheduler"
+"""schedulerName."""
+DEFAULT_GRACE_SECONDS = 30
+"""terminationGracePeriodSeconds."""
+PROBE_PERIOD_SECONDS, PROBE_TIMEOUT_SECONDS = 10, 1
+PROBE_SUCCESSES, PROBE_FAILURES = 1, 3
+"""Thresholds: how many in a row."""

@@ -15,3 +15,7 @@ usage.py, stagecpu.py, metrics.py, machine.py     CPU and memory, by stage too; 
 stats.py, report.py                               percentiles, JSON, tables
 errors.py                                         there is no figure
 """
+
+
+class BenchError(Exception):
+    """The measurement could not be made: there is no figure."""

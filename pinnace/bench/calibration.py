@@ -1,23 +1,46 @@
-"""A cluster for one measurement, whose etcd has been calibrated: what it gives a client that writes one key a transaction."""
+"""A cluster for one purpose: in a folder of its own that is gone afterwards, and unknown to the user's configuration.
+
+A cluster for one measurement, whose etcd has been calibrated: what it gives a client that writes one key a transaction.
+"""
 
 import asyncio
 import json
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from pinnace.bench.errors import BenchError
-from pinnace.bench.scratch import scratch_cluster
+from pinnace.bench import BenchError
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.cluster import certificates
-from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.cluster import Cluster, Hook
 from pinnace.cluster.fittings import PLAIN, Fittings, Wiring
 from pinnace.cluster.links import Links
 from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import APISERVER, ETCD, SCHEDULER, ClusterSpec, pki_folder
 from pinnace.cluster.state import ClusterState
+
+START_TIMEOUT = 180.0
+"""Seconds; thousands of nodes take their time."""
+
+
+@asynccontextmanager
+async def scratch_cluster(
+    spec: ClusterSpec, progress: Progress, with_etcd: Hook | None = None, fittings: Fittings = PLAIN
+) -> AsyncIterator[Cluster]:
+    """`spec` says how many of each; its folder is not used. `with_etcd` as in `Cluster.up`."""
+    with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
+        cluster = Cluster(replace(spec, data_dir=Path(folder) / "cluster"), fittings)
+        await cluster.up(progress, timeout=START_TIMEOUT, with_etcd=with_etcd)
+        try:
+            yield cluster
+        finally:
+            progress.waiting("the processes to end")
+            await cluster.end()
+
 
 SECONDS = 2.0
 

@@ -1,18 +1,148 @@
-"""Row `failover`: how long nobody binds after the leading scheduler was killed, frozen or asked to stop."""
+"""Hitting the leading scheduler while it works, and bringing it back.
+
+Pods trickle in all the while, so that a leader always has something to bind. The gap is from the signal to the arrival, here,
+of the first bind by the next leader; that one is known by the token that the API server leaves on every pod that is bound.
+
+Row `failover`: how long nobody binds after the leading scheduler was killed, frozen or asked to stop.
+
+What happens to an election when its leader is hit, moment by moment.
+
+Acting for a leader that is no more, to see the fence at work.
+"""
 
 import asyncio
 import signal
 import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
-from pinnace.bench import metrics
+from pinnace.api.core_v1_pb2 import Binding, Container, ObjectReference, Pod
+from pinnace.api.elections_pb2 import Election, Term
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.pods_pb2 import Fence
+from pinnace.api.scalars import to_seconds
+from pinnace.bench import BenchError, usage
 from pinnace.bench.calibration import Bench
-from pinnace.bench.leaders import PATIENCE, POLL, Card, bring_back, hit_leader, trickle
 from pinnace.bench.load import Load
 from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter
-from pinnace.bench.witness import BOUND, witnessing
+from pinnace.bench.witness import BOUND, Witness, witnessing
+from pinnace.client.client import Client
+from pinnace.client.errors import ApiError, Fenced, error_of
+from pinnace.cluster import processes, startup, view
 from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.links import Link, Links
 from pinnace.cluster.progress import Progress
+from pinnace.cluster.proxy import Mode
+
+TRICKLE_PODS, TRICKLE_INTERVAL = 2, 0.004
+"""So many pods a call, and seconds between calls: the resolution of the gap."""
+WARM_UP = 50
+"""Pods that must be bound after the pods have begun to come in, before the leader is hit: in the midst of its work."""
+IN_THE_CARD = 0.1
+"""Seconds for which a leader works on although nothing that it sends arrives any more."""
+LEADER_TIMEOUT = 30.0
+POLL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """One change of leaders. `hit` is the monotonic time of the signal, `hit_at` the same as Unix time; `first_bind` is the
+    monotonic time of the next leader's first bind."""
+
+    old: Election
+    hit: float
+    hit_at: float
+    first_bind: float
+
+    @property
+    def gap(self) -> float:
+        return self.first_bind - self.hit
+
+
+class Card:
+    """The network cards of machines that may stand still: what a process has just sent stays in its card, and arrives when the
+    machine goes on. Then the fence has something to refuse."""
+
+    def __init__(self, links: Links) -> None:
+        """`links` has those of the schedulers to the API servers."""
+        self._links = links
+
+    async def hold(self, source: str) -> None:
+        """Returns when there is something in it. Raises HelperError."""
+        await self._links.set(self._of(source), requests=Mode.HOLD)
+        await asyncio.sleep(IN_THE_CARD)
+
+    async def release(self, source: str) -> None:
+        """Raises HelperError."""
+        await self._links.set(self._of(source), requests=Mode.PASS)
+
+    def _of(self, source: str) -> list[Link]:
+        return [link for link in self._links.all if link[0] == source]
+
+
+async def hit_leader(
+    cluster: Cluster, client: Client, witness: Witness, number: signal.Signals, card: Card | None = None
+) -> Failover:
+    """Waits until the leader is at work, sends it the signal, and waits until another binds. With a `card` what it sends is
+    held from just before; the gap counts from there. Raises BenchError, ClusterError, HelperError."""
+    await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, LEADER_TIMEOUT)
+    leader = await present_leader(client)
+    hit, hit_at = time.monotonic(), time.time()
+    if card:
+        await card.hold(leader.holder)
+    cluster.kill(leader.holder, number)
+    first_bind = await witness.next_leader_binds(leader.token, LEADER_TIMEOUT)
+    if first_bind < hit:
+        raise BenchError(f"{leader.holder} had lost the election before it was hit; try again, on a quieter machine")
+    return Failover(leader, hit, hit_at, first_bind)
+
+
+async def present_leader(client: Client) -> Election:
+    """Raises BenchError when nobody leads in time."""
+    deadline = time.monotonic() + LEADER_TIMEOUT
+    while not (found := await view.leader(client)):
+        if time.monotonic() > deadline:
+            raise BenchError(f"no scheduler leads after {LEADER_TIMEOUT:g} s")
+        await asyncio.sleep(POLL)
+    return found
+
+
+async def bring_back(cluster: Cluster, name: str, number: signal.Signals) -> None:
+    """Starts a scheduler that has ended, or wakes one that was frozen, and waits until it is ready. Raises ClusterError."""
+    if number == signal.SIGSTOP:
+        cluster.kill(name, signal.SIGCONT)
+    else:
+        ended = cluster.state.find(name).process
+        await processes.gone([ended] if ended else [], LEADER_TIMEOUT)
+        await cluster.start(name)
+    deadline = time.monotonic() + LEADER_TIMEOUT
+    while missing := await startup.readiness([cluster.state.find(name)]):
+        if time.monotonic() > deadline:
+            raise BenchError(f"not ready again after {LEADER_TIMEOUT:g} s: {missing.what}")
+        await asyncio.sleep(POLL)
+
+
+@asynccontextmanager
+async def trickle(load: Load, client: Client, pods: int = TRICKLE_PODS) -> AsyncIterator[None]:
+    """Creates so many pods every few milliseconds. Raises what a create raises, at the end."""
+    stop = asyncio.Event()
+
+    async def run() -> None:
+        while not stop.is_set():
+            await load.create([client], pods, batch=pods)
+            await asyncio.sleep(TRICKLE_INTERVAL)
+
+    creating = asyncio.create_task(run())
+    try:
+        yield
+        stop.set()
+        await creating
+    finally:
+        creating.cancel()
+        await asyncio.wait((creating,))
+
 
 SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP, "TERM": signal.SIGTERM}
 WAKING = 2.0
@@ -39,7 +169,7 @@ async def failover(bench: Bench, number: signal.Signals, times: int, progress: P
                 binds = await _refusals(cluster, holder, before)
                 refused, refusals = refused + binds, refusals + (binds > 0)
             await bring_back(cluster, holder, number)
-        await witness.reached(BOUND, len(load.uids), PATIENCE)
+        await witness.reached(BOUND, len(load.uids), LEADER_TIMEOUT)
         usage = meter.read()
     return Run(
         bench.calibration,
@@ -63,4 +193,78 @@ async def _refusals(cluster: Cluster, scheduler: str, before: int) -> int:
 async def fenced(cluster: Cluster, scheduler: str) -> int:
     """Binds that the fence has refused to it since it was started."""
     http = cluster.state.find(scheduler).plan.http
-    return await metrics.read(http, "scheduler_bindings_total", result="fenced") or 0
+    return await usage.read_metric(http, "scheduler_bindings_total", result="fenced") or 0
+
+
+VACANCY_POLL = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """`at` is in seconds after the hit."""
+
+    at: float
+    what: str
+
+
+class VacancyLog:
+    """When it was first seen that nobody leads, by asking all the time."""
+
+    def __init__(self) -> None:
+        self.seen: float | None = None
+        """Monotonic seconds."""
+
+    async def record(self, client: Client) -> None:
+        """Until cancelled, or seen."""
+        while self.seen is None:
+            try:
+                if await view.leader(client) is None:
+                    self.seen = time.monotonic()
+            except ApiError:
+                pass
+            await asyncio.sleep(VACANCY_POLL)
+
+
+def end_of_term(terms: Iterable[Term], failover: Failover) -> float | None:
+    """When an API server ended the term of the leader that was hit (monotonic seconds, by its clock); None while that is not
+    known, or only concluded."""
+    term = next((term for term in terms if term.token == failover.old.token), None)
+    if term is None or term.presumed or not term.HasField("ended"):
+        return None
+    return failover.hit + to_seconds(term.ended) - failover.hit_at
+
+
+def timeline(failover: Failover, new: Election, vacancy: float | None) -> list[Moment]:
+    """The moments of a failover in their order. `new` is the next leader, `vacancy` when nobody was seen to lead (monotonic
+    seconds); None: it was too short to be seen, and is left out. The moment of the election is by the API server's clock."""
+    elected = to_seconds(new.since) - failover.hit_at
+    moments = [
+        Moment(elected, f"{new.holder} is elected; its fencing token is {new.token}"),
+        Moment(failover.gap, "its first pod is bound"),
+    ]
+    if vacancy is not None and vacancy >= failover.hit:
+        at = min(vacancy - failover.hit, elected)  # the news of it took its time to get here
+        moments.insert(0, Moment(at, "the API server has seen the connection break, and deletes the election's key"))
+    return moments
+
+
+NAME = "impostor"
+NOBODY = "nobody"
+"""A scheduler that does not exist: the pod waits for the impostor alone."""
+
+
+async def is_fenced(client: Client, deposed: Election, node: str) -> bool:
+    """Sends a bind with the token of a leader that was deposed; was it refused for that reason? Leaves nothing behind."""
+    pod = Pod(metadata=ObjectMeta(name=NAME, namespace="default"))
+    pod.spec.schedulerName = NOBODY
+    pod.spec.containers.append(Container(name="c", image="none"))
+    created = await client.pods.create(pod)
+    binding = Binding(
+        metadata=ObjectMeta(namespace="default", name=NAME, uid=created.metadata.uid),
+        target=ObjectReference(kind="Node", name=node),
+    )
+    try:
+        (item,) = await client.pods.bind_batch([binding], Fence(election=deposed.name, token=deposed.token))
+    finally:
+        await client.pods.delete(NAME, "default", grace=0, uid=created.metadata.uid)
+    return isinstance(error_of(item), Fenced)

@@ -3,6 +3,18 @@
 All talk to one API server. Two processes flood it as the administrator; the gets are somebody else's, and the election's stream
 is a scheduler's. First it is quiet, then it is flooded. CPU is told of the whole flood, its rise included, but not that of the
 processes which make it. A get begins when the one before has ended, so slow ones are fewer: percentiles flatter what is slow.
+
+Row `flood --as`: what a caller without rights does to another user's gets, and to the heartbeats of a leader.
+
+    nobody      connects to the port for tokens, and sends no token
+    stranger    has a certificate of the cluster's authority, and no role
+
+Two processes keep a number of calls open, to the methods of one service in turn, and begin a new call as soon as one ends. Each
+sends an empty request and never ends its side, so a server that waits for more waits forever. Half of the calls are cancelled
+after their first response, the others stay open. The services are those that the API server names over gRPC's reflection.
+
+The gets and the heartbeats are those of `pinnace.bench.flood`. "rise" has those of the first seconds of all floods, in which
+all calls arrive at once.
 """
 
 import asyncio
@@ -11,25 +23,30 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
-from pinnace.bench import metrics, workload
+from pinnace.bench import BenchError, load
 from pinnace.bench.calibration import Bench
-from pinnace.bench.errors import BenchError
 from pinnace.bench.flooder import BEGUN
 from pinnace.bench.load import lost
 from pinnace.bench.report import Run
-from pinnace.bench.usage import Meter
+from pinnace.bench.usage import Meter, read_metric
+from pinnace.client.channel import Duplex
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.election import METHOD as CAMPAIGN
 from pinnace.client.election import SECRET
 from pinnace.client.errors import ApiError
-from pinnace.client.streams import Duplex
 from pinnace.cluster import certificates
 from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, pki_folder
@@ -71,7 +88,7 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
                 crowded = await probe.measure(seconds)
             usage = meter.read()
             beating.cancel()
-        waited = await metrics.read(bench.cluster.state.find(f"{APISERVER}-0").plan.http, QUEUED) or 0
+        waited = await read_metric(bench.cluster.state.find(f"{APISERVER}-0").plan.http, QUEUED) or 0
         violations = await _violations(bench.clients[0], made, probe)
     finally:
         await probe.close()
@@ -107,7 +124,7 @@ class Probe:
         self._beats: list[float] = []
 
     async def begin(self, connection: Connection) -> None:
-        await self._client.pods.create(workload.pod("probe"))
+        await self._client.pods.create(load.pod("probe"))
         self._stream = await connection.duplex(CAMPAIGN, CampaignRequest, CampaignResponse)
         await self._stream.write(
             CampaignRequest(open=CampaignRequest.Open(election=ELECTION, holder="probe", secret=secrets.token_bytes(SECRET)))
@@ -121,7 +138,7 @@ class Probe:
         gets, end = list[float](), time.monotonic() + seconds
         self._beats = []
         while (now := time.monotonic()) < end:
-            await self._client.pods.get("probe", workload.NAMESPACE)
+            await self._client.pods.get("probe", load.NAMESPACE)
             gets.append(time.monotonic() - now)
             await asyncio.sleep(INTERVAL)
         return {"get": gets, "heartbeat": self._beats.copy()}  # it goes on beating, while a flood ends
@@ -214,3 +231,99 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+
+
+NOBODY, STRANGER = "nobody", "stranger"
+ALL = "all"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+MEMORY = "process_resident_memory_bytes"
+
+
+async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: Progress) -> Run:
+    """`tokens_at`: the address of the server's port for tokens. `service`: its full name, or "all": one after the other.
+    `calls`: how many are kept open. `seconds`: for each service. Raises BenchError, ApiError."""
+    folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
+    wanted = [Wanted(SOMEBODY, Subject(SOMEBODY, ("system:masters",))), Wanted(STRANGER, Subject(STRANGER))]
+    Folder(folder).provide(wanted, datetime.now(UTC))
+    found = await registered(server, bench.cluster.tls)
+    if service not in (ALL, *found):
+        raise BenchError(f"the API server has no service {service}: it has {', '.join(found)}")
+    chosen = found if service == ALL else {service: found[service]}
+    target, tls = (tokens_at, TlsFiles(folder / "ca.crt")) if who == NOBODY else (server, certificates.files(folder, STRANGER))
+    samples, counts, meter = dict[str, Sequence[float]](), dict[str, int](), Meter(bench.cluster.state)
+    async with _probing(folder, server) as probe:
+        samples |= {f"{what}, quiet": times for what, times in (await probe.measure(seconds)).items()}
+        for name, methods in chosen.items():
+            progress.waiting(f"{calls:,} calls of {name} as {who} for {seconds:g} s")
+            async with flooded(target, tls, _calls(methods, calls), seconds + PATIENCE) as made:
+                for what, times in (await probe.measure(RISE)).items():
+                    samples[f"{what}, rise"] = [*samples.get(f"{what}, rise", ()), *times]
+                samples |= {f"{what}, {name}": times for what, times in (await probe.measure(seconds)).items()}
+            counts |= {f"{name} {code}": count for code, count in made.outcomes.items() if code != "wanted"}
+        lost = probe.lost
+    memory = await read_metric(bench.cluster.state.find(f"{APISERVER}-0").plan.http, MEMORY) or 0
+    counts["megabytes_of_the_server"] = int(memory / 1e6)
+    items = max(1, sum(counts.values()))
+    return Run(bench.calibration, meter.read(), samples, items=items, violations={"leaders_lost": lost}, counts=counts)
+
+
+@asynccontextmanager
+async def _probing(folder: Path, server: str) -> AsyncIterator[Probe]:
+    """A probe whose election's stream beats."""
+    somebody, scheduler = (Connection([server], tls=certificates.files(folder, each)) for each in (SOMEBODY, SCHEDULER))
+    probe = Probe(Client(somebody))
+    try:
+        await probe.begin(scheduler)
+        async with asyncio.TaskGroup() as group:
+            beating = group.create_task(probe.beat())
+            yield probe
+            beating.cancel()
+    finally:
+        await probe.close()
+        await somebody.close()
+        await scheduler.close()
+
+
+def _calls(methods: Sequence[str], calls: int) -> Arguments:
+    named = [argument for method in methods for argument in ("--method", method)]
+    return lambda number: [*named, "--calls", f"{calls // PROCESSES}"]
+
+
+async def registered(server: str, tls: TlsFiles) -> Mapping[str, Sequence[str]]:
+    """The paths of the methods of each service that a server names to its administrator, by the service's full name. Raises
+    BenchError."""
+    async with grpc.aio.secure_channel(server, tls.read().for_channel()) as channel:
+        services = [
+            each.name
+            for each in (await _asked(channel, ServerReflectionRequest(list_services=""))).list_services_response.service
+        ]
+        found = dict[str, Sequence[str]]()
+        for service in services:
+            answer = await _asked(channel, ServerReflectionRequest(file_containing_symbol=service))
+            files = map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto)
+            found[service] = [f"/{service}/{method}" for method in _methods(service, files)]
+    return found
+
+
+def _methods(service: str, files: Iterable[FileDescriptorProto]) -> list[str]:
+    return [
+        method.name
+        for file in files
+        for each in file.service
+        if f"{file.package}.{each.name}" == service
+        for method in each.method
+    ]
+
+
+async def _asked(channel: grpc.aio.Channel, request: ServerReflectionRequest) -> ServerReflectionResponse:
+    call = channel.stream_stream(
+        REFLECTION,
+        request_serializer=ServerReflectionRequest.SerializeToString,
+        response_deserializer=ServerReflectionResponse.FromString,
+    )(iter((request,)), timeout=PATIENCE)
+    try:
+        async for answer in call:
+            return answer
+    except grpc.aio.AioRpcError as error:
+        raise BenchError(f"the API server does not say what it serves: {error.details()}") from error
+    raise BenchError("the API server does not say what it serves")

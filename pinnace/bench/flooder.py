@@ -23,7 +23,7 @@ import grpc.aio
 
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.resources import PODS
-from pinnace.bench import workload
+from pinnace.bench import load
 from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 
@@ -67,7 +67,7 @@ class Flood:
         self._sent += 1
         name = f"{self._prefix}{self._sent:06d}"
         try:
-            await self._create(CreatePodRequest(object=workload.pod(name)).SerializeToString(), timeout=TIMEOUT)
+            await self._create(CreatePodRequest(object=load.pod(name)).SerializeToString(), timeout=TIMEOUT)
             self.outcomes["OK"] += 1
             self.created.append(name)
         except grpc.aio.AioRpcError as error:

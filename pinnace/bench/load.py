@@ -1,14 +1,59 @@
-"""The load generator: creates pods, and notes when each was sent and acknowledged. Runs in the process of the command."""
+"""The objects that benchmarks use: those of the measurements they are compared with.
+
+Nodes have 4 CPU, 32 GiB and room for 110 pods; a pod has one container that asks for 100m CPU and 500 MiB. So a node takes 40.
+
+The load generator: creates pods, and notes when each was sent and acknowledged. Runs in the process of the command.
+"""
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from pinnace.bench import workload
-from pinnace.bench.errors import BenchError
-from pinnace.bench.workload import Shape
+from pinnace.api.codec import from_dict
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.documents import parse
+from pinnace.bench import BenchError
 from pinnace.client.client import Client
 from pinnace.client.errors import from_status
+from pinnace.fit import pod_requests
+
+NAMESPACE = "default"
+NODE_CPU = 4000
+"""Millicores."""
+PODS_PER_NODE = 40
+Shape = Callable[[str], Pod]
+"""What all pods of a kind are like, but for their names."""
+
+
+def pod(name: str) -> Pod:
+    made = Pod()
+    made.metadata.name, made.metadata.namespace = name, NAMESPACE
+    container = made.spec.containers.add(name="app", image="example.com/app:1")
+    container.resources.requests["cpu"].string = "100m"
+    container.resources.requests["memory"].string = "500Mi"
+    return made
+
+
+def like(more: str, *, cpu: str = "100m") -> Shape:
+    """Pods like `pod`, that ask for so much CPU, and have what this YAML says besides."""
+    (document,) = parse(more)
+    template = pod("")
+    template.MergeFrom(from_dict(Pod, document.data))
+    template.spec.containers[0].resources.requests["cpu"].string = cpu
+
+    def shape(name: str) -> Pod:
+        made = Pod()
+        made.CopyFrom(template)
+        made.metadata.name = name
+        return made
+
+    return shape
+
+
+def cpu_of(shape: Shape) -> int:
+    """Millicores that a pod of this shape asks for."""
+    return dict(pod_requests(shape("any")).amounts)["cpu"]
+
 
 CALLERS = 16
 """Calls in flight: the number of clients that the comparison with Kubernetes used."""
@@ -17,7 +62,7 @@ CALLERS = 16
 class Load:
     """Pods that have been created. `sent` and `acknowledged`: monotonic seconds by name. `uids`: of those acknowledged."""
 
-    def __init__(self, prefix: str = "pod-", shape: Shape = workload.pod, namespace: str = workload.NAMESPACE) -> None:
+    def __init__(self, prefix: str = "pod-", shape: Shape = pod, namespace: str = NAMESPACE) -> None:
         self.sent: dict[str, float] = {}
         self.acknowledged: dict[str, float] = {}
         self.uids: list[str] = []
@@ -71,7 +116,7 @@ class Load:
         return [done - self.sent[name] for name, done in self.acknowledged.items()]
 
 
-async def lost(client: Client, created: Iterable[str], namespace: str = workload.NAMESPACE) -> int:
+async def lost(client: Client, created: Iterable[str], namespace: str = NAMESPACE) -> int:
     """How many of the pods of these names are not there. A create that was acknowledged proves nothing: servers that answer
     and do not write would be the fastest. Raises ApiError."""
     there = {pod.metadata.name for pod in (await client.pods.list(namespace)).items}

@@ -1,5 +1,13 @@
-"""What a benchmark found: its runs, put together, as JSON and as tables for people. Pure."""
+"""On what a figure was measured.
 
+Percentiles and medians of samples. Pure.
+
+What a benchmark found: its runs, put together, as JSON and as tables for people. Pure.
+"""
+
+import math
+import os
+import platform
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,9 +17,49 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from pinnace.bench.calibration import Calibration
-from pinnace.bench.machine import Machine
-from pinnace.bench.stats import Summary, summarize
+from pinnace.runtime.build import commit
 from pinnace.runtime.procfs import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    cores: int
+    memory_gb: float
+    kernel: str
+    python: str
+    commit: str
+    """As pinnace.runtime.build says it."""
+
+
+def this_machine() -> Machine:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return Machine(len(os.sched_getaffinity(0)), round(memory, 1), platform.release(), platform.python_version(), commit())
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of samples in seconds."""
+
+    count: int
+    p50: float
+    p99: float
+    max: float
+
+
+def summarize(samples: Sequence[float]) -> Summary:
+    """Raises ValueError without samples: nothing measured is not a figure of zero."""
+    ordered = sorted(samples)
+    return Summary(len(ordered), percentile(ordered, 0.5), percentile(ordered, 0.99), ordered[-1])
+
+
+def percentile(ordered: Sequence[float], fraction: float) -> float:
+    """The nearest-rank percentile: a value that really occurred, and that at least this fraction does not exceed.
+
+    Source: https://en.wikipedia.org/wiki/Percentile#The_nearest-rank_method
+    """
+    if not ordered:
+        raise ValueError("no samples")
+    return ordered[max(math.ceil(fraction * len(ordered)), 1) - 1]
 
 
 @dataclass(frozen=True, slots=True)

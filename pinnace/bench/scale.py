@@ -5,9 +5,8 @@ import time
 
 from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.resources import DEPLOYMENTS, PODS
-from pinnace.bench import metrics
+from pinnace.bench import BenchError, usage
 from pinnace.bench.calibration import Bench
-from pinnace.bench.errors import BenchError
 from pinnace.bench.load import Load
 from pinnace.bench.node_loss import deployment
 from pinnace.bench.report import Run
@@ -63,7 +62,7 @@ async def _running(cluster: Cluster, client: Client, pods: int, replicas: int) -
     kubelets = [record.plan.http for record in cluster.state.processes if record.plan.component == KUBELET]
     deadline = time.monotonic() + PATIENCE
     while True:
-        running = sum([await metrics.read(http, "kubelet_running_pods") or 0 for http in kubelets])
+        running = sum([await usage.read_metric(http, "kubelet_running_pods") or 0 for http in kubelets])
         ready = (await client.of(DEPLOYMENTS).get(APP, "default")).status.readyReplicas
         if running >= pods and ready >= replicas:
             return

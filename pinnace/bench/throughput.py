@@ -1,11 +1,39 @@
-"""Rows `throughput` and `create`: pods from create to Running, and pods that are only created."""
+"""Rows `throughput` and `create`: pods from create to Running, and pods that are only created.
 
+Sets a cluster up for a workload: labels the nodes, makes what is needed, has the pods run that run before.
+
+Row `backlog`: scheduling pods of a workload that wait already.
+
+The schedulers run, hot, with every pod in their queues; but the benchmark itself holds the election. When it resigns, one of
+them is elected and has all the work before it. So what is measured is scheduling, and no start of a process.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from itertools import cycle
+from typing import TypeVar
+
+from pinnace.api.core_v1_pb2 import Namespace, Node
+from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource, T
+from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.api.wellknown import ZONE_LABEL
+from pinnace.bench import BenchError, workloads
 from pinnace.bench.calibration import Bench
-from pinnace.bench.load import Load, lost
+from pinnace.bench.load import CALLERS, Load, cpu_of, lost
 from pinnace.bench.report import Run
-from pinnace.bench.stagecpu import StageMeter
-from pinnace.bench.usage import Meter
-from pinnace.bench.witness import BOUND, RUNNING, witnessing
+from pinnace.bench.usage import Meter, StageMeter
+from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
+from pinnace.bench.workloads import BEFORE, MEASURED, PRIORITY, PRIORITY_CLASS, Group, Workload, meanwhile
+from pinnace.client.channel import Caller
+from pinnace.client.client import Client
+from pinnace.client.election import Candidate
+from pinnace.cluster import processes
+from pinnace.cluster.cluster import Cluster
+from pinnace.cluster.progress import Progress
+from pinnace.cluster.spec import ELECTION, KUBELET, SCHEDULER
 
 PATIENCE = 300.0
 """Seconds until a run is given up."""
@@ -54,3 +82,204 @@ async def create(bench: Bench, pods: int, batch: int) -> Run:
         violations={"lost": await lost(bench.clients[0], load.acknowledged)},
         stage_cpu=stage_cpu,
     )
+
+
+BATCH = 500
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`measured` is yet to be created; what its pods need is there. `zones`: the zone of each node."""
+
+    placed: Load
+    measured: Load
+    zones: dict[str, str]
+
+
+async def set_up(bench: Bench, workload: Workload, pods: int, witness: Witness, progress: Progress) -> Setting:
+    """Returns when the pods that run before do run. Raises BenchError, ApiError."""
+    client = bench.clients[0]
+    await common_objects(bench.clients)
+    names = [node.metadata.name for node in (await client.nodes.list()).items]
+    zones = dict(zip(names, cycle(workload.zones), strict=False)) if workload.zones else {}
+    if zones:
+        progress.waiting("the zones of the nodes")
+        await label(client, zones)
+    if workload.volumes:
+        await create_all(client, CSI_NODES, [workloads.csi_node(name) for name in names])
+    placed = await _group(bench, workload, workload.placed, len(names), "before-", progress)
+    await witness.reached(RUNNING, len(placed.uids), PATIENCE)
+    await _group(bench, workload, workload.waiting, len(names), "waiting-", progress)
+    measured = Load(shape=workload.measured.shape, namespace=MEASURED)
+    if workload.volumes:
+        await bound_claims(client, measured, pods)
+    return Setting(placed, measured, zones)
+
+
+async def common_objects(clients: Sequence[Client]) -> None:
+    """The namespaces and the priority class. Afterwards all API servers know them."""
+    for name in (BEFORE, MEASURED):
+        namespace = Namespace()
+        namespace.metadata.name = name
+        await clients[0].namespaces.create(namespace)
+    high = PriorityClass(value=PRIORITY)
+    high.metadata.name = PRIORITY_CLASS
+    await clients[0].priority_classes.create(high)
+    for client in clients:  # a list is as new as whatever was acknowledged before
+        await client.namespaces.list()
+        await client.priority_classes.list()
+
+
+async def _group(bench: Bench, workload: Workload, group: Group, nodes: int, prefix: str, progress: Progress) -> Load:
+    load, count = Load(prefix, group.shape, BEFORE), workload.scaled(group.count, nodes)
+    if count:
+        progress.waiting(f"{count:,} pods that are there before")
+        if workload.volumes:
+            await bound_claims(bench.clients[0], load, count)
+        await load.create(bench.clients, count, batch=BATCH)
+    return load
+
+
+async def bound_claims(client: Client, load: Load, count: int) -> None:
+    """Volumes and claims for the first pods of a load."""
+    names = [load.name(number) for number in range(count)]
+    await create_all(client, PERSISTENT_VOLUMES, [workloads.volume(name, load.namespace) for name in names])
+    await create_all(client, PERSISTENT_VOLUME_CLAIMS, [workloads.claim(name, load.namespace) for name in names])
+
+
+async def create_all(client: Client, resource: Resource[T], objs: Iterable[T]) -> None:
+    """One create a call: there are batches of few resources only."""
+    await each(objs, client.of(resource).create)
+
+
+async def label(client: Client, zones: Mapping[str, str]) -> None:
+    """Gives the nodes their zones."""
+
+    async def give(name: str) -> None:
+        def change(node: Node) -> None:
+            node.metadata.labels[ZONE_LABEL] = zones[name]
+
+        await client.nodes.modify(name, "", change)
+
+    await each(zones, give)
+
+
+async def each(items: Iterable[Item], call: Callable[[Item], Awaitable[object]]) -> None:
+    """Calls with all of them, some at a time. Raises what a call raises."""
+    rest = iter(items)
+
+    async def work() -> None:
+        for item in rest:  # shared: whoever is free takes the next
+            await call(item)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CALLERS):
+            group.create_task(work())
+
+
+HOLDER = "bench"
+ELECTION_TIMEOUT = 10.0
+QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 120.0
+"""A scheduler has taken in what there is when it uses less than this much CPU time in an interval (all in seconds)."""
+
+
+async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progress, *, bound_only: bool = False) -> Run:
+    """From the moment at which the schedulers are let go to the last bind that is seen. `bound_only`: nobody runs the pods."""
+    cluster = bench.cluster
+    async with cluster.client() as client, witnessing(client) as witness:
+        setting = await set_up(bench, workload, pods, witness, progress)
+        if bound_only:
+            await processes.stop(cluster.state.of(KUBELET))  # with no controllers, their nodes stay Ready
+        await quiet(cluster)
+        progress.waiting("the schedulers to take in the backlog")
+        async with leaderless(cluster, client) as caretaker:
+            await setting.measured.create(bench.clients, pods, batch=BATCH)
+            caretaker.check()
+            await quiet(cluster)
+            progress.waiting("the backlog to be scheduled")
+            meter = Meter(cluster.state)
+            async with meanwhile(workload.churn(client, setting.placed)) if workload.churn else nullcontext():
+                caretaker.check()
+                let_go = time.monotonic()
+                resigning = asyncio.ensure_future(caretaker.candidate.resign())
+                await witness.reached(BOUND, len(setting.placed.uids) + pods, PATIENCE)
+                usage = meter.read()
+            await resigning
+    history = witness.history
+    binds = [history.pods[uid].bound - let_go for uid in setting.measured.uids]
+    return Run(
+        bench.calibration,
+        usage,
+        samples={BOUND: binds, "first bind": [min(binds)]},
+        items=pods,
+        rate=pods / max(binds),
+        violations=violations(history, workload, setting),
+    )
+
+
+def violations(history: History, workload: Workload, setting: Setting) -> dict[str, int]:
+    """How often what must never be has been; see witness.py and outcome.py."""
+    placed, measured = set(setting.placed.uids), set(setting.measured.uids)
+    loads = ((placed, cpu_of(workload.placed.shape)), (measured, cpu_of(workload.measured.shape)))
+    return history.violations(placed | measured) | {
+        "overcommitted": workloads.overcommitted((node, cpu) for uids, cpu in loads for node in history.nodes(uids)),
+        "misplaced": workload.misplaced(history.nodes(workload.constrained(placed, measured)), setting.zones),
+        "wrongly_bound": sum(bool(seen.bound) for uid, seen in history.pods.items() if uid not in placed | measured),
+    }
+
+
+class Caretaker:
+    """Leads and schedules nothing, until its candidate resigns."""
+
+    def __init__(self, connection: Caller) -> None:
+        self.elected = asyncio.Event()
+        self.candidate = Candidate(
+            connection, ELECTION, HOLDER, on_elected=lambda token: self.elected.set(), on_lost=self._lose
+        )
+        self._lost = ""
+
+    def check(self) -> None:
+        """Raises BenchError unless it has led ever since it was elected: otherwise a scheduler may have begun."""
+        if self._lost or self.candidate.token is None:
+            why = self._lost or "its heartbeats were late"
+            raise BenchError(
+                f"the benchmark lost the election before it let the schedulers go, so they may have begun early ({why}); "
+                "try again with fewer pods, or on a quieter machine"
+            )
+
+    def _lose(self, reason: str) -> None:
+        self._lost = self._lost or reason
+
+
+@asynccontextmanager
+async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[Caretaker]:
+    """All schedulers run and none leads, since the caretaker does. Raises BenchError."""
+    schedulers = [record.name for record in cluster.state.of(SCHEDULER)]
+    await processes.stop(cluster.state.of(SCHEDULER))
+    caretaker = Caretaker(client.connection)
+    campaigning = asyncio.create_task(caretaker.candidate.run())
+    try:
+        try:
+            async with asyncio.timeout(ELECTION_TIMEOUT):
+                await caretaker.elected.wait()
+        except TimeoutError:
+            raise BenchError(f"the benchmark was not elected within {ELECTION_TIMEOUT:g} s of the schedulers' end") from None
+        await asyncio.gather(*map(cluster.start, schedulers))
+        yield caretaker
+    finally:
+        campaigning.cancel()
+        with suppress(asyncio.CancelledError):
+            await campaigning
+
+
+async def quiet(cluster: Cluster) -> None:
+    """Waits until the schedulers have taken in what there is: they use next to no CPU. Raises BenchError."""
+    deadline = time.monotonic() + QUIET_TIMEOUT
+    names = {record.name for record in cluster.state.of(SCHEDULER)}
+    while time.monotonic() < deadline:
+        meter = Meter(cluster.state)
+        await asyncio.sleep(QUIET_INTERVAL)
+        if all(usage.cpu_s <= QUIET_CPU for name, usage in meter.read().items() if name in names):
+            return
+    raise BenchError(f"the schedulers were still busy after {QUIET_TIMEOUT:g} s, with nothing to do")

@@ -1,11 +1,58 @@
-"""What each process of a cluster, and the load generator, uses while something is measured."""
+"""What a process counts, read from its /metrics.
 
+What each process of a cluster, and the load generator, uses while something is measured.
+
+What the API servers spend on each stage while something is measured, if they count it (`--profile-stages`).
+"""
+
+import asyncio
 import os
+from collections import Counter
 from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Self
+from urllib.request import ProxyHandler, build_opener
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from pinnace.bench import BenchError
+from pinnace.cluster.spec import APISERVER
 from pinnace.cluster.state import ClusterState
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Usage
+
+TIMEOUT = 5.0
+_direct = build_opener(ProxyHandler({}))
+"""Opens loopback addresses whatever http_proxy says."""
+
+
+async def read_metric(http: str, name: str, /, **labels: str) -> int | None:
+    """The sum of the samples of this name that have these labels; None when the process does not count that. Raises
+    BenchError."""
+    return sum_of(await asyncio.to_thread(_fetch, http), name, **labels)
+
+
+def sum_of(text: str, name: str, /, **labels: str) -> int | None:
+    """As `read`, of a text in Prometheus' format."""
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    values = [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
+    return int(sum(values)) if values else None
+
+
+async def read_metric_by(http: str, name: str, label: str) -> dict[str, float]:
+    """The samples of this name, by this label. Raises BenchError."""
+    families = text_string_to_metric_families(await asyncio.to_thread(_fetch, http))
+    return {sample.labels[label]: sample.value for family in families for sample in family.samples if sample.name == name}
+
+
+def _fetch(http: str) -> str:
+    try:
+        with _direct.open(f"http://{http}/metrics", timeout=TIMEOUT) as answer:
+            text: str = answer.read().decode()
+    except (HTTPException, OSError) as error:
+        raise BenchError(f"no metrics at {http}: {error}") from error
+    return text
+
 
 LOAD = "load generator"
 
@@ -33,3 +80,30 @@ def difference(before: Mapping[str, Usage], after: Mapping[str, Usage]) -> dict[
         for name, usage in after.items()
         if name in before
     }
+
+
+STAGE_CPU_METRIC = "pinnace_stage_cpu_seconds_total"
+
+
+class StageMeter:
+    """`start`, then `read`: both raise BenchError."""
+
+    def __init__(self, addresses: list[str], before: Mapping[str, float]) -> None:
+        self._addresses = addresses
+        self._before = before
+
+    @classmethod
+    async def start(cls, state: ClusterState) -> Self:
+        addresses = [record.plan.http for record in state.of(APISERVER)]
+        return cls(addresses, await _sum(addresses))
+
+    async def read(self) -> dict[str, float]:
+        """CPU seconds by stage since the start, of all API servers together; {} when they do not count."""
+        return {stage: seconds - self._before[stage] for stage, seconds in (await _sum(self._addresses)).items()}
+
+
+async def _sum(addresses: list[str]) -> Mapping[str, float]:
+    total = Counter[str]()
+    for address in addresses:
+        total.update(await read_metric_by(address, STAGE_CPU_METRIC, "stage"))
+    return total

@@ -1,18 +1,39 @@
-"""Row `watch`: one stream of events to many watchers."""
+"""Row `watch`: one stream of events to many watchers.
+
+Row `crowd`: very many watchers of a steady stream of events, of whom some never read, while history is compacted under them.
+
+What the first watcher is told is written down, and the others' streams are compared with it, byte by byte. A few of them, on
+each server, look into the events, too: they check the order, and tell how long each took. So a thousand watchers cost the
+measuring process little more than their messages.
+"""
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
 
+import grpc.aio
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.pods_pb2 import PodWatchEvent
+from pinnace.api.verbs_pb2 import WatchRequest
+from pinnace.bench import BenchError
 from pinnace.bench.calibration import Bench
-from pinnace.bench.errors import BenchError
 from pinnace.bench.load import Load
 from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter
+from pinnace.client.channel import Peer
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.runtime.tls import TlsFiles
+from pinnace.client.errors import from_status
+from pinnace.cluster.spec import APISERVER
+from pinnace.runtime import procfs
+from pinnace.runtime.tls import Renewed, TlsFiles
 
-PATIENCE = 300.0
+WATCH_TIMEOUT = 300.0
 
 
 class Watcher:
@@ -47,7 +68,7 @@ async def watch(bench: Bench, watchers: int, events: int, batch: int) -> Run:
     first, load = Load("first-"), Load()
     revision = (await bench.clients[0].pods.list()).resource_version
     try:
-        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(WATCH_TIMEOUT), asyncio.TaskGroup() as group:
             for watcher in crowd:
                 group.create_task(watcher.run(revision))
             await first.create(bench.clients, 1, batch=1)  # its arrival shows who listens
@@ -56,7 +77,7 @@ async def watch(bench: Bench, watchers: int, events: int, batch: int) -> Run:
             await load.create(bench.clients, events, batch=batch)
     except TimeoutError:
         missing = sum(events + 1 - len(watcher.arrivals) for watcher in crowd)
-        raise BenchError(f"{missing:,} events had not arrived after {PATIENCE:g} s") from None
+        raise BenchError(f"{missing:,} events had not arrived after {WATCH_TIMEOUT:g} s") from None
     usage = meter.read()
     deliveries = [watcher.arrivals[name] - sent for watcher in crowd for name, sent in load.sent.items()]
     elapsed = max(max(watcher.arrivals.values()) for watcher in crowd) - load.began
@@ -68,3 +89,214 @@ async def watch(bench: Bench, watchers: int, events: int, batch: int) -> Run:
         rate=len(deliveries) / elapsed,
         violations={"repeated": sum(watcher.repeated for watcher in crowd)},
     )
+
+
+STREAMS = 20
+"""Watches that share a connection."""
+PODS = 500
+"""That are written, again and again."""
+BATCH = 50
+"""Writes in one call."""
+CURIOUS = 50
+"""Of so many watchers one looks into the events."""
+DELIVERY_TIMEOUT = 60.0
+"""Seconds in which everybody must have been told everything, once writing has ended."""
+ATTEMPTS = 3
+"""To connect, of a second each."""
+WARM_UP = 1 / 6
+"""The part of the time after which memory must not grow any more."""
+_METHOD = "/pinnace.v1.Pods/Watch"
+
+
+class Page(NamedTuple):
+    """One message of a watch."""
+
+    encoded: bytes
+    events: Sequence[bytes]
+    revision: int
+
+
+class Chronicle:
+    """The events of all watches in their order, by whoever was told first."""
+
+    def __init__(self) -> None:
+        self._events: list[bytes] = []
+        self._pages: dict[int, Page] = {}
+        """By the place of their first event: watchers who keep up are sent the same messages, which are decoded once."""
+
+    def page(self, place: int, encoded: bytes) -> tuple[Page, bool]:
+        """The message that tells of the events from `place` on, and whether they are what others were told."""
+        known = self._pages.get(place)
+        if known is not None and known.encoded == encoded:
+            return known, True
+        response = _Response.FromString(encoded)
+        page = Page(encoded, list(response.events), int(response.resourceVersion or 0))
+        written = self._events[place : place + len(page.events)]
+        self._events += page.events[len(written) :]
+        self._pages[place] = page
+        return page, written == page.events[: len(written)]
+
+
+class Listener:
+    """One watch, read as fast as it comes. It must not end."""
+
+    def __init__(self, call: Any, chronicle: Chronicle, *, curious: bool) -> None:
+        self.revision = 0
+        self.events = 0
+        self.latencies: list[float] = []
+        self.disordered = 0
+        self.agrees = True
+        self._call = call
+        self._chronicle = chronicle
+        self._curious = curious
+        self._last = 0.0
+
+    async def listen(self) -> None:
+        """Until cancelled. Raises BenchError when the stream ends."""
+        while (encoded := await self._read()) is not grpc.aio.EOF:
+            page, agrees = self._chronicle.page(self.events, encoded)
+            self.agrees &= agrees
+            if self._curious:
+                for event in page.events:
+                    self._look_into(event)
+            self.events += len(page.events)
+            self.revision = page.revision or self.revision
+        raise BenchError(f"a watch ended: {await self._call.code()}: {await self._call.details()}")
+
+    async def _read(self) -> Any:
+        try:
+            return await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise BenchError(f"a watch broke: {error.code().name}: {error.details()}") from None
+
+    def _look_into(self, event: bytes) -> None:
+        sent = float(PodWatchEvent.FromString(event).object.status.message)
+        self.latencies.append(time.monotonic() - sent)
+        self.disordered += sent < self._last
+        self._last = sent
+
+
+async def crowd(bench: Bench, watchers: int, stuck: int, rate: int, seconds: float) -> Run:
+    """`rate` in writes a second. Raises BenchError when a stream ends that is read."""
+    pods = await _pods(bench)
+    revision = (await bench.clients[0].pods.list()).resource_version
+    async with _connected(bench, watchers) as peers:
+        chronicle = Chronicle()
+        listeners = [
+            Listener(_watch(peers[i % len(peers)], revision), chronicle, curious=i % CURIOUS < len(bench.cluster.endpoints))
+            for i in range(watchers)
+        ]
+        async with _connected(bench, stuck * STREAMS) as idle, asyncio.TaskGroup() as group:
+            deaf = [_watch(peer, revision) for peer in idle]
+            listening = [group.create_task(listener.listen()) for listener in listeners]
+            meter = Meter(bench.cluster.state)
+            written, late, memory = await _write(bench, pods, rate, seconds)
+            usage = meter.read()
+            last = (await bench.clients[0].pods.list()).resource_version
+            lacking = await _until_told(listeners, last)
+            for task in listening:
+                task.cancel()
+            for call in deaf:
+                call.cancel()
+    curious = [listener for listener in listeners if listener.latencies]
+    return Run(
+        bench.calibration,
+        usage,
+        samples={"delivered": [each for listener in curious for each in listener.latencies], "late": late},
+        items=written * watchers,
+        rate=sum(listener.events for listener in listeners) / seconds,
+        violations={
+            "not_told_everything": lacking + sum(listener.events != written for listener in listeners),
+            "told_otherwise": sum(not listener.agrees for listener in listeners),
+            "out_of_order": sum(listener.disordered for listener in curious),
+        },
+        counts={"written": written, "watchers": watchers, "stuck": stuck, **memory},
+    )
+
+
+async def _pods(bench: Bench) -> list[Pod]:
+    load = Load()
+    await load.create(bench.clients, PODS, batch=BATCH)
+    return (await bench.clients[0].pods.list(load.namespace)).items
+
+
+async def _write(bench: Bench, pods: Sequence[Pod], rate: int, seconds: float) -> tuple[int, list[float], dict[str, int]]:
+    """Writes the status of the pods in turn: how many, how late each call was, and the API servers' memory in MB: at the warm
+    up's end, and at the end."""
+    written, late, memory = 0, list[float](), dict[str, int]()
+    began = time.monotonic()
+    while (now := time.monotonic()) < began + seconds:
+        due = began + written / rate
+        if now < due:
+            await asyncio.sleep(due - now)
+        late.append(max(0.0, time.monotonic() - due))
+        if not memory and now > began + seconds * WARM_UP:
+            memory["mb_when_warm"] = _memory(bench)
+        client = bench.clients[written // BATCH % len(bench.clients)]
+        await _touch(client, [pods[(written + i) % len(pods)] for i in range(BATCH)])
+        written += BATCH
+    memory["mb_at_the_end"] = _memory(bench)
+    return written, late, memory
+
+
+async def _touch(client: Client, pods: Sequence[Pod]) -> None:
+    """Writes into each when that was. One writer: the order of the times is that of the writes."""
+    for pod in pods:
+        pod.metadata.resourceVersion = ""
+        pod.status.message = repr(time.monotonic())
+    for item in await client.pods.update_status_batch(pods):
+        if item.HasField("error"):
+            raise BenchError(f"pod {item.name} was not written: {from_status(item.error)}")
+
+
+async def _until_told(listeners: Sequence[Listener], revision: int) -> int:
+    """How many have not been told everything in time."""
+    deadline = time.monotonic() + DELIVERY_TIMEOUT
+    while True:
+        lacking = sum(listener.revision < revision for listener in listeners)
+        if not lacking or time.monotonic() > deadline:
+            return lacking
+        await asyncio.sleep(0.1)
+
+
+def _memory(bench: Bench) -> int:
+    """Of all API servers together."""
+    found = (procfs.usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
+    return round(sum(usage.rss_mb for usage in found if usage))
+
+
+@asynccontextmanager
+async def _connected(bench: Bench, streams: int) -> AsyncIterator[list[Peer]]:
+    """Connections for so many streams, to the servers in turn."""
+    endpoints, tls = bench.cluster.endpoints, Renewed(bench.cluster.tls)
+    peers = [Peer(endpoints[i % len(endpoints)], tls=tls) for i in range(-(-streams // STREAMS))]
+    try:
+        for peer in peers:  # one after the other: a server shakes hands in one thread
+            for _ in range(ATTEMPTS):
+                if await peer.connect():
+                    break
+            else:
+                raise BenchError(f"API server {peer.endpoint} takes no more connections")
+        yield peers
+    finally:
+        await asyncio.gather(*(peer.close() for peer in peers))
+
+
+def _watch(peer: Peer, revision: int) -> Any:
+    request = WatchRequest(options=ListOptions(resourceVersion=str(revision), allowWatchBookmarks=True))
+    return peer.channel.unary_stream(_METHOD, WatchRequest.SerializeToString)(request)
+
+
+def _response() -> Any:
+    """A message class for watch responses whose events stay encoded."""
+    file = descriptor_pb2.FileDescriptorProto(name="pinnace/bench/crowd.proto", package="pinnace.bench", syntax="proto3")
+    message = file.message_type.add(name="Response")
+    field = descriptor_pb2.FieldDescriptorProto
+    message.field.add(name="events", number=1, label=field.LABEL_REPEATED, type=field.TYPE_BYTES)
+    message.field.add(name="resourceVersion", number=2, label=field.LABEL_OPTIONAL, type=field.TYPE_STRING)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("pinnace.bench.Response"))
+
+
+_Response = _response()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pinnace.api import fences
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.bench.errors import BenchError
+from pinnace.bench import BenchError
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, Conflict, Unavailable
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock

@@ -1,4 +1,17 @@
-"""The workloads of row `backlog`: what the nodes are like, what is there before, what is scheduled, what comes and goes.
+"""Pods with a volume each, whose claims are bound already: what is scheduled is by the volumes, and nothing is to be bound.
+
+Whether pods are where their workload lets them be. Pure: it judges by what the witness has seen.
+
+overcommitted    nodes whose pods ask for more CPU than there is
+misplaced        pods whose constraint is broken
+wrongly bound    pods that were bound though they fit nowhere, or are held by a gate
+
+What comes and goes while pods are scheduled.
+
+Kubernetes makes so many changes a second beside so many pods a second. Here ten times as many pods are aimed at; so there are
+ten times as many changes a second, and as many for each pod.
+
+The workloads of row `backlog`: what the nodes are like, what is there before, what is scheduled, what comes and goes.
 
 They are those of Kubernetes' own benchmark: the same nodes, labels, pods and numbers at 5,000 nodes. What is different:
 
@@ -11,12 +24,180 @@ Source: https://github.com/kubernetes/kubernetes/tree/master/test/integration/sc
 and volumes, each with its performance-config.yaml; and templates). The comment at each row names the test case there.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
+from typing import Any
 
-from pinnace.bench import outcome, volumes
-from pinnace.bench.churn import Churn, deleting, recreating
-from pinnace.bench.workload import PODS_PER_NODE, Shape, like, pod
+from pinnace.api.core_v1_pb2 import Node, PersistentVolume, PersistentVolumeClaim, Pod, Service
+from pinnace.api.resources import SERVICES
+from pinnace.api.storage_v1_pb2 import CSINode
+from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION, FLEET_LABEL
+from pinnace.bench import BenchError, load
+from pinnace.bench.load import NODE_CPU, PODS_PER_NODE, Load, Shape, like, pod
+from pinnace.client.client import Client
+from pinnace.client.errors import from_status
+from pinnace.client.resource import delete_request
+
+DRIVER = "ebs.csi.aws.com"
+VOLUMES_PER_NODE = 39
+SIZE, MODE = "1Gi", "ReadOnlyMany"
+
+
+def pod_with_volume(name: str) -> Pod:
+    """It uses the claim of its own name."""
+    made = load.pod(name)
+    made.spec.volumes.add(name="data").volumeSource.persistentVolumeClaim.claimName = name
+    return made
+
+
+def volume(name: str, namespace: str) -> PersistentVolume:
+    made = PersistentVolume()
+    made.metadata.name = f"{namespace}-{name}"
+    spec = made.spec
+    spec.accessModes.append(MODE)
+    spec.capacity["storage"].string = SIZE
+    spec.persistentVolumeSource.csi.driver = DRIVER
+    spec.persistentVolumeSource.csi.volumeHandle = made.metadata.name
+    spec.claimRef.kind, spec.claimRef.apiVersion = "PersistentVolumeClaim", "v1"
+    spec.claimRef.namespace, spec.claimRef.name = namespace, name
+    return made
+
+
+def claim(name: str, namespace: str) -> PersistentVolumeClaim:
+    made = PersistentVolumeClaim()
+    made.metadata.name, made.metadata.namespace = name, namespace
+    made.metadata.annotations[BIND_COMPLETED_ANNOTATION] = "true"
+    made.spec.accessModes.append(MODE)
+    made.spec.resources.requests["storage"].string = SIZE
+    made.spec.volumeName = f"{namespace}-{name}"
+    return made
+
+
+def csi_node(name: str) -> CSINode:
+    """The driver on a node, and how many of its volumes it attaches there."""
+    made = CSINode()
+    made.metadata.name = name
+    made.spec.drivers.add(name=DRIVER, nodeID=name).allocatable.count = VOLUMES_PER_NODE
+    return made
+
+
+Check = Callable[[Sequence[str], Mapping[str, str]], int]
+"""(the node of each pod that has the constraint, the zone of each node) -> how many pods are where they must not be."""
+
+
+def anywhere(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
+    return 0
+
+
+def at_most(number: int) -> Check:
+    """Each beyond so many on its node."""
+    return lambda nodes, zones: sum(max(0, pods - number) for pods in Counter(nodes).values())
+
+
+def same_zone(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
+    """Each that is not in the zone where most are."""
+    return len(nodes) - max(Counter(zones.get(node) for node in nodes).values(), default=0)
+
+
+def within_zones(*allowed: str) -> Check:
+    return lambda nodes, zones: sum(zones.get(node) not in allowed for node in nodes)
+
+
+def even_zones(max_skew: int) -> Check:
+    """Each that the fullest zone has beyond what the emptiest allows."""
+
+    def check(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
+        pods = Counter(zones.get(node, "") for node in nodes)
+        counts = [pods[zone] for zone in set(zones.values()) | set(pods)]
+        return max(0, max(counts) - min(counts) - max_skew)
+
+    return check
+
+
+def overcommitted(placed: Iterable[tuple[str, int]]) -> int:
+    """How many nodes have pods that ask for more CPU than they have. Of each pod: its node, and millicores."""
+    taken = Counter[str]()
+    for node, cpu in placed:
+        taken[node] += cpu
+    return sum(cpu > NODE_CPU for cpu in taken.values())
+
+
+INTERVAL = 0.1
+DELETED_AT_ONCE = 50
+FLEET = "kubelet-0"
+"""Plays the nodes that come."""
+Churn = Callable[[Client, Load], Coroutine[Any, Any, None]]
+"""Goes on until it is cancelled, or has nothing left to do. The load is that of the pods that were placed before."""
+
+
+def recreating(shape: load.Shape) -> Churn:
+    """A node, a pod and a service come, and go one interval later."""
+
+    async def churn(client: Client, placed: Load) -> None:
+        services = client.of(SERVICES)
+        for number in count():
+            name = f"churn-{number}"
+            await asyncio.gather(
+                client.nodes.create(node(name)), client.pods.create(shape(name)), services.create(service(name))
+            )
+            await asyncio.sleep(INTERVAL)
+            await asyncio.gather(
+                client.nodes.delete(name),
+                client.pods.delete(name, load.NAMESPACE, grace=0),
+                services.delete(name, load.NAMESPACE),
+            )
+            await asyncio.sleep(INTERVAL)
+
+    return churn
+
+
+async def deleting(client: Client, placed: Load) -> None:
+    """Pods that were placed go, some in each interval."""
+    names = list(placed.sent)
+    for start in range(0, len(names), DELETED_AT_ONCE):
+        some = names[start : start + DELETED_AT_ONCE]
+        for item in await client.pods.delete_batch([delete_request(name, placed.namespace, grace=0) for name in some]):
+            if item.HasField("error"):
+                raise BenchError(f"pod {item.name} was not deleted: {from_status(item.error)}")
+        await asyncio.sleep(INTERVAL)
+
+
+@asynccontextmanager
+async def meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """It goes on beside the body, and ends with it. What it raises is raised at the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+def node(name: str) -> Node:
+    """Ready from the start."""
+    made = Node()
+    made.metadata.name = name
+    made.metadata.labels[FLEET_LABEL] = FLEET
+    made.metadata.labels["kubernetes.io/hostname"] = name
+    for resource, amount in (("cpu", "4"), ("memory", "32Gi"), ("pods", "110")):
+        made.status.capacity[resource].string = amount
+    made.status.conditions.add(type="Ready", status="True")
+    return made
+
+
+def service(name: str) -> Service:
+    made = Service()
+    made.metadata.name, made.metadata.namespace = name, load.NAMESPACE
+    made.spec.selector["app"] = name
+    made.spec.ports.add(name="http", port=80, protocol="TCP")
+    return made
+
 
 BEFORE, MEASURED = "sched-0", "sched-1"
 """The namespaces of the pods that are there before, and of those that are measured."""
@@ -47,7 +228,7 @@ class Workload:
     """Pods that wait beside, and must not be bound."""
     measured: Group
     churn: Churn | None = None
-    misplaced: outcome.Check = outcome.anywhere
+    misplaced: Check = anywhere
     """Of the measured pods, and of those placed before that are like them."""
     per_node: int = PODS_PER_NODE
     """The most pods, placed and measured, that a node takes."""
@@ -163,13 +344,13 @@ WORKLOADS = {
         zones=("zone1",),
         placed=Group(5000, NODE_AFFINE),
         measured=Group(10000, NODE_AFFINE),
-        misplaced=outcome.within_zones("zone1", "zone2"),
+        misplaced=within_zones("zone1", "zone2"),
     ),
     "pod-anti-affinity": Workload(  # SchedulingPodAntiAffinity/5000Nodes_2000Pods
         about="pods of which a node must have one only",
         placed=Group(1000, ANTI_AFFINE),
         measured=Group(2000, ANTI_AFFINE),
-        misplaced=outcome.at_most(1),
+        misplaced=at_most(1),
         per_node=1,
     ),
     "pod-affinity": Workload(  # SchedulingPodAffinity/5000Nodes_5000Pods
@@ -177,7 +358,7 @@ WORKLOADS = {
         zones=("zone1",),
         placed=Group(5000, AFFINE),
         measured=Group(5000, AFFINE),
-        misplaced=outcome.same_zone,
+        misplaced=same_zone,
     ),
     "preferred-pod-affinity": Workload(  # SchedulingPreferredPodAffinity/5000Nodes_5000Pods
         about="pods that would rather share a node",
@@ -194,7 +375,7 @@ WORKLOADS = {
         zones=MOONS,
         placed=Group(5000),
         measured=Group(5000, SPREAD),
-        misplaced=outcome.even_zones(max_skew=5),
+        misplaced=even_zones(max_skew=5),
     ),
     "preferred-topology-spread": Workload(  # PreferredTopologySpreading/5000Nodes_5000Pods
         about="pods that would rather be even over three zones",
@@ -224,16 +405,16 @@ WORKLOADS = {
         about="pods that need the room of pods of a lower priority, on nodes that are full",
         placed=Group(20000, SMALL_AND_LOW),
         measured=Group(5000, LARGE_AND_HIGH),
-        misplaced=outcome.at_most(1),
+        misplaced=at_most(1),
         per_node=1,
         preempts=True,
     ),
     "volumes": Workload(  # SchedulingCSIPVs/5000Nodes_5000Pods
         about="pods whose claims are bound to volumes of CSI",
         volumes=True,
-        placed=Group(5000, volumes.pod),
-        measured=Group(5000, volumes.pod),
-        misplaced=outcome.at_most(volumes.VOLUMES_PER_NODE),
-        per_node=volumes.VOLUMES_PER_NODE,
+        placed=Group(5000, pod_with_volume),
+        measured=Group(5000, pod_with_volume),
+        misplaced=at_most(VOLUMES_PER_NODE),
+        per_node=VOLUMES_PER_NODE,
     ),
 }

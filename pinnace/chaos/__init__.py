@@ -15,3 +15,7 @@ complaints.py  what processes say in their logs that must not be
 scenarios/     single stories, told moment by moment (moments.py); perform.py: one of them, from the start to the verdict
 errors.py      a run could not be made
 """
+
+
+class ChaosError(Exception):
+    """A run could not be made, or its tools failed. It says nothing about the cluster. The message is one line."""

@@ -13,9 +13,8 @@ from typing import Self
 
 import click
 
-from pinnace.chaos.clients import RecordingConnection
-from pinnace.chaos.errors import ChaosError
-from pinnace.chaos.journal import Journal
+from pinnace.chaos import ChaosError
+from pinnace.chaos.clients import Journal, RecordingConnection
 from pinnace.chaos.load import BYSTANDER, BYSTANDER_RATE, pace
 from pinnace.chaos.workers import LOAD
 from pinnace.client.client import Client

@@ -1,29 +1,198 @@
-"""Clients of the API whose every call is in the history.
+"""The history file of this process: records go in from the event loop, lines come out of a thread.
+
+What a call of the client library says, in a history's words. Pure.
+
+refused   an API server of ours said no (its refusals have a reason), or nothing was ever sent
+unknown   everything else that is no answer: a lost connection, a deadline, a bug of the server, a call that was cancelled
+
+Clients of the API whose every call is in the history.
 
 They are `pinnace.client.Client`s over a connection that sends each call once, to one of the API servers, chosen at random, and
 writes down what became of it. So whatever a test does with them, `modify` and paged lists included, each attempt is a record.
+
+A follower of a watch whose every word is in the history.
+
+It follows as an informer does: from the present state, resumed where it was when a stream breaks, anew when that past is gone.
+It also changes servers without need, every few seconds: each must go on exactly where the other was left.
 """
 
 import asyncio
+import queue
 import random
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
 from itertools import count
-from typing import Any, TypeVar
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 from google.protobuf.message import Message
 
-from pinnace.api.resources import Resource
-from pinnace.chaos.calls import answered, asked, outcome_of, parse
-from pinnace.chaos.journal import Journal
-from pinnace.check.history import Call, Item, Outcome, Verb
-from pinnace.client.caller import PresentFence
-from pinnace.client.connection import Connection
-from pinnace.client.course import Course
-from pinnace.client.errors import ApiError, NotFound
-from pinnace.client.streams import Stream
+from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, PODS, Object, Resource
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchResponse
+from pinnace.chaos import ChaosError
+from pinnace.check.history import Call, Item, Outcome, Record, Told, Verb, Word, digest, encode, labels_digest
+from pinnace.client.channel import PresentFence, Stream
+from pinnace.client.connection import Connection, Course
+from pinnace.client.errors import (
+    ApiError,
+    Expired,
+    HistoryChanged,
+    Internal,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+    from_status,
+)
+from pinnace.client.resource import ResourceClient, WatchBatch
 from pinnace.runtime.tls import TlsFiles
+
+FLUSH = 0.2
+"""Seconds for which lines may stay in memory."""
+
+
+class Journal:
+    """`write` never blocks. On leaving the context all that was written is in the file. When the file cannot be written to
+    (disk full) the history is incomplete: `check` and leaving the context say so, and whatever comes after is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._records: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._error: OSError | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._records.put(None)
+        self._thread.join()
+        if error is None:
+            self.check()
+
+    def write(self, record: Record) -> None:
+        if self._error is None:
+            self._records.put(record)
+
+    def check(self) -> None:
+        """Raises ChaosError when a record has been lost."""
+        if self._error is not None:
+            reason = self._error.strerror or self._error
+            raise ChaosError(f"the history of the load cannot be written to {self.path}: {reason}") from self._error
+
+    def _run(self) -> None:
+        try:
+            with self.path.open("a") as file:
+                while True:
+                    try:
+                        record = self._records.get(timeout=FLUSH)
+                    except queue.Empty:
+                        file.flush()
+                        continue
+                    if record is None:
+                        return
+                    file.write(encode(record))
+        except OSError as error:
+            self._error = error
+
+
+_RESOURCES: dict[str, Resource[Any]] = {resource.service: resource for resource in ALL}
+_VERBS: dict[str, Verb] = {
+    "Create": "create",
+    "CreateBatch": "create",
+    "Get": "get",
+    "List": "list",
+    "Update": "update",
+    "UpdateStatus": "update_status",
+    "UpdateStatusBatch": "update_status",
+    "Delete": "delete",
+    "DeleteBatch": "delete",
+    "BindBatch": "bind",
+}
+
+
+def parse(method: str) -> tuple[Verb, Resource[Any]] | None:
+    """Of "/pinnace.v1.Pods/CreateBatch": create, pods. None for what is no verb of a resource."""
+    service, _, rpc = method.removeprefix("/").partition("/")
+    resource, verb = _RESOURCES.get(service), _VERBS.get(rpc)
+    return (verb, resource) if resource and verb else None
+
+
+def outcome_of(error: ApiError) -> Outcome:
+    """Of a call that was sent once, or of an item of a batch."""
+    if isinstance(error, OutcomeUnknown | Internal):
+        return "unknown"
+    return "refused" if error.reason or isinstance(error, Unavailable) else "unknown"
+
+
+def asked(verb: Verb, resource: Resource[Any], request: Any, outcome: Outcome = "ok") -> tuple[Item, ...]:
+    """The objects that a request names."""
+    named = _named(verb)
+    says_labels = resource is PODS and verb in ("create", "update")
+
+    def item(part: Any) -> Item:
+        namespace, name, uid, version = named(part)
+        labels = labels_digest(part.metadata.labels) if says_labels else None
+        key = resource.key(namespace or DEFAULT_NAMESPACE, name)
+        return Item(key, uid=uid, outcome=outcome, expected=int(version or 0), labels=labels)
+
+    return tuple(map(item, _parts(verb, request)))
+
+
+def answered(verb: Verb, resource: Resource[Any], request: Any, response: Any) -> tuple[Item, ...]:
+    """The objects of an answer. Those of a batch are told by name, uid and revision only."""
+    if verb == "list":
+        return tuple(_seen(resource, obj) for obj in response.items)
+    wanted = asked(verb, resource, request)
+    if not isinstance(response, BatchResponse):
+        return (replace(_seen(resource, response), expected=wanted[0].expected, labels=wanted[0].labels),)
+    return tuple(
+        Item(
+            item.key,
+            revision=int(told.resourceVersion or 0),
+            uid=told.uid or item.uid,
+            outcome=outcome_of(from_status(told.error)) if told.HasField("error") else "ok",
+            expected=item.expected,
+            labels=item.labels,
+        )
+        for item, told in zip(wanted, response.items, strict=True)
+    )
+
+
+def _seen(resource: Resource[Any], obj: Any) -> Item:
+    metadata = obj.metadata
+    return Item(resource.key_of(obj), int(metadata.resourceVersion or 0), metadata.uid, digest(obj))
+
+
+def _parts(verb: Verb, request: Any) -> Iterable[Message]:
+    """The parts of a request that name one object each."""
+    if verb == "list":
+        return ()
+    fields = request.DESCRIPTOR.fields_by_name
+    if "items" in fields:
+        parts: Iterable[Message] = request.items
+        return parts
+    return (request.object,) if "object" in fields else (request,)
+
+
+def _named(verb: Verb) -> Callable[[Any], tuple[str, str, str, str]]:
+    """How a part says which object it means: namespace, name, uid, and the version that it depends on."""
+    if verb == "get":
+        return lambda request: (request.namespace, request.name, "", "")
+    if verb == "delete":
+        return lambda request: (
+            request.namespace,
+            request.name,
+            request.options.preconditions.uid,
+            request.options.preconditions.resourceVersion,
+        )
+    return lambda obj: (obj.metadata.namespace, obj.metadata.name, obj.metadata.uid, obj.metadata.resourceVersion)
+
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -156,3 +325,105 @@ class _Attempt:
             self._client, self._number, self._server, self._verb, self._resource.plural, self._began, now,
             outcome, code, named, **of_a_list,
         )  # fmt: skip
+
+
+T = TypeVar("T", bound=Object)
+
+STAY = (2.0, 8.0)
+"""Seconds for which it keeps to a server: at least, at most."""
+PAUSE = 0.05
+"""Seconds after a stream has failed."""
+MOVED = "CANCELLED"
+_WORDS: dict[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "deleted"}
+
+
+class RecordingWatcher(Generic[T]):
+    """`name` is its client's and its stream's. `fields` selects, as in a list. `revision`: all up to it has been told."""
+
+    def __init__(
+        self,
+        name: str,
+        resource: Resource[T],
+        endpoints: Sequence[str],
+        journal: Journal,
+        rng: random.Random,
+        *,
+        tls: TlsFiles | None = None,
+        fields: str = "",
+    ) -> None:
+        self.name = name
+        self.revision = 0
+        self._resource = resource
+        self._fields = fields
+        self._journal = journal
+        self._random = rng
+        self._connections = [Connection([endpoint], tls=tls) for endpoint in endpoints]
+        self._resume: int | None = None
+        self._history = b""
+        self._reached = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        turn = self._random.randrange(len(self._connections))
+        try:
+            while True:
+                turn += 1
+                await self._visit(self._connections[turn % len(self._connections)])
+        finally:
+            await asyncio.gather(*(connection.close() for connection in self._connections))
+
+    async def reached(self, revision: int, timeout: float) -> bool:
+        """Waits until everything up to the revision has been told; False: not in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self.revision < revision:
+                    self._reached.clear()
+                    await self._reached.wait()
+        return self.revision >= revision
+
+    async def _visit(self, connection: Connection) -> None:
+        """Follows one server, for a while."""
+        server = connection.endpoint
+        self._tell("began", self._resume or 0, key=self._resource.prefix, selection=self._fields, server=server)
+        code = MOVED
+        try:
+            async with asyncio.timeout(self._random.uniform(*STAY)):
+                await self._follow(connection)
+        except TimeoutError:
+            pass
+        except ApiError as error:
+            code = error.code.name
+            if isinstance(error, Expired | HistoryChanged):
+                self._resume = None
+            if isinstance(error, HistoryChanged):  # etcd was restored: its revisions are given out again
+                self.revision, self._history = 0, b""
+        finally:
+            self._tell("ended", server=server, code=code)
+        if code != MOVED:
+            await asyncio.sleep(PAUSE)
+
+    async def _follow(self, connection: Connection) -> None:
+        """Ends with an ApiError, or when the server has had the watch open for long enough."""
+        client = ResourceClient(connection, self._resource)
+        watch = client.watch(
+            fields=self._fields, resource_version=self._resume, not_before=self.revision, history=self._history
+        )
+        last: Word = "synced" if self._resume is None else "bookmark"
+        async with aclosing(watch) as batches:
+            async for batch in batches:
+                self._take(batch, last)
+                if batch.resource_version:
+                    last = "bookmark"
+
+    def _take(self, batch: WatchBatch[T], last: Word) -> None:
+        for kind, obj in batch.events:
+            revision = int(obj.metadata.resourceVersion)
+            self._tell(_WORDS[kind], revision, key=self._resource.key_of(obj), digest=digest(obj))
+        if batch.resource_version:
+            self._tell(last, batch.resource_version)
+            self.revision = self._resume = batch.resource_version
+            self._history = batch.history or self._history
+            self._reached.set()
+
+    def _tell(self, kind: Word, revision: int = 0, **more: Any) -> None:
+        self._journal.write(Told(self.name, self.name, time.monotonic(), kind, revision, **more))

@@ -1,25 +1,113 @@
-"""Lets a schedule happen to a cluster, and writes down what happened.
+"""When which fault happens: a pure function of a seed.
+
+Kinds are dealt like cards: first each once, in random order, then each as often as its weight says. A card whose area is taken
+waits until it is free; the next one that fits goes before it. No card of the second deck is dealt before the last of the first:
+so every kind gets its turn before any comes twice, however long the others last. A run may be too short for all of them.
+
+Lets a schedule happen to a cluster, and writes down what happened.
 
 Each fault is on for the time that the schedule says, and is undone whatever becomes of the run. One that is not possible at its
 moment (nobody leads whom to kill) is tried again, then left out, and recorded as not fired. One whose area is still
 taken, because the fault before it took longer to happen or to undo than the schedule thought, waits for that.
 
 A run of which something is not recorded any more proves nothing: it ends at once, not after the hour that it was to take.
+
+What a history of chaos begins with: what its checkers must know of the load, the faults and the cluster.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, field
 
-from pinnace.chaos.faults.base import Area, Fault, Measuring
-from pinnace.chaos.journal import Journal
-from pinnace.chaos.schedule import Strike
+from pinnace.chaos.clients import Journal
+from pinnace.chaos.faults.base import Area, Fault, Kind, Measuring
+from pinnace.chaos.faults.table import DOUBLING, HARMLESS, HOSTILE, OBSERVING, TOLERATED
+from pinnace.chaos.load import BYSTANDER, FENCED, PRIVATE
+from pinnace.chaos.workers import ANOTHER
 from pinnace.chaos.world import NotPossible, World
 from pinnace.check import history
+from pinnace.check.history import Run
 from pinnace.cluster.helper import HelperError
+from pinnace.cluster.spec import ELECTION, ClusterSpec
+
+INTERVAL = 4.5
+"""Mean seconds from one fault to the next."""
+SHORTEST, LONGEST = 0.5, 9.0
+AT_ONCE = 3
+"""Faults that may be on together."""
+RECOVERY = 1.5
+"""Seconds for which an area is left alone after a fault: a process that was started has begun to work by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One fault that is to happen `at` so many seconds after the start, and to last `seconds`. `draw`: the seed of what it
+    chooses itself."""
+
+    at: float
+    kind: Kind
+    target: str
+    seconds: float
+    draw: int
+
+    @property
+    def over(self) -> float:
+        return self.at + self.seconds
+
+
+def schedule(seed: int, duration: float, kinds: Sequence[Kind], spec: ClusterSpec) -> list[Strike]:
+    """What happens in `duration` seconds, in order; all is over by then. The same for the same arguments."""
+    rng = random.Random(seed)
+    cards = _cards(rng, kinds)
+    hand = [next(cards) for _ in kinds]
+    first = True  # the first deck is not used up
+    strikes: list[Strike] = []
+    now = _pause(rng)
+    while now < duration:
+        first = first and bool(hand)
+        while not first and len(hand) < len(kinds):
+            hand.append(next(cards))
+        on = [strike for strike in strikes if strike.over + RECOVERY > now]
+        left = duration - now
+        kind = next((kind for kind in hand if kind.seconds[0] <= left and _fits(kind, on, now)), None)
+        if kind is not None:
+            hand.remove(kind)
+            shortest, longest = kind.seconds
+            seconds = rng.uniform(shortest, min(longest, left))
+            strikes.append(Strike(now, kind, rng.choice(list(kind.targets(spec))), seconds, rng.randrange(1 << 32)))
+        now += _pause(rng)
+    return strikes
+
+
+def without_turn(kinds: Sequence[Kind], strikes: Sequence[Strike]) -> tuple[str, ...]:
+    """The names of the kinds for which the time was too short."""
+    dealt = {strike.kind.name for strike in strikes}
+    return tuple(kind.name for kind in kinds if kind.name not in dealt)
+
+
+def _cards(rng: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
+    """Without end."""
+    deck = list(kinds)
+    while True:
+        rng.shuffle(deck)
+        yield from deck
+        deck = [kind for kind in kinds for _ in range(kind.weight)]
+
+
+def _fits(kind: Kind, on: Sequence[Strike], now: float) -> bool:
+    if any(Area.ALL in (kind.area, strike.kind.area) for strike in on):
+        return False
+    if sum(strike.over > now for strike in on) >= AT_ONCE:
+        return False
+    return kind.area is Area.NONE or kind.area not in [strike.kind.area for strike in on]
+
+
+def _pause(rng: random.Random) -> float:
+    return min(max(rng.expovariate(1 / INTERVAL), SHORTEST), LONGEST)
+
 
 PATIENCE = 5.0
 """Seconds for which a fault that is not possible is tried again."""
@@ -136,3 +224,32 @@ async def _begin(fault: Fault) -> None:
                 raise
         await fault.end()
         await asyncio.sleep(RETRY)
+
+
+BIND_WITHIN = 5.0
+"""Seconds in which some waiting pod is bound. A leader is replaced in two or three, which `aftermath` covers."""
+ANSWER_WITHIN = 1.0
+"""Seconds for nine of ten calls of the bystander; without a flood they take some 10 ms."""
+
+
+def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str, ...] = ()) -> Run:
+    """`began` is Unix time; within `settle` seconds all must be well again. `faults`: the kinds that must have fired."""
+    return Run(
+        began,
+        seed,
+        what,
+        faults=faults,
+        private=PRIVATE,
+        fenced=FENCED,
+        settle=settle,
+        elections=(ELECTION,),
+        unsteady=(ANOTHER,),
+        harmless=HARMLESS,
+        tolerated=TOLERATED,
+        bind_within=BIND_WITHIN,
+        bystanders=(BYSTANDER,),
+        hostile=HOSTILE,
+        answer_within=ANSWER_WITHIN,
+        observing=OBSERVING,
+        doubling=DOUBLING,
+    )

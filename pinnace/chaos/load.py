@@ -21,11 +21,8 @@ from typing import Any, Self
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NODES, PODS
-from pinnace.chaos.adversary import SEIZED, Adversary
-from pinnace.chaos.clients import RecordingConnection
-from pinnace.chaos.journal import Journal
-from pinnace.chaos.watching import RecordingWatcher
-from pinnace.chaos.workers import CONTESTED, HARM, LOAD, NOBODY, Owner, Rival, Worker
+from pinnace.chaos.clients import Journal, RecordingConnection, RecordingWatcher
+from pinnace.chaos.workers import CONTESTED, HARM, LOAD, NOBODY, SEIZED, Adversary, Owner, Rival, Worker
 from pinnace.check.history import Phase
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig

@@ -1,4 +1,7 @@
-"""One scenario, from the start of its cluster to the verdict."""
+"""All scenarios, in the order in which a person would try them.
+
+One scenario, from the start of its cluster to the verdict.
+"""
 
 import asyncio
 import random
@@ -8,22 +11,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pinnace.chaos import adversary
-from pinnace.chaos.complaints import complaints
-from pinnace.chaos.heading import heading
-from pinnace.chaos.journal import Journal
+from pinnace.chaos import workers
+from pinnace.chaos.clients import Journal
+from pinnace.chaos.engine import heading
 from pinnace.chaos.load import Load
-from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
+from pinnace.chaos.log_scan import complaints
 from pinnace.chaos.scenarios.base import Act, Expectation, PlayError, Scenario
+from pinnace.chaos.scenarios.clients import FloodWithoutRights, Hostile, RacingWriters
+from pinnace.chaos.scenarios.components import DuplicateKubelet, FreezeLeader, KillApiServer, KillLeader, PartitionLeader
+from pinnace.chaos.scenarios.etcd import CompactHistory, EtcdLeader, EtcdQuorum, FullDisk, Restore
+from pinnace.chaos.scenarios.figures import Moment, of_election, of_log, of_watches
 from pinnace.chaos.stage import JOURNAL, LOGS, stage
 from pinnace.check.check import check
 from pinnace.check.index import History
-from pinnace.check.report import verdict_document
-from pinnace.check.verdict import Status, Verdict
+from pinnace.check.verdict import Status, Verdict, verdict_document
 from pinnace.client.errors import ApiError
 from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import ELECTION
-from pinnace.runtime.log_events import (
+from pinnace.runtime.logs import (
     LeadershipAbandoned,
     LeadershipLost,
     NodesReclaimed,
@@ -32,6 +37,23 @@ from pinnace.runtime.log_events import (
     TokenFenced,
     read,
 )
+
+SCENARIOS: dict[str, type[Scenario]] = {
+    KillLeader.name: KillLeader,
+    FreezeLeader.name: FreezeLeader,
+    PartitionLeader.name: PartitionLeader,
+    KillApiServer.name: KillApiServer,
+    EtcdLeader.name: EtcdLeader,
+    EtcdQuorum.name: EtcdQuorum,
+    FullDisk.name: FullDisk,
+    CompactHistory.name: CompactHistory,
+    Restore.name: Restore,
+    DuplicateKubelet.name: DuplicateKubelet,
+    FloodWithoutRights.name: FloodWithoutRights,
+    Hostile.name: Hostile,
+    RacingWriters.name: RacingWriters,
+}
+
 
 STEADY = 1.0
 """Seconds of load before the play begins."""
@@ -106,7 +128,7 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
                 settled = await load.settle(within=SETTLE)
                 reasons = await _reasons(act)
                 calls, rate = load.calls, load.rate
-                lacking = [*settled.lacking, *adversary.succeeded(load.attempts), *on.world.astray]
+                lacking = [*settled.lacking, *workers.succeeded(load.attempts), *on.world.astray]
                 lacking += [f"{name} ended by itself: exit code {code}" for name, code in on.world.crashed()]
             await on.recorder.reached(settled.revision, CATCH_UP)
     lacking += complaints(folder / LOGS, on.world.excuses)

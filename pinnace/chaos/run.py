@@ -1,4 +1,6 @@
-"""One chaos run: a cluster of its own, load, faults by a schedule, peace, and a verdict.
+"""What a chaos run found: for people, for programs (JSON), and for CI (JUnit).
+
+One chaos run: a cluster of its own, load, faults by a schedule, peace, and a verdict.
 
 links -> cluster, every connection through a link -> recorder -> load -> faults -> all undone -> settle -> check
 """
@@ -6,29 +8,195 @@ links -> cluster, every connection through a link -> recorder -> load -> faults 
 import asyncio
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
-from pinnace.bench.machine import this_machine
-from pinnace.chaos import disks
-from pinnace.chaos.clocks import Clocks, find_library
-from pinnace.chaos.complaints import complaints
-from pinnace.chaos.engine import Engine, Say
+from pinnace.bench.report import this_machine
+from pinnace.chaos import host, workers
+from pinnace.chaos.clients import Journal
+from pinnace.chaos.engine import Damage, Engine, Say, heading, schedule, without_turn
 from pinnace.chaos.faults.base import Kind, Need
-from pinnace.chaos.faults.limits import FULL
-from pinnace.chaos.heading import heading
-from pinnace.chaos.journal import Journal
-from pinnace.chaos.load import Load
-from pinnace.chaos.report import ChaosReport, Traffic
-from pinnace.chaos.schedule import schedule, without_turn
+from pinnace.chaos.faults.environment import FULL
+from pinnace.chaos.host import Clocks, find_library
+from pinnace.chaos.load import Load, Settled
+from pinnace.chaos.log_scan import complaints
 from pinnace.chaos.stage import JOURNAL, LOGS, Props, read, stage
 from pinnace.check.check import check
+from pinnace.check.history import Call, Record, Told
+from pinnace.check.verdict import Report as Check
+from pinnace.check.verdict import Status, verdict_document
 from pinnace.cluster.etcd import find_etcd
 from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import ClusterSpec
+
+LEAST_RATE = 20.0
+"""Calls a second that must have been answered, on average: with fewer nothing much was tried."""
+SHOWN = 5
+"""Violations of one invariant that are shown to people."""
+_MARKS = {"holds": "✓", "violated": "✗", "void": "○", "not checked": "-"}
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What clients did, counted while their records go by."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    """By verb."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Calls: ok, refused, unknown."""
+    words: int = 0
+    """What watchers were told."""
+
+    def counting(self, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            if isinstance(record, Call):
+                self.calls[record.verb] += 1
+                self.outcomes[record.outcome] += 1
+            elif isinstance(record, Told):
+                self.words += 1
+            yield record
+
+
+@dataclass(slots=True)
+class ChaosReport:
+    """`seconds`: of the load. `repeat`: the command that does the same again. `skipped`: faults that cannot be done here,
+    and why. `idle`: those that had no turn, since the run was too short. `attempts`: the adversary's, see adversary.py.
+    `kept`: where the history and the logs are, "" when they were removed."""
+
+    what: str
+    repeat: str
+    seed: int
+    started: str
+    seconds: float
+    versions: Mapping[str, str]
+    damage: Damage
+    skipped: Mapping[str, str]
+    idle: tuple[str, ...]
+    traffic: Traffic
+    attempts: Mapping[str, int]
+    settled: Settled
+    check: Check
+    kept: str = ""
+
+    @property
+    def violations(self) -> list[str]:
+        """What must not be, beside the invariants."""
+        found = [*self.damage.misdeeds, *workers.succeeded(self.attempts)]
+        found += [f"not well again {self.settled.seconds:.0f} s after the faults: {what}" for what in self.settled.lacking]
+        return found
+
+    @property
+    def void(self) -> list[str]:
+        """Why the run proves nothing."""
+        reasons = list(self.check.void)
+        if not self.damage.fired:
+            reasons.append("no fault was done")
+        if self.rate(self.traffic.outcomes["ok"]) < LEAST_RATE:
+            answered = self.rate(self.traffic.outcomes["ok"])
+            reasons.append(f"only {answered:.1f} calls a second were answered; at least {LEAST_RATE:g} are needed")
+        return reasons
+
+    @property
+    def status(self) -> Status:
+        if self.violations or self.check.violated:
+            return "violated"
+        return "void" if self.void else "holds"
+
+    def rate(self, count: int) -> float:
+        return count / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "what": self.what,
+            "repeat": self.repeat,
+            "seed": self.seed,
+            "started": self.started,
+            "seconds": round(self.seconds, 1),
+            "versions": dict(self.versions),
+            "verdicts": [verdict_document(verdict) for verdict in self.check.verdicts],
+            "violations": self.violations,
+            "void": self.void,
+            "faults": {
+                "fired": dict(sorted(self.damage.fired.items())),
+                "missed": self.damage.missed,
+                "skipped": dict(self.skipped),
+                "idle": list(self.idle),
+            },
+            "calls": {
+                "by_verb_per_s": {verb: round(self.rate(count), 2) for verb, count in self.traffic.calls.most_common()},
+                "outcomes": dict(self.traffic.outcomes),
+                "watch_words": self.traffic.words,
+            },
+            "attempts": dict(self.attempts),
+            "settled": asdict(self.settled),
+            "kept": self.kept,
+        }
+
+    def to_junit(self) -> str:
+        """A test case for each invariant, and for what else a run can fail."""
+        suite = ElementTree.Element("testsuite", name="pinnace chaos", time=f"{self.seconds:.1f}", timestamp=self.started)
+        properties = ElementTree.SubElement(suite, "properties")
+        for name, value in {"seed": str(self.seed), "repeat": self.repeat, "kept": self.kept, **self.versions}.items():
+            ElementTree.SubElement(properties, "property", name=name, value=value)
+        for verdict in self.check.verdicts:
+            told = [violation.text for violation in verdict.violations]
+            _case(suite, f"{verdict.name} {verdict.statement}", told, skipped=verdict.status in ("void", "not checked"))
+        _case(suite, "no process ends by itself, and all is well after the faults", self.violations)
+        _case(suite, "enough has happened", self.void)
+        suite.set("tests", str(len(suite.findall("testcase"))))
+        suite.set("failures", str(len(suite.findall("testcase/failure"))))
+        ElementTree.indent(suite)
+        return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
+
+    def to_text(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        fired, outcomes = self.damage.fired, self.traffic.outcomes
+        yield f"{sum(fired.values())} faults of {len(fired)} kinds in {self.seconds:.0f} s, seed {self.seed}"
+        yield "  " + ", ".join(f"{name} {count}" for name, count in sorted(fired.items()))
+        if self.damage.missed:
+            yield f"  {len(self.damage.missed)} were not possible when they were due"
+        if self.skipped:
+            yield "  left out: " + ", ".join(f"{name} ({reason})" for name, reason in self.skipped.items())
+        if self.idle:
+            yield f"  had no turn in so short a time (see --minutes): {', '.join(self.idle)}"
+        verbs = ", ".join(f"{verb} {self.rate(count):.0f}" for verb, count in self.traffic.calls.most_common())
+        yield f"{self.rate(outcomes.total()):.0f} calls/s ({verbs}); {self.rate(self.traffic.words):.0f} watch events/s"
+        yield f"  answered {outcomes['ok']:,}, refused {outcomes['refused']:,}, unknown {outcomes['unknown']:,}"
+        yield "  attempts at what must be refused: " + ", ".join(f"{name} {count}" for name, count in self.attempts.items())
+        yield f"all well {self.settled.seconds:.1f} s after the last fault; {self.settled.pods} pods"
+        yield ""
+        for verdict in self.check.verdicts:
+            examined = f"({verdict.status}, {verdict.examined:,} examined)"
+            yield f"{_MARKS[verdict.status]} {verdict.name:<8} {verdict.statement}  {examined}"
+            yield from (f"      {violation.text}" for violation in verdict.violations[:SHOWN])
+            if verdict.count > SHOWN:
+                yield f"      ... and {verdict.count - SHOWN:,} more"
+        yield from (f"✗ {violation}" for violation in self.violations)
+        yield from (f"○ void: {reason}" for reason in self.void)
+        yield ""
+        yield f"verdict: {self.status}"
+        yield f"again: {self.repeat}"
+        if self.kept:
+            yield f"history and logs: {self.kept}"
+            yield f"judge again: pinnace check {self.kept}/*.jsonl"
+
+
+def _case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped: bool = False) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname="pinnace.chaos", name=name)
+    if failures:
+        ElementTree.SubElement(case, "failure", message=failures[0]).text = "\n".join(failures)
+    elif skipped:
+        ElementTree.SubElement(case, "skipped")
+
 
 SETTLE = 60.0
 """Seconds after the last fault within which all must be well."""
@@ -89,7 +257,7 @@ def lacking(kind: Kind, spec: ClusterSpec) -> str:
     there: Mapping[Need, Callable[[], bool]] = {
         Need.MEMBERS: lambda: spec.etcd_members > 1,
         Need.FAKETIME: lambda: find_library() is not None,
-        Need.DISK: disks.available,
+        Need.DISK: host.available,
         Need.DEV_FULL: FULL.exists,
         Need.LIMITS: lambda: hasattr(resource, "prlimit"),
     }

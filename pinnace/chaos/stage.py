@@ -1,30 +1,35 @@
-"""A cluster to be broken: a link between all that talk to each other, and its history recorded from etcd's first revision on.
+"""The recorder of etcd's history, as a process beside the cluster (`python -m apiserver.storage.etcd.record`).
+
+A cluster to be broken: a link between all that talk to each other, and its history recorded from etcd's first revision on.
 
 A folder holds everything that is left of a run: the history (chaos.jsonl, etcd.jsonl, a run log for each kubelet) and the logs.
 """
 
+import asyncio
 import secrets
 import shutil
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
-from pinnace.bench.scratch import START_TIMEOUT
+from pinnace.bench.calibration import START_TIMEOUT
+from pinnace.chaos import ChaosError
 from pinnace.chaos.bystander import Bystander
-from pinnace.chaos.clocks import Clocks
-from pinnace.chaos.disks import Disk, disk
+from pinnace.chaos.host import Clocks, Disk, disk
 from pinnace.chaos.load import BYSTANDER
-from pinnace.chaos.recorder import Recorder
 from pinnace.chaos.saboteur import CONFIG
 from pinnace.chaos.world import World
-from pinnace.check import files
+from pinnace.check import history
 from pinnace.check.history import Record
 from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.fittings import Fittings
-from pinnace.cluster.helper import Helper
+from pinnace.cluster.helper import Helper, dying_with_us
 from pinnace.cluster.links import Links
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.progress import Progress
@@ -33,12 +38,75 @@ from pinnace.pki import Subject
 from pinnace.pki.folder import Folder as Pki
 from pinnace.pki.folder import Wanted
 
+POLL = 0.05
+END_TIMEOUT = 30.0
+
+
+class Recorder:
+    """An async context manager. What it writes to stderr goes to `log`. `etcd`: arguments that say where etcd is, and what it
+    is shown."""
+
+    def __init__(self, etcd: Sequence[str], output: Path, log: Path) -> None:
+        self.output = output
+        self._etcd = etcd
+        self._log = log
+        self._progress = output.with_name(f"{output.name}.progress")
+
+    async def __aenter__(self) -> Self:
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "apiserver.storage.etcd.record", *self._etcd]
+            self._process = await asyncio.create_subprocess_exec(
+                *dying_with_us(command), "--output", self.output,
+                stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Returns when all that it was told is in the file."""
+        if self._process.returncode is None:
+            self._process.terminate()
+        try:
+            async with asyncio.timeout(END_TIMEOUT):
+                await self._process.wait()
+        finally:
+            if self._process.returncode is None:
+                self._process.kill()
+                await self._process.wait()
+
+    async def leave(self, output: Path) -> None:
+        """Ends, and gives what was written another name. `again` goes on with another history of etcd, from its beginning."""
+        await self.__aexit__()
+        self.output.rename(output)
+        self._progress.unlink()
+
+    async def again(self) -> None:
+        await self.__aenter__()
+
+    @property
+    def revision(self) -> int:
+        """The history is complete up to here. Raises ChaosError when the recorder has ended: it cannot be any more."""
+        if self._process.returncode is not None:
+            raise ChaosError(f"the recorder of etcd has ended; the last line of {self._log} says why")
+        try:
+            return int(self._progress.read_text())
+        except FileNotFoundError:
+            return 0
+
+    async def reached(self, revision: int, timeout: float) -> None:
+        """Returns when it has got so far. Raises ChaosError."""
+        deadline = time.monotonic() + timeout
+        while self.revision < revision:
+            if time.monotonic() > deadline:
+                raise ChaosError(f"etcd's history is recorded up to revision {self.revision}, not {revision}")
+            await asyncio.sleep(POLL)
+
+
 CATCH_UP = 30.0
 """Seconds that the recorder may take to get to the present, at the start."""
 JOURNAL, STORED, RUN_LOG = "chaos.jsonl", "etcd.jsonl", "{}.run.jsonl"
 LOGS = "logs"
 JSON_LOGS = ("--logging-format", "json")
-"""Of every component: timelines and verdicts read the events of its log (pinnace/runtime/log_events.py)."""
+"""Of every component: timelines and verdicts read the events of its log (pinnace/runtime/logs.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +178,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
     data_dir = folder / "cluster"
     guarded = [f"--disk={mount}" for mount in mounts.values()]
     async with (
-        Helper("pinnace.chaos.guardian", "--data-dir", str(data_dir), *guarded),
+        Helper("pinnace.chaos.reaper", "--data-dir", str(data_dir), *guarded),
         _mounted(mounts) as disks,
         Links(count) as links,
     ):
@@ -146,4 +214,4 @@ async def _mounted(mounts: Mapping[str, Path]) -> AsyncIterator[Mapping[str, Dis
 def read(folder: Path) -> Iterator[Record]:
     """The history of a run. Raises HistoryError, OSError."""
     for path in (folder / JOURNAL, *sorted(set(folder.glob("*.jsonl")) - {folder / JOURNAL})):
-        yield from files.read(path)
+        yield from history.read(path)

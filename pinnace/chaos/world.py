@@ -6,9 +6,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 
-from pinnace.chaos.clocks import Clocks
-from pinnace.chaos.complaints import Excuse
-from pinnace.chaos.disks import Disk
+from pinnace.chaos.host import Clocks, Disk
+from pinnace.chaos.log_scan import Excuse
 from pinnace.client.client import Client
 from pinnace.cluster import processes, startup, view
 from pinnace.cluster.cluster import Cluster

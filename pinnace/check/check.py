@@ -2,25 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from pinnace.check import (
-    bind_once,
-    capacity,
-    durability,
-    elections,
-    fencing,
-    linearizable,
-    liveness,
-    pages,
-    phases,
-    run_log,
-    running,
-    service,
-    sessions,
-    watches,
-    whole,
-)
+from pinnace.check import binding, consistency, liveness, pods, watches
 from pinnace.check.history import Record
 from pinnace.check.index import History
 from pinnace.check.verdict import Findings, Report, Verdict
@@ -34,32 +17,25 @@ class Checker:
     examine: Callable[..., None]
 
 
-def _of(module: Any) -> Checker:
-    return Checker(((module.NAME, module.STATEMENT),), module.examine)
-
-
 CHECKERS = (
-    _of(whole),
-    _of(bind_once),
-    _of(capacity),
-    _of(fencing),
-    _of(elections),
-    _of(durability),
-    _of(sessions),
-    _of(linearizable),
-    Checker(
-        ((watches.EVENTS, watches.EVENTS_STATEMENT), (watches.BOOKMARKS, watches.BOOKMARKS_STATEMENT)),
-        watches.examine,
-    ),
-    _of(phases),
-    _of(run_log),
-    _of(pages),
-    _of(running),
-    Checker(((liveness.SETTLED, liveness.SETTLED_STATEMENT),), liveness.examine_pods),
-    Checker(((liveness.LED, liveness.LED_STATEMENT),), liveness.examine_leaders),
-    Checker(((service.BINDING, service.BINDING_STATEMENT),), service.examine_binds),
-    Checker(((service.ANSWERING, service.ANSWERING_STATEMENT),), service.examine_answers),
-    Checker(((service.OBSERVED, service.OBSERVED_STATEMENT),), service.examine_observations),
+    Checker((consistency.COMPLETE_HISTORY,), consistency.examine_completeness),
+    Checker((binding.BIND_ONCE,), binding.examine_bind_once),
+    Checker((binding.CAPACITY,), binding.examine_capacity),
+    Checker((binding.FENCED_BINDS,), binding.examine_fencing),
+    Checker((binding.ONE_HOLDER,), binding.examine_elections),
+    Checker((consistency.DURABILITY,), consistency.examine_durability),
+    Checker((consistency.MONOTONIC_READS,), consistency.examine_sessions),
+    Checker((consistency.LINEARIZABILITY,), consistency.examine_linearizability),
+    Checker((watches.WATCH_EVENTS, watches.BOOKMARKS), watches.examine_watches),
+    Checker((pods.PHASES,), pods.examine_phases),
+    Checker((pods.ONE_NODE,), pods.examine_nodes),
+    Checker((watches.SNAPSHOT_PAGES,), watches.examine_pages),
+    Checker((pods.ONE_PROCESS,), pods.examine_processes),
+    Checker((liveness.PODS_RUN,), liveness.examine_pods),
+    Checker((liveness.LEADERSHIP,), liveness.examine_leaders),
+    Checker((liveness.BINDS_CONTINUE,), liveness.examine_binds),
+    Checker((liveness.ANSWERED,), liveness.examine_answers),
+    Checker((liveness.OBSERVATIONS,), liveness.examine_observations),
 )
 NAMES = tuple(name for checker in CHECKERS for name, _ in checker.invariants)
 

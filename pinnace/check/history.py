@@ -1,4 +1,6 @@
-"""A history: what happened in a run, as records. Checkers read nothing else.
+"""What checkers need to know of an object, taken from its encoded form. A history holds these instead of the objects.
+
+A history: what happened in a run, as records. Checkers read nothing else.
 
     Stored, Compaction   what etcd says, from a watch since revision 1 that does not pass through the API server
     Call, Told           what clients saw: every call with its start and end, every word of every watch
@@ -11,12 +13,163 @@ All times are seconds of CLOCK_MONOTONIC (`time.monotonic()`), comparable betwee
 `Run.started`. `key` is always etcd's ("/registry/pods/default/x"). Records of several sources may be mixed in any order, but
 those of one source (etcd; one watch stream; one kubelet) are in the order in which they happened.
 In a file a record is a JSON object on a line of its own; "t" names its kind, and fields that have their default are left out.
+
+Histories in files: one JSON object a line.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from hashlib import blake2b
+from os import SEEK_END
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
-from pinnace.check.facts import Facts
+from google.protobuf.message import Message
+
+from pinnace.api import fences, wellknown
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.pods import ENDED
+from pinnace.api.resources import ALL, ELECTIONS_PREFIX, LEASES, NODES, PODS, Object, prefix_of
+from pinnace.fit import allocatable, pod_requests
+
+Amounts = tuple[tuple[str, int], ...]
+"""(resource, amount): millicores of cpu, bytes, or a count; see pinnace.fit."""
+
+_MESSAGES: dict[str, type[Any]] = {resource.prefix: resource.message for resource in ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    uid: str
+    node: str = ""
+    """spec.nodeName; "" while it is not bound."""
+    election: str = ""
+    """Whose leader bound it; "": nobody, or somebody without a fence."""
+    token: int = 0
+    """The fencing token under which it was bound."""
+    phase: str = ""
+    requests: Amounts = ()
+    started: int = 0
+    """status.startTime in Unix seconds: when a kubelet accepted it; 0: none has."""
+    terminating: bool = False
+    labels: str = ""
+    """`labels_digest`."""
+    picky: bool = False
+    """It asks for more than room (selectors, affinity, host ports, another scheduler): whether it is feasible is not judged."""
+    scheduler: str = wellknown.DEFAULT_SCHEDULER
+    """spec.schedulerName."""
+
+    @property
+    def by_scheduler(self) -> bool:
+        return bool(self.election)
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    uid: str
+    allocatable: Amounts = ()
+    open: bool = True
+    """Takes any pod that fits: it is neither cordoned nor tainted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionFacts:
+    holder: str
+    session: int = 0
+    """The etcd lease of the holder's session."""
+    scheduler_names: tuple[str, ...] = ()
+    """The schedulers whose pods the holder may bind."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFacts:
+    holder: str
+
+
+Facts = PodFacts | NodeFacts | ElectionFacts | LeaseFacts
+
+
+def digest(obj: Message | Object) -> str:
+    """16 hex digits that are equal for equal objects, whatever their resourceVersion and however their maps are ordered."""
+    message: Any = obj
+    version = message.metadata.resourceVersion
+    message.metadata.resourceVersion = ""
+    try:
+        return _hash(message.SerializeToString(deterministic=True))
+    finally:
+        message.metadata.resourceVersion = version
+
+
+def labels_digest(labels: Mapping[str, str]) -> str:
+    """16 hex digits that are equal for equal labels; "" for none."""
+    return _hash(repr(sorted(labels.items())).encode()) if labels else ""
+
+
+def digest_of(key: str, value: bytes | None) -> str:
+    """The `digest` of an object as etcd has it; of its bytes, when the key is no API object's. "" for no value: deleted."""
+    if value is None:
+        return ""
+    message = _MESSAGES.get(prefix_of(key))
+    return digest(message.FromString(value)) if message else _hash(value)
+
+
+def facts_of(key: str, value: bytes | None) -> Facts | None:
+    """None for a kind that no checker looks into, and for a deletion (no value)."""
+    if not value:
+        return None
+    if key.startswith(PODS.prefix):
+        return pod_facts(Pod.FromString(value))
+    if key.startswith(NODES.prefix):
+        return node_facts(Node.FromString(value))
+    if key.startswith(ELECTIONS_PREFIX):
+        election = Election.FromString(value)
+        return ElectionFacts(election.holder, election.session, tuple(election.scheduler_names))
+    if key.startswith(LEASES.prefix):
+        return LeaseFacts(Lease.FromString(value).spec.holderIdentity)
+    return None
+
+
+def pod_facts(pod: Pod) -> PodFacts:
+    metadata, spec = pod.metadata, pod.spec
+    fence = fences.of(pod)
+    requests = pod_requests(pod)
+    picky = bool(
+        spec.nodeSelector
+        or spec.HasField("affinity")
+        or spec.topologySpreadConstraints
+        or requests.ports
+        or spec.schedulerName not in ("", wellknown.DEFAULT_SCHEDULER)
+    )
+    return PodFacts(
+        uid=metadata.uid,
+        node=spec.nodeName,
+        election=fence.election,
+        token=fence.token,
+        scheduler=spec.schedulerName or wellknown.DEFAULT_SCHEDULER,
+        phase=pod.status.phase,
+        requests=requests.amounts,
+        started=pod.status.startTime.seconds,
+        terminating=metadata.HasField("deletionTimestamp"),
+        labels=labels_digest(metadata.labels),
+        picky=picky,
+    )
+
+
+def node_facts(node: Node) -> NodeFacts:
+    is_open = not node.spec.unschedulable and not any(t.effect in ("NoSchedule", "NoExecute") for t in node.spec.taints)
+    return NodeFacts(node.metadata.uid, tuple(sorted(allocatable(node).items())), is_open)
+
+
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
+
 
 VERSION = 2
 """2: elections name the schedulers whose pods their holders bind."""
@@ -235,3 +388,92 @@ class Phase:
 
 
 Record = Run | Stored | Compaction | Call | Told | Ran | Fault | Observed | Phase
+
+
+_RECORDS: dict[str, type[Any]] = {kind.tag: kind for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Observed, Phase)}
+_FACTS: dict[str, type[Any]] = {"pod": PodFacts, "node": NodeFacts, "election": ElectionFacts, "lease": LeaseFacts}
+_FACT_TAGS = {kind: tag for tag, kind in _FACTS.items()}
+_NAMES = tuple(field.name for field in fields(Run) if field.default == ())
+"""Fields of Run that are tuples."""
+_FIELDS = {
+    kind: tuple((field.name, field.default) for field in fields(kind)) for kind in (*_RECORDS.values(), *_FACTS.values(), Item)
+}
+_dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+class HistoryError(Exception):
+    """A file is not a history; the message says where."""
+
+
+def encode(record: Record) -> str:
+    """One line, with its end."""
+    data = _told(record)
+    if isinstance(record, Stored) and record.facts is not None:
+        data["facts"] = {"t": _FACT_TAGS[type(record.facts)], **_told(record.facts)}
+    elif isinstance(record, Call) and record.items:
+        data["items"] = [_told(item) for item in record.items]
+    return _dumps({"t": record.tag, **data}) + "\n"
+
+
+def decode(line: str | bytes) -> Record:
+    """Raises HistoryError."""
+    try:
+        data = json.loads(line)
+    except ValueError:  # it would tell the line, which may be of any length, and of any bytes
+        raise HistoryError("no record of a history: it is not JSON") from None
+    try:
+        kind = _RECORDS[data.pop("t")]
+        if kind is Stored:
+            data["facts"] = _facts(data.get("facts"))
+        elif kind is Call:
+            data["items"] = tuple(Item(**item) for item in data.get("items", ()))
+        elif kind is Run:
+            data |= {name: tuple(data.get(name, ())) for name in _NAMES}
+        record: Record = kind(**data)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise HistoryError(f"no record of a history: {error!r}") from None
+    return record
+
+
+def read(path: Path) -> Iterator[Record]:
+    """A last line without an end was cut off by the death of its writer, and is left out. Raises HistoryError, OSError."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield decode(line)
+            except HistoryError as error:
+                raise HistoryError(f"{path}:{number}: {error}") from None
+
+
+def is_cut_off(path: Path) -> bool:
+    """Whether the last line has no end. Raises OSError."""
+    with path.open("rb") as file:
+        if not file.seek(0, SEEK_END):
+            return False
+        file.seek(-1, SEEK_END)
+        return file.read() != b"\n"
+
+
+def _told(record: Record | Item | Facts) -> dict[str, Any]:
+    """The fields that do not have their default."""
+    told = {}
+    for name, default in _FIELDS[type(record)]:
+        value = getattr(record, name)
+        if default is MISSING or value != default:
+            told[name] = value
+    return told
+
+
+def _facts(data: dict[str, Any] | None) -> Facts | None:
+    if data is None:
+        return None
+    kind = _FACTS[data.pop("t")]
+    for name in ("requests", "allocatable"):
+        if name in data:
+            data[name] = tuple((resource, amount) for resource, amount in data[name])
+    if kind is ElectionFacts:
+        data["scheduler_names"] = tuple(data.get("scheduler_names", ()))
+    facts: Facts = kind(**data)
+    return facts

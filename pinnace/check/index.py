@@ -1,13 +1,74 @@
-"""A history, sorted for those who judge it: what each checker asks for is found without a search of all records."""
+"""Calls in the order of real time.
+
+For how long faults last, and which time none of them covers.
+
+What a list or a watch asks for, as far as a history can tell which objects that is.
+
+A history, sorted for those who judge it: what each checker asks for is found without a search of all records.
+
+The state of etcd at many revisions, in one pass over the history.
+"""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS
-from pinnace.check.facts import PodFacts
-from pinnace.check.history import Call, Fault, Observed, Phase, Ran, Record, Run, Stored, Told
+from sortedcontainers import SortedDict
+
+from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, prefix_of
+from pinnace.check.history import Call, Fault, Observed, Phase, PodFacts, Ran, Record, Run, Stored, Told
+
+
+def moments(calls: Iterable[Call]) -> Iterator[tuple[bool, int, Call]]:
+    """(began, index, call): twice for each call, its begin and its end, as time goes by.
+
+    One call is before another only when it ended before the other began. So at one instant all begins come first.
+    """
+    listed = list(calls)
+    order = [(call.began, 0, index) for index, call in enumerate(listed)]
+    order += [(max(call.ended, call.began), 1, index) for index, call in enumerate(listed)]
+    order.sort()
+    for _, end, index in order:
+        yield not end, index, listed[index]
+
+
+def end_of(fault: Fault) -> float:
+    return float("inf") if fault.ended is None else fault.ended
+
+
+def uncovered(since: float, until: float, faults: Iterable[Fault]) -> float:
+    """Seconds of a time that are in no fault."""
+    left, at = 0.0, since
+    for began, ended in sorted((fault.began, end_of(fault)) for fault in faults):
+        if began > at:
+            left += max(0.0, min(began, until) - at)
+        at = max(at, ended)
+    return left + max(0.0, until - at)
+
+
+BY_NODE = "spec.nodeName="
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    prefix: str
+    selector: str = ""
+
+    @property
+    def judged(self) -> bool:
+        """Can be decided from facts; else only what was told can be compared, not what was left out."""
+        return not self.selector or (self.selector.startswith(BY_NODE) and "," not in self.selector)
+
+    def selects(self, stored: Stored | None) -> bool:
+        """Of a key under the prefix."""
+        if stored is None or not stored.digest:
+            return False
+        if not self.selector:
+            return True
+        return isinstance(stored.facts, PodFacts) and stored.facts.node == self.selector.removeprefix(BY_NODE)
+
 
 _revision = attrgetter("revision")
 
@@ -115,3 +176,50 @@ class History:
             self.pods.append(PodChange(record, None, old))
             old = None
         self.pods.append(PodChange(record, now, old))
+
+
+class State:
+    """What is there at one revision. Keys of one resource are kept in order."""
+
+    def __init__(self) -> None:
+        self._resources: dict[str, SortedDict] = {}
+
+    def apply(self, stored: Stored) -> None:
+        resource = self._resources.get(place := prefix_of(stored.key))
+        if resource is None:
+            resource = self._resources[place] = SortedDict()
+        if stored.digest:
+            resource[stored.key] = stored
+        else:
+            resource.pop(stored.key, None)
+
+    def range(self, prefix: str, after: str = "", upto: str = "") -> Iterator[Stored]:
+        """The keys that begin with `prefix`, in order: those after `after`, and not after `upto` ("": to the end)."""
+        resource = self._resources.get(prefix_of(prefix))
+        if resource is None:
+            return
+        end = upto or prefix + "\U0010ffff"
+        for key in resource.irange(max(prefix, after), end, inclusive=(not after, True)):
+            yield resource[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Somebody who wants to see the state at a revision."""
+
+    revision: int
+    see: Callable[[State], None]
+
+
+def visit(history: History, looks: Iterable[Look]) -> None:
+    """Shows everybody the state they want. A revision after the last is not shown: the history does not know."""
+    state = State()
+    changes = iter(history.stored)
+    change = next(changes, None)
+    for look in sorted(looks, key=lambda look: look.revision):
+        if look.revision > history.last_revision:
+            return
+        while change is not None and change.revision <= look.revision:
+            state.apply(change)
+            change = next(changes, None)
+        look.see(state)

@@ -1,4 +1,10 @@
-"""I8: a watch loses, repeats and reorders nothing. I9: a bookmark R means that everything up to R was delivered.
+"""What a watch must tell: the events of each selection, from etcd's history.
+
+                 selected after the change      not selected after
+selected before  modified                       deleted (the object as it was last)
+not before       added                          nothing
+
+I8: a watch loses, repeats and reorders nothing. I9: a bookmark R means that everything up to R was delivered.
 
 The connections of one stream are stitched together by revision, and what it was told is laid beside what it must be told
 (expected.py): the same events with the same content in the same order.
@@ -12,22 +18,102 @@ What a bookmark promised and the next event brings after all came late (I9); wha
 each stream must have been told of everything but the last PATIENCE seconds, whether it is open then or has ended: one that ends
 and does not come back has lost what happened since. One that is stopped with the run is not blamed: it has been told.
 A selector that facts do not decide: every event must have happened, and revisions must not go back; losses are not seen.
+
+I12: the pages of one list are one snapshot.
+
+All pages of a list name the revision of the first. Each page shows exactly what was there at that revision, between the last
+key of the page before and its own last key (or the end of the list). Lists of one page are lists too.
+A selector that facts do not decide: every object that is shown must have been there so; what is left out is not judged.
 """
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
+from typing import NamedTuple
 
-from pinnace.check.expected import Event, Expected
-from pinnace.check.history import Told
-from pinnace.check.index import History
-from pinnace.check.selection import Selection
-from pinnace.check.snapshots import Look, State, visit
+from pinnace.api.resources import PODS, prefix_of
+from pinnace.check.history import Call, PodFacts, Stored, Told, Word
+from pinnace.check.index import BY_NODE, History, Look, Selection, State, visit
 from pinnace.check.verdict import Findings
 
-EVENTS, EVENTS_STATEMENT = "I8", "a watch loses, repeats and reorders nothing, across reconnects, restarts and compaction"
-BOOKMARKS, BOOKMARKS_STATEMENT = "I9", "a bookmark R means that everything up to R was delivered"
+
+class Event(NamedTuple):
+    kind: Word
+    revision: int
+    key: str
+    digest: str
+    at: float
+    """When etcd's watch told of it."""
+
+
+class Expected:
+    """Found when it is asked for, and kept: many watchers share a selection."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._resources: dict[str, list[tuple[Stored, Stored | None]]] | None = None
+        self._nodes: dict[str, list[tuple[Stored, Stored | None]]] | None = None
+        self._events: dict[Selection, list[Event]] = {}
+
+    def events(self, selection: Selection) -> Sequence[Event]:
+        """In order. The selection must be one that can be judged."""
+        found = self._events.get(selection)
+        if found is None:
+            found = self._events[selection] = [
+                event
+                for now, before in self._changes(selection)
+                if now.key.startswith(selection.prefix) and (event := _event(selection, now, before))
+            ]
+        return found
+
+    def _changes(self, selection: Selection) -> Sequence[tuple[Stored, Stored | None]]:
+        """All changes that may concern the selection: (what is now, what was before)."""
+        if self._resources is None:
+            self._resources = self._by_resource()
+        if not selection.selector:
+            return self._resources.get(prefix_of(selection.prefix), ())
+        if self._nodes is None:
+            self._nodes = _by_node(self._resources.get(PODS.prefix, ()))
+        return self._nodes.get(selection.selector.removeprefix(BY_NODE), ())
+
+    def _by_resource(self) -> dict[str, list[tuple[Stored, Stored | None]]]:
+        sorted_: defaultdict[str, list[tuple[Stored, Stored | None]]] = defaultdict(list)
+        present: dict[str, Stored] = {}
+        for stored in self._history.stored:
+            sorted_[prefix_of(stored.key)].append((stored, present.get(stored.key)))
+            if stored.digest:
+                present[stored.key] = stored
+            else:
+                present.pop(stored.key, None)
+        return sorted_
+
+
+def _by_node(changes: Sequence[tuple[Stored, Stored | None]]) -> dict[str, list[tuple[Stored, Stored | None]]]:
+    sorted_: defaultdict[str, list[tuple[Stored, Stored | None]]] = defaultdict(list)
+    for now, before in changes:
+        for node in {_node(now), _node(before)}:
+            if node:
+                sorted_[node].append((now, before))
+    return sorted_
+
+
+def _node(stored: Stored | None) -> str:
+    return stored.facts.node if stored is not None and isinstance(stored.facts, PodFacts) else ""
+
+
+def _event(selection: Selection, now: Stored, before: Stored | None) -> Event | None:
+    was, is_now = selection.selects(before), selection.selects(now)
+    if is_now:
+        return Event("modified" if was else "added", now.revision, now.key, now.digest, now.at)
+    if was and before is not None:
+        return Event("deleted", now.revision, now.key, before.digest, now.at)
+    return None
+
+
+WATCH_EVENTS = ("I8", "a watch loses, repeats and reorders nothing, across reconnects, restarts and compaction")
+BOOKMARKS = ("I9", "a bookmark R means that everything up to R was delivered")
 PATIENCE = 15.0
 """Seconds: a watch that hears nothing for so long is given up by its client."""
 
@@ -36,7 +122,7 @@ Store = dict[str, tuple[int, str]]
 """Key -> revision and digest."""
 
 
-def examine(history: History, events: Findings, bookmarks: Findings) -> None:
+def examine_watches(history: History, events: Findings, bookmarks: Findings) -> None:
     expected = Expected(history)
     looks: list[Look] = []
     for words in history.streams.values():
@@ -220,3 +306,63 @@ def _compare(found: Findings, name: str, told: Told, selection: Selection, store
 
 def _words(event: Event) -> str:
     return f"{event.kind} {event.key} at revision {event.revision}"
+
+
+SNAPSHOT_PAGES = ("I12", "the pages of one list are one snapshot")
+
+
+def examine_pages(history: History, found: Findings) -> None:
+    looks = []
+    before: dict[tuple[str, int], Call] = {}  # the page before, by (client, id of the list)
+    for call in sorted((call for call in history.calls if call.verb == "list" and call.outcome == "ok"), key=lambda c: c.began):
+        found.examined += 1
+        previous = before.get((call.client, call.of))
+        before[call.client, call.of] = call
+        if call.of not in (0, call.id) and previous is None:
+            continue  # the first page is not in this history
+        if previous is not None and previous.snapshot != call.snapshot:
+            text = f"{_name(call)}: shows revision {call.snapshot}, the page before showed {previous.snapshot}"
+            found.violated(text, revision=call.snapshot, at=call.ended)
+            continue
+        looks.append(Look(call.snapshot, partial(_compare_page, found, call, _last_key(previous))))
+    visit(history, looks)
+
+
+def _last_key(page: Call | None) -> str:
+    return page.items[-1].key if page is not None and page.items else ""
+
+
+def _compare_page(found: Findings, call: Call, after: str, state: State) -> None:
+    selection = Selection(call.prefix, call.selection)
+    upto = _last_key(call) if call.more else ""
+    there = state.range(call.prefix, after, upto)
+    if selection.judged:
+        expected = {stored.key: stored for stored in there if selection.selects(stored)}
+    else:
+        shown = {item.key for item in call.items}
+        expected = {stored.key: stored for stored in there if stored.key in shown}
+    for problem in _differences(call, expected):
+        found.violated(f"{_name(call)}: {problem}", revision=call.snapshot, at=call.ended)
+
+
+def _differences(call: Call, expected: dict[str, Stored]) -> list[str]:
+    problems = []
+    last = ""
+    for item in call.items:
+        if item.key <= last:
+            problems.append(f"{item.key} comes after {last}")
+        last = item.key
+        stored = expected.pop(item.key, None)
+        if stored is None:
+            problems.append(f"{item.key} was not there at revision {call.snapshot}")
+        elif stored.revision != item.revision:
+            problems.append(f"{item.key} is shown at revision {item.revision}, at {call.snapshot} it was at {stored.revision}")
+        elif item.digest and item.digest != stored.digest:
+            problems.append(f"{item.key} at revision {item.revision} is shown with other content than is stored")
+    problems += [f"{key} is left out; it was there since revision {stored.revision}" for key, stored in expected.items()]
+    return problems
+
+
+def _name(call: Call) -> str:
+    selected = f" ({call.selection})" if call.selection else ""
+    return f"list #{call.id} of {call.prefix}{selected} by {call.client} from {call.server}"

@@ -7,7 +7,7 @@ from pinnace.api.resources import by_name
 from pinnace.api.selectors import SelectorError
 from pinnace.cli.outcomes import ExitCode, Report
 from pinnace.client import errors
-from pinnace.client.kubeconfig import HINT
+from pinnace.client.config import HINT
 
 _CODES: tuple[tuple[type[errors.ApiError], ExitCode], ...] = (
     (errors.NotFound, ExitCode.NOT_FOUND),

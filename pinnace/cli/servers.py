@@ -5,9 +5,8 @@ from contextlib import suppress
 
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
-from pinnace.client.config import ClientConfig, load, unusable
-from pinnace.client.diagnosis import SILENT, probe
-from pinnace.client.kubeconfig import HINT, ConfigError
+from pinnace.client.config import HINT, ClientConfig, ConfigError, load, unusable
+from pinnace.client.connection import SILENT, probe
 from pinnace.runtime.tls import TlsFiles, Unusable
 
 CERTIFICATES = (

@@ -122,7 +122,7 @@ def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str
     """Of those of the configuration file."""
     from click.shell_completion import CompletionItem  # only once a shell asks
 
-    from pinnace.client.kubeconfig import ConfigError, config_path, found, names
+    from pinnace.client.config import ConfigError, config_path, found, names
 
     try:
         known = names(found(config_path()) or {}, "context")

@@ -1,4 +1,7 @@
-"""The whole API as one client. Its methods raise ApiError; see pinnace.client.resource for what may be repeated."""
+"""Reads what nodes and pods use at present (Kubernetes' metrics.k8s.io).
+
+The whole API as one client. Its methods raise ApiError; see pinnace.client.resource for what may be repeated.
+"""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -29,6 +32,7 @@ from pinnace.api.elections_pb2 import (
     TransferElectionResponse,
 )
 from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
 from pinnace.api.pods_pb2 import (
     BindBatchRequest,
     EvictBatchRequest,
@@ -43,11 +47,41 @@ from pinnace.api.rbac_v1_pb2 import PolicyRule
 from pinnace.api.resources import EVENTS, LEASES, NAMESPACES, NODES, PODS, PRIORITY_CLASSES, Object, Resource
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
 from pinnace.api.tables_pb2 import ListTableRequest, Table
-from pinnace.client.caller import Caller, PresentFence
-from pinnace.client.guarded import Guarded
+from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.client.channel import Caller, Duplex, Guarded, PresentFence, Stream
 from pinnace.client.resource import EXACT, Outcomes, ResourceClient
-from pinnace.client.streams import Duplex, Stream
-from pinnace.client.usage import UsageClient
+
+L = TypeVar("L", NodeMetricsList, PodMetricsList)
+
+PAGE = 1000
+
+
+class UsageClient:
+    """Lists have all pages, and the warnings of all of them, each once."""
+
+    def __init__(self, connection: Caller) -> None:
+        self._connection = connection
+
+    async def nodes(self, *, labels: str = "", fields: str = "") -> NodeMetricsList:
+        return await self._list("NodeMetrics", NodeMetricsList, "", labels, fields)
+
+    async def pods(self, namespace: str = "", *, labels: str = "", fields: str = "") -> PodMetricsList:
+        """Without a namespace, of all."""
+        return await self._list("PodMetrics", PodMetricsList, namespace, labels, fields)
+
+    async def _list(self, service: str, response: type[L], namespace: str, labels: str, fields: str) -> L:
+        options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=PAGE)
+        request, found, warnings = ListRequest(namespace=namespace, options=options), response(), dict[str, None]()
+        while True:
+            page = await self._connection.call(f"/pinnace.v1.{service}/List", request, response)
+            found.items.extend(page.items)
+            warnings.update(dict.fromkeys(page.warnings))
+            token = getattr(page.metadata, "continue")
+            if not token:
+                found.warnings.extend(warnings)
+                return found
+            setattr(request.options, "continue", token)
+
 
 T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Message)
@@ -183,5 +217,5 @@ class Client:
         return ResourceClient(self.connection, resource, self._at)
 
     def guarded(self, fence: PresentFence) -> "Client":
-        """The same, in the name of a leader: see pinnace.client.guarded."""
+        """The same, in the name of a leader: see pinnace.client.channel."""
         return Client(Guarded(self.connection, fence), at=self._at)

@@ -10,12 +10,24 @@ all that can be reached have been asked, each once, the connection is where it w
 What it guarantees about repetition: a call is sent again only when nothing can have happened (there was no connection, the
 server says so with RetryInfo, or it does not know who calls), or when its caller declares that repeating does no harm.
 Otherwise a lost answer is `OutcomeUnknown`. To tell the two apart, a call is only sent on a connection that is up.
+
+What has become of one call so far: for who gives it up before it has ended.
+
+Why there is no connection to a server. Needs no gRPC, which does not say; so it asks by a connection of its own.
+
+Guarantees: connecting never waits for it. Does not promise that what it found is still so: it is as old as PAUSE, at the most,
+and as long as a probe takes.
 """
 
 import asyncio
 import logging
+import os
 import random
+import re
+import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,9 +37,7 @@ from google.protobuf.message import Message
 
 from pinnace.api import fences
 from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
-from pinnace.client.caller import PresentFence
-from pinnace.client.course import Course
-from pinnace.client.diagnosis import Diagnosis
+from pinnace.client.channel import Duplex, Peer, PresentFence, Q, R, Stream, addresses, decoder, host_of
 from pinnace.client.errors import (
     ApiError,
     OutcomeUnknown,
@@ -46,14 +56,56 @@ from pinnace.client.errors import (
     unknown_method,
     unreadable,
 )
-from pinnace.client.peer import Peer, addresses, host_of
-from pinnace.client.streams import Duplex, Q, R, Stream, decoder
-from pinnace.runtime import chance
-from pinnace.runtime.backoff import Backoff
-from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
+from pinnace.runtime.backoff import Backoff, new_rng
+from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Renewed, TlsFiles
 
 log = logging.getLogger(__name__)
+
+
+CHANGES = ("Create", "Update", "Patch", "Delete", "Bind", "Evict", "Record", "Transfer")
+"""How the methods begin that change something."""
+SLOW = 0.5
+"""Seconds after which an attempt without an answer is worth a word."""
+
+
+@dataclass(slots=True)
+class Course:
+    """`method` is like "/pinnace.v1.Pods/Get"."""
+
+    method: str
+    met: Unavailable | None = None
+    """The error of the last attempt that has ended."""
+    sent_to: str = ""
+    """The server that has the present attempt; empty: none."""
+    sent_at: float = 0.0
+    in_doubt: bool = False
+    """The answer to an attempt was lost."""
+
+    def sent(self, endpoint: str, now: float) -> None:
+        self.sent_to, self.sent_at = endpoint, now
+
+    def failed(self, error: ApiError) -> None:
+        """The present attempt has ended so, or could not be sent."""
+        self.in_doubt |= bool(self.sent_to) and isinstance(error, Unavailable) and error.retry_after is None
+        self.met = error if isinstance(error, Unavailable) else None
+        self.sent_to = ""
+
+    def told(self, now: float) -> Unavailable | None:
+        """What there is to say of a call that is given up; None: nothing is wrong that is known of."""
+        slow = bool(self.sent_to) and now - self.sent_at >= SLOW
+        cause = self.met or (unanswered(self.sent_to) if slow else None)
+        if cause is None or not (self.in_doubt or self.sent_to) or not self._changes:
+            return cause
+        return outcome_unknown(cause)
+
+    def ended(self, error: Unavailable) -> Unavailable:
+        """What there is to say of a call whose last attempt has failed so: an earlier one may have been carried out."""
+        return outcome_unknown(error) if self.in_doubt and self._changes else error
+
+    @property
+    def _changes(self) -> bool:
+        return self.method.rpartition("/")[2].startswith(CHANGES)
 
 
 class Connection:
@@ -76,7 +128,7 @@ class Connection:
         used."""
         if not endpoints:
             raise ValueError("no API server to connect to: name at least one host:port")
-        self._rng = rng or chance.generator()
+        self._rng = rng or new_rng()
         self._tls = Renewed(tls) if tls is not None else None
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
         self._metadata = metadata
@@ -308,3 +360,109 @@ def _repeatable(error: ApiError, retry: bool) -> bool:
     if isinstance(error, OutcomeUnknown):
         return retry
     return isinstance(error, Unavailable) and not isinstance(error, Timeout)
+
+
+TIMEOUT = 2.0
+"""Seconds that a server is given to accept a connection, and to speak."""
+AFTER = 2.0
+"""Seconds without a connection after which the servers are asked why."""
+SILENT = "no answer"
+"""How it is said that a server takes connections, and nothing more."""
+PAUSE = 5.0
+"""Seconds from one such look to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why there is no connection. `distrust`: somebody listens, but one of the two does not like the other's certificate."""
+
+    what: str
+    distrust: bool = False
+
+
+class Diagnosis:
+    """Of all servers that one client knows."""
+
+    def __init__(self, endpoints: Sequence[str], secure: Callable[[], ssl.SSLContext] | None) -> None:
+        """`secure` makes a context of the certificates as they are when it is called, or raises OSError; None: no TLS."""
+        self._endpoints = endpoints
+        self._secure = secure
+        self._since: float | None = None
+        self._looked = float("-inf")
+        self._looking: asyncio.Task[None] | None = None
+        self._found: dict[str, str] = {}
+
+    @property
+    def servers(self) -> str:
+        """All of them, each with what is known to be wrong with it: "a:1 (connection refused), b:1"."""
+        return ", ".join(f"{each} ({self._found[each]})" if each in self._found else each for each in self._endpoints)
+
+    def failed(self) -> None:
+        """A server could not be reached."""
+        now = asyncio.get_running_loop().time()
+        if self._since is None:
+            self._since = now
+        elif self._looking is None and now - self._since >= AFTER and now - self._looked >= PAUSE:
+            self._looked = now
+            self._looking = asyncio.create_task(self._look())
+
+    def over(self) -> None:
+        """One was reached."""
+        if self._since is not None:
+            self._since = None
+            self._found = {}
+            self._stop()
+
+    def close(self) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    async def _look(self) -> None:
+        with suppress(OSError):  # whoever connects goes on with the certificates that there were
+            secure = self._secure() if self._secure is not None else None
+            met = await asyncio.gather(*(probe(endpoint, secure) for endpoint in self._endpoints))
+            self._found = {each: wrong.what for each, wrong in zip(self._endpoints, met, strict=True) if wrong is not None}
+        self._looking = None  # who is stopped does not come here
+
+
+async def probe(endpoint: str, secure: ssl.SSLContext | None) -> Trouble | None:
+    """None, or why there is no connection. A server speaks first: so we hear what it has against our certificate, too."""
+    host, _, port = endpoint.rpartition(":")
+    connected = False
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=secure)
+            connected = True
+            try:
+                if not await reader.read(1):
+                    shown = "it does not trust our certificate" if secure else "it wants TLS"
+                    return Trouble(f"it hangs up: {shown}", distrust=True)
+            finally:
+                writer.transport.abort()
+    except TimeoutError:
+        plain = connected and not secure
+        return Trouble(f"{SILENT}{' without TLS' if plain else ''} in {TIMEOUT:.0f} s", distrust=plain)
+    except UnicodeError:  # it cannot be a name: an empty label, or one that is too long
+        return Trouble("no such host")
+    except OSError as error:
+        return Trouble(_why(error), distrust=isinstance(error, ssl.SSLError))
+    except (ValueError, OverflowError):  # after OSError: errors of certificates are of both kinds
+        return Trouble("no such port")
+    return None
+
+
+def _why(error: OSError) -> str:
+    """ "connection refused": what the operating system says, whichever of the host's addresses were tried; or why there is no
+    trust."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
+    number = re.search(r"\[Errno (\d+)\]", str(error))
+    return (os.strerror(int(number[1])) if number else error.strerror or str(error)).lower()

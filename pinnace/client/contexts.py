@@ -6,12 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pinnace.client.config import EXTENSION, ClientConfig, data_dir_of
-from pinnace.client.kubeconfig import (
+from pinnace.client.config import (
+    EXTENSION,
+    ClientConfig,
     ConfigError,
     Document,
     changing,
     config_path,
+    data_dir_of,
     drop,
     entries,
     entry,

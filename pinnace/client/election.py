@@ -30,15 +30,13 @@ from prometheus_client import Gauge
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.caller import Caller
+from pinnace.client.channel import Caller, Duplex
 from pinnace.client.errors import ApiError, Unavailable, unavailable
-from pinnace.client.pulse import Pulse
-from pinnace.client.streams import Duplex
 from pinnace.runtime.backoff import Backoff
-from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.log_events import LeadershipAcquired, LeadershipLost
-from pinnace.runtime.race import race
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock, Pulse
+from pinnace.runtime.logs import LeadershipAcquired, LeadershipLost
 from pinnace.runtime.supervise import supervise
+from pinnace.runtime.tasks import race
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from prometheus_client import Counter
 
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, Object
-from pinnace.api.times import to_micro_time
+from pinnace.api.scalars import to_micro_time
 from pinnace.client.client import EventClient
 from pinnace.client.errors import ApiError, OutcomeUnknown, Unavailable
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from pinnace.api.machines import ARCH, CPU, MEMORY, OS, PODS, REGION, STORAGE, ZONES, MachineOptions, ShapeError, Shapes
-from pinnace.client.config import ClientConfig, load
-from pinnace.client.kubeconfig import ConfigError
+from pinnace.client.config import ClientConfig, ConfigError, load
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -16,18 +16,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.naturals import natural
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
+from pinnace.api.scalars import natural
 from pinnace.api.wellknown import BIRTH_ANNOTATION
-from pinnace.client.caller import Caller
+from pinnace.client.channel import Caller, Duplex
 from pinnace.client.errors import ApiError, unavailable
-from pinnace.client.pulse import Pulse
-from pinnace.client.streams import Duplex
 from pinnace.runtime.backoff import Backoff
-from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.log_events import NodesTakenOver
-from pinnace.runtime.race import race
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock, Pulse
+from pinnace.runtime.logs import NodesTakenOver
 from pinnace.runtime.supervise import supervise
+from pinnace.runtime.tasks import race
 
 log = logging.getLogger(__name__)
 

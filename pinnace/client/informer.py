@@ -1,4 +1,15 @@
-"""An informer: a local copy of one resource that follows the API server, and tells its handlers what changed.
+"""A component that lives for as long as what it keeps can be trusted, and then begins anew, in the same process.
+
+    make --> run --BeginAnew--> run is over, with all its tasks --> make --> run ...
+
+After etcd was restored from a backup, what a component keeps (expectations, assumed pods, what a kubelet has reported) is of a
+history that is gone, and its revisions mean something else now. So nothing of it is kept: a new one is made, as a new process
+would make it. What is not of the history stays with the process: connections, addresses, metrics, the containers of a kubelet.
+
+So it is after a term that failed, or did not go on (TermFailed in standby.py): another replica leads meanwhile, and this one
+stands for election again as a new process would.
+
+An informer: a local copy of one resource that follows the API server, and tells its handlers what changed.
 
     empty --initial state--> synced --changes--> synced ...
       ^                        |  stream broken: resume at `revision`, on another server
@@ -10,27 +21,115 @@ revision arrive in one call; between a broken stream and its resumption nothing 
 intermediate versions may be missed, but the handlers' sum is still the store. `revision` never goes back: a server that is
 behind is left for another. All of it is of one history: when etcd was restored from a backup, `run` ends with OtherHistory, for
 what the handlers keep (expectations, assumed pods, what a kubelet has reported) is compared by revisions of a history that is
-gone. Whoever runs the informer ends with it, and begins anew (pinnace/client/lives.py).
+gone. Whoever runs the informer ends with it, and begins anew (pinnace/client/informer.py).
 
 What it does not promise: that it is up to date. `wait_for` a revision where that matters; `healthy` says whether it hears
 anything at all.
+
+An index over an informer: its objects by something else than their name.
+
+It hears what the informer's other handlers hear, in the order in which they were added: whoever comes after it finds it up to
+date.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pinnace.api.resources import Object, store_key
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, WatchEventType
 from pinnace.client.errors import ApiError, Expired, HistoryChanged, asked_to_wait
-from pinnace.client.lives import OtherHistory
 from pinnace.client.resource import ResourceClient
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.supervise import supervise
+from pinnace.runtime.http import Check
+from pinnace.runtime.logs import ComponentRestarted
+from pinnace.runtime.supervise import EndedEarly, supervise
+
+log = logging.getLogger(__name__)
+
+
+class BeginAnew(Exception):
+    """What the component keeps cannot be trusted any more. No ApiError: trying again does not help."""
+
+
+class OtherHistory(BeginAnew):
+    """What is known is not of the history that the store has."""
+
+
+class Component(Protocol):
+    @property
+    def checks(self) -> Mapping[str, Check]:
+        """For /readyz. Every one that is made has the same names."""
+        ...
+
+    async def run(self) -> None:
+        """Until cancelled. Raises BeginAnew, perhaps in a group, when all that it has begun has ended."""
+        ...
+
+
+C = TypeVar("C", bound=Component)
+
+
+SHORT = 5.0
+"""Seconds: who has lived for less waits before he begins anew, or he would go round between two servers of two histories."""
+
+
+class Lives(Generic[C]):
+    """`now`: the component that lives."""
+
+    def __init__(
+        self,
+        make: Callable[[], C],
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        causes: tuple[type[Exception], ...] = (BeginAnew, EndedEarly),
+    ) -> None:
+        """`causes`: for which it begins anew. EndedEarly is one of its parts that has ended, as by a plugin that cancelled its
+        task. Others end it, as a bug does."""
+        self._make = make
+        self._clock = clock
+        self._causes = causes
+        self._ended: str | None = None
+        self.now = make()
+
+    @property
+    def checks(self) -> Mapping[str, Check]:
+        """Of the one that lives when it is asked."""
+        return {name: partial(self._check, name) for name in self.now.checks}
+
+    async def run(self) -> None:
+        """Until cancelled. Raises what the component raises, but for the causes."""
+        backoff = Backoff(initial=0.1)
+        while True:
+            born = self._clock.monotonic()
+            try:
+                await self.now.run()
+                return
+            except* self._causes as group:
+                self._ended = str(_first(group))
+                log.warning("beginning anew: %s", self._ended, extra=ComponentRestarted(self._ended).extra)
+            if self._clock.monotonic() - born >= SHORT:
+                backoff.reset()
+            else:
+                await self._clock.sleep(backoff.next())
+            self.now = self._make()
+            self._ended = None
+
+    def _check(self, name: str) -> str | None:
+        if self._ended is not None:
+            return f"it begins anew: {self._ended}"
+        return self.now.checks[name]()
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
 
 T = TypeVar("T", bound=Object)
 
@@ -216,3 +315,41 @@ def difference(old: Mapping[str, T], new: Mapping[str, T]) -> list[Delta[T]]:
         if known is None or known.metadata.uid != after.metadata.uid:
             deltas.append(Delta(ADDED, after, None))
     return gone + deltas
+
+
+class Index(Generic[T]):
+    """`by` says under which key an object stands; empty: under none. It looks at nothing but the object."""
+
+    def __init__(self, by: Callable[[T], str], objects: Iterable[T] = ()) -> None:
+        self._by = by
+        self._objects: dict[str, dict[str, T]] = {}
+        for obj in objects:
+            self._put(by(obj), obj)
+
+    def under(self, key: str) -> Mapping[str, T]:
+        """The objects with this key, by uid; who has had it longest comes first. Do not change them."""
+        return self._objects.get(key, {})
+
+    @property
+    def keys(self) -> Set[str]:
+        """Those that objects have."""
+        return self._objects.keys()
+
+    def follow(self, deltas: Sequence[Delta[T]]) -> None:
+        """A handler of the informer."""
+        for delta in deltas:
+            before = self._by(delta.old) if delta.old is not None else ""
+            after = self._by(delta.obj) if delta.kind != DELETED else ""
+            if delta.old is not None and before and (before, delta.old.metadata.uid) != (after, delta.obj.metadata.uid):
+                self._drop(before, delta.old.metadata.uid)
+            self._put(after, delta.obj)
+
+    def _put(self, key: str, obj: T) -> None:
+        if key:
+            self._objects.setdefault(key, {})[obj.metadata.uid] = obj
+
+    def _drop(self, key: str, uid: str) -> None:
+        objects = self._objects[key]
+        del objects[uid]
+        if not objects:
+            del self._objects[key]

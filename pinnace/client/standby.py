@@ -11,7 +11,7 @@
 * When the lead is lost that is told at once, and the term is cancelled. The next one does not begin before it has ended.
 * A leader works, or gives the election up: when its term ends early (it returns, raises, or is cancelled by itself), and when
   it has not gone on with its work for the seconds of its Patience. It then says so in the log and on /readyz, and resigns, so
-  that another replica leads at once. `run` raises TermFailed, after which the component begins anew (pinnace/client/lives.py).
+  that another replica leads at once. `run` raises TermFailed, after which the component restarts (informer.py).
 
 The token may run out by the clock before anybody has been told: whoever acts asks for it each time.
 """
@@ -25,12 +25,12 @@ from typing import Any, NoReturn, Protocol
 from prometheus_client import Counter
 
 from pinnace.api.pods_pb2 import Fence
-from pinnace.client.caller import Caller
+from pinnace.client.channel import Caller
 from pinnace.client.election import Candidate
-from pinnace.client.lives import BeginAnew
+from pinnace.client.informer import BeginAnew
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
-from pinnace.runtime.log_events import LeadershipAbandoned
+from pinnace.runtime.logs import LeadershipAbandoned
 from pinnace.runtime.supervise import QUIET, EndedEarly, describe, unending
 
 log = logging.getLogger(__name__)

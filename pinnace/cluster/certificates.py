@@ -18,6 +18,7 @@ from pinnace.client.config import ClientConfig, load
 from pinnace.client.contexts import write_context
 from pinnace.cluster.etcd import EtcdTls
 from pinnace.pki import Subject
+from pinnace.pki.authority import CLIENT, SERVER_NAME
 from pinnace.pki.folder import (
     ADMIN,
     APISERVER,
@@ -30,7 +31,6 @@ from pinnace.pki.folder import (
     Folder,
     Wanted,
 )
-from pinnace.pki.kubelets import CLIENT, SERVER_NAME
 from pinnace.runtime.tls import TlsFiles
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -56,7 +56,7 @@ def provide(
 ) -> list[str]:
     """Makes all that is missing or ends soon; the names of the certificates that were made. `endpoints`: the API servers as
     clients reach them, `hosts`: what these are called, `etcd_hosts`: what etcd's members are called, by the API servers and by
-    each other; `fleets`: each with the names of its nodes (pinnace.api.nodenames); `local`: the folder lies in that of a local
+    each other; `fleets`: each with the names of its nodes (pinnace.api.names); `local`: the folder lies in that of a local
     cluster, and the configurations say so. Raises OSError, and ValueError when what is there is none of ours."""
     clients = _clients(fleets)
     made = _certify(folder, clients, fleets, hosts, etcd_hosts)

@@ -29,7 +29,7 @@ from pinnace.cluster import state as states
 from pinnace.cluster.errors import Busy, FolderError
 from pinnace.cluster.spec import KUBELET, config_folder, etcd_folder, pki_folder, pods_folder
 from pinnace.cluster.state import ClusterState, StateError
-from pinnace.runtime.trees import remove_tree
+from pinnace.runtime.files import remove_tree
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 MB = 1_000_000

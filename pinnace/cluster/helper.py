@@ -1,4 +1,4 @@
-"""A helper process that is told what to do in lines of JSON (pinnace.runtime.lines), from the side of whoever tells it.
+"""A helper process that is told what to do in lines of JSON (pinnace.runtime.process), from the side of whoever tells it.
 
 It runs in a session of its own, so that a Ctrl-C does not reach it before its work is undone, and ends when its stdin does.
 """

@@ -15,7 +15,7 @@ import click
 from pinnace.cluster.helper import Helper
 from pinnace.cluster.ports import Ports
 from pinnace.cluster.proxy import Mode, Proxy
-from pinnace.runtime import lines
+from pinnace.runtime import process
 
 Link = tuple[str, str]
 """(source, target): the names of the processes; the source connects."""
@@ -122,7 +122,7 @@ async def _serve(count: int) -> None:
         proxies = [await stack.enter_async_context(Proxy("", f"127.0.0.1:{ports.next()}")) for _ in range(count)]
         board = _Board(proxies)
         commands = (board.addresses, board.connect, board.set, board.reset, board.refuse, board.accept)
-        await lines.serve({command.__name__: command for command in commands})
+        await process.serve({command.__name__: command for command in commands})
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ def plan(
 
 
 def _staying(plans: Sequence[Plan], processors: Collection[int]) -> list[Plan]:
-    """Each API server is dealt a processor (pinnace.runtime.affinity), where there are fewer of them than processes."""
+    """Each API server is dealt a processor (pinnace.runtime.cpu), where there are fewer of them than processes."""
     if not 1 < len(processors) < len(plans):
         return list(plans)
     dealt = cycle(sorted(processors))

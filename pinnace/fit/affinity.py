@@ -4,7 +4,7 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 """
 
 from pinnace.api.core_v1_pb2 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
-from pinnace.api.naturals import integer
+from pinnace.api.scalars import integer
 
 AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.quantity import amounts
 from pinnace.fit.affinity import AFFINITY_REASON
 from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_requests

@@ -4,6 +4,12 @@ Who one is stands in the subject, as in Kubernetes: the common name is the user,
 be called stands in the subject alternative names. All keys are P-256: small certificates, and quick handshakes.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#x509-client-certificates
+
+By what kubelets and API servers know each other when it is the API server that calls, for logs, exec and what is used.
+
+A fleet's certificate is good for one name as a server's, the same for all fleets: which kubelet it is, the address says that
+the nodes publish, and only their own fleet writes that. It is good for no name of an API server's, so that nobody takes a
+kubelet for one. What an API server shows is good for nothing else: its user has no rights in the API.
 """
 
 import ipaddress
@@ -27,7 +33,7 @@ _NODES = "urn:pinnace:nodes:"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who somebody is. `user` is not empty. `nodes`: the names of a fleet's nodes, as patterns (pinnace.api.nodenames); they
+    """Who somebody is. `user` is not empty. `nodes`: the names of a fleet's nodes, as patterns (pinnace.api.names); they
     stand among the alternative names, each as the URI urn:pinnace:nodes:<pattern>."""
 
     user: str
@@ -158,3 +164,7 @@ def _uris(certificate: x509.Certificate) -> list[str]:
     except x509.ExtensionNotFound:
         return []
     return names.get_values_for_type(x509.UniformResourceIdentifier)
+
+
+SERVER_NAME = "kubelet.pinnace"
+CLIENT = Subject("kube-apiserver-kubelet-client")

@@ -28,7 +28,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from pinnace.pki.authority import LIFETIME, Authority, Pair, Subject
-from pinnace.runtime import filelock
+from pinnace.runtime import files
 from pinnace.runtime.tls import TlsFiles
 
 APISERVER, ADMIN, KUBELET_CLIENT = "apiserver", "admin", "apiserver-kubelet-client"
@@ -71,7 +71,7 @@ class Folder:
         """Makes what is missing, ends soon, or is about others than wanted; the names of what was made. The authority stays,
         and hosts that a certificate of the same subject had. Raises OSError; ValueError when what is there is none of ours."""
         _make(self.path)
-        with filelock.locked(self.path / "lock"):
+        with files.locked(self.path / "lock"):
             authority, made = self._authority(now), []
             for each in wanted:
                 found = self._found(each, authority)
@@ -84,7 +84,7 @@ class Folder:
     def reissue(self, names: Iterable[str], now: datetime, lifetime: timedelta = LIFETIME) -> None:
         """Replaces certificates and their keys by new ones of the same subjects and hosts. Raises OSError, and ValueError when
         what is there is none of ours."""
-        with filelock.locked(self.path / "lock"):
+        with files.locked(self.path / "lock"):
             authority = self._authority(now)
             for name in names:
                 found = x509.load_pem_x509_certificate(self._path(name, "crt").read_bytes())

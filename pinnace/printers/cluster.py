@@ -9,8 +9,8 @@ from pinnace.api.core_v1_pb2 import Event, LimitRange, Namespace, Node, Resource
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from pinnace.api.resources import by_kind
+from pinnace.api.scalars import to_seconds
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
-from pinnace.api.times import to_seconds
 from pinnace.printers.columns import NONE, Columns, created_at, is_set, since
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"

@@ -10,8 +10,8 @@ from typing import Generic, Protocol, TypeVar
 from pinnace.api.core_v1_pb2 import PodTemplateSpec
 from pinnace.api.meta_v1_pb2 import LabelSelector, MicroTime, ObjectMeta, Time
 from pinnace.api.resources import Object
+from pinnace.api.scalars import format_rfc3339, to_seconds
 from pinnace.api.selectors import from_message
-from pinnace.api.times import format_rfc3339, to_seconds
 
 T = TypeVar("T", bound=Object)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
 from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.pods import class_of
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.storage_v1_pb2 import CSINode, StorageClass
-from pinnace.api.storageclass import class_of
 from pinnace.api.wellknown import DEFAULT_CLASS_ANNOTATION
 from pinnace.printers.columns import Columns, is_set, since
 

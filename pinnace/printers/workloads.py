@@ -9,10 +9,9 @@ from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Container, ContainerStateTerminated, ContainerStatus, Pod
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
-from pinnace.api.scalars import int_or_string
-from pinnace.api.times import to_seconds
+from pinnace.api.scalars import int_or_string, to_seconds
 from pinnace.printers.columns import NONE, WIDE, Columns, human_duration, is_set, since, wide
 
 NODE_LOST = "NodeLost"

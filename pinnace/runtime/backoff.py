@@ -1,4 +1,6 @@
-"""Exponential backoff with equal jitter: each wait is between half of the exponential value and all of it.
+"""Where chance comes from, for whoever is given none.
+
+Exponential backoff with equal jitter: each wait is between half of the exponential value and all of it.
 
 Source: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 """
@@ -6,7 +8,10 @@ Source: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
 import random
 from dataclasses import dataclass, field
 
-from pinnace.runtime import chance
+
+def new_rng() -> random.Random:
+    """A generator of its own, seeded from the process's: seed that one (`random.seed`), and a run can be repeated."""
+    return random.Random(random.getrandbits(64))
 
 
 @dataclass(slots=True)
@@ -16,7 +21,7 @@ class Backoff:
     initial: float = 0.05
     maximum: float = 5.0
     factor: float = 2.0
-    rng: random.Random = field(default_factory=chance.generator)
+    rng: random.Random = field(default_factory=new_rng)
     failures: int = 0
 
     def next(self) -> float:

@@ -1,8 +1,17 @@
-"""Logging of the components: one line an event, to stderr, in one of two forms.
+"""Structured log events: what happened, as a name and typed fields, beside the sentence for people.
+
+    log.warning("token %d is fenced: another leader has been elected", token, extra=TokenFenced(token).extra)
+
+With `--logging-format json` the line has them as `"event": "token.fenced", "fields": {"token": 7}`; the text format shows the
+sentence only. Programs read events: chaos, benchmarks and tests never match a sentence, so that rewording one breaks nothing.
+
+Names and fields are an interface, as metrics are: a field may be added, none is renamed.
+
+Logging of the components: one line an event, to stderr, in one of two forms.
 
 text    2026-11-22T11:45:59.720Z I apiserver-0 apiserver.services.errors: what happened (request 916e40357970-3)
 json    an object with the names of Kubernetes' JSON logs (ts: seconds since 1970; msg; err: a traceback), and `requestID`;
-        `event` and `fields` of lines that have a structured event (pinnace/runtime/log_events.py)
+        `event` and `fields` of lines that have a structured event (pinnace/runtime/logs.py)
 
 A line that is written on behalf of a call says which: the id that the caller got with the answer, and that the audit log has.
 
@@ -15,8 +24,305 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform
+
+EVENTS: "dict[str, type[LogEvent]]" = {}
+"""All, by name."""
+
+
+@dataclass_transform(frozen_default=True, eq_default=True)
+class LogEvent:
+    """The base of all: a value. The docstring of a subclass is its meaning in docs/observability.md.
+
+    It is a dataclass to type checkers only: some twenty real ones take 20 ms to import.
+    """
+
+    name: ClassVar[str]
+    fields: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, name: str) -> None:
+        cls.name, cls.fields = name, tuple(cls.__annotations__)
+        EVENTS[name] = cls
+
+    def __init__(self, *args: object, **named: object) -> None:
+        """Raises TypeError: a field is missing or unknown."""
+        given = dict(zip(self.fields, args, strict=False)) | named
+        if len(args) + len(named) != len(given) or not given.keys() <= set(self.fields):
+            raise TypeError(f"{type(self).__name__}({', '.join(self.fields)}): {args}, {named}")
+        for field in self.fields:
+            if field in given:
+                self.__dict__[field] = given[field]
+            elif not hasattr(type(self), field):
+                raise TypeError(f"{type(self).__name__}: no {field}")
+            else:
+                self.__dict__[field] = getattr(type(self), field)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash((self.name, *map(str, self.__dict__.values())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{field}={value!r}' for field, value in self.__dict__.items())})"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The fields, by name."""
+        return dict(self.__dict__)
+
+    @property
+    def extra(self) -> dict[str, object]:
+        """The `extra` of a log call."""
+        return {"log_event": self}
+
+
+E = TypeVar("E", bound=LogEvent)
+
+
+class LeadershipAcquired(LogEvent, name="leadership.acquired"):
+    """The candidate leads, with this fencing token."""
+
+    election: str
+    token: int
+
+
+class LeadershipLost(LogEvent, name="leadership.lost"):
+    """The candidate does not lead any more; `reason` is a sentence."""
+
+    election: str
+    token: int
+    reason: str
+
+
+class LeadershipAbandoned(LogEvent, name="leadership.abandoned"):
+    """The leader resigns because its work does not go on; `reason` is a sentence."""
+
+    election: str
+    reason: str
+
+
+class TokenFenced(LogEvent, name="token.fenced"):
+    """A write of the leader was refused because another leader has been elected."""
+
+    token: int
+
+
+class NodesTakenOver(LogEvent, name="nodes.taken_over"):
+    """The API server reports that the session of another fleet has taken over `count` nodes of this one."""
+
+    holder: str
+    count: int
+
+
+class NodesYielded(LogEvent, name="nodes.yielded"):
+    """The fleet stops `count` nodes that another holder has taken over."""
+
+    holder: str
+    count: int
+
+
+class NodesReclaimed(LogEvent, name="nodes.reclaimed"):
+    """The fleet runs `count` nodes again because their other holder has left."""
+
+    count: int
+
+
+class NodesDropped(LogEvent, name="nodes.dropped"):
+    """The fleet stops `count` nodes whose Node objects are gone."""
+
+    count: int
+
+
+class ComponentRestarted(LogEvent, name="component.restarted"):
+    """The component starts again within its process, such as after a restore of etcd; `reason` is a sentence."""
+
+    reason: str
+
+
+class StoreRestored(LogEvent, name="store.restored"):
+    """The watch cache found at revision `revision` that etcd has another history than it applied: etcd was restored."""
+
+    revision: int
+
+
+class PluginFailed(LogEvent, name="plugin.failed"):
+    """A scheduler plugin raised, or did not return in time; `error` is the type of the exception, `pod` may be empty."""
+
+    plugin: str
+    point: str
+    error: str
+    pod: str = ""
+
+
+class StateDumped(LogEvent, name="state.dumped"):
+    """The scheduler wrote its `queue` or `cache` to the log, as SIGUSR2 asks; `state` is what it holds."""
+
+    part: str
+    state: Mapping[str, Any]
+
+
+class ProcessFailed(LogEvent, name="process.failed"):
+    """The process ends because of an error, whose type this is; `expected`: the environment is at fault, not the program."""
+
+    error: str
+    expected: bool
+
+
+class PluginSlow(LogEvent, name="plugin.slow"):
+    """A scheduler plugin has not answered for `pods` pods, for `seconds` at most."""
+
+    plugin: str
+    point: str
+    pods: int
+    seconds: float
+
+
+class PluginAbandoned(LogEvent, name="plugin.abandoned"):
+    """A scheduler plugin ignores its cancellation; the decision is taken without it."""
+
+    plugin: str
+    point: str
+    pod: str
+
+
+class SyncSlow(LogEvent, name="sync.slow"):
+    """A controller has been busy with one key for `seconds`."""
+
+    controller: str
+    key: str
+    seconds: float
+
+
+class SyncTimedOut(LogEvent, name="sync.timed_out"):
+    """A controller was busy with one key for too long; the sync was cancelled, and is retried."""
+
+    controller: str
+    key: str
+
+
+class SyncAbandoned(LogEvent, name="sync.abandoned"):
+    """A sync ignores its cancellation; another worker replaces its own."""
+
+    controller: str
+    key: str
+
+
+class EventLoopStalled(LogEvent, name="event_loop.stalled"):
+    """The event loop has not answered for `seconds`; `culprit` is the plugin that holds it, or empty."""
+
+    culprit: str
+    seconds: float
+
+
+class EventLoopResumed(LogEvent, name="event_loop.resumed"):
+    """The event loop answers again, after `seconds`."""
+
+    seconds: float
+
+
+class ActivityFailed(LogEvent, name="activity.failed"):
+    """A background activity failed, and is retried; `repeats`: the same failures since the last line about them."""
+
+    activity: str
+    repeats: int
+
+
+class ActivityRecovered(LogEvent, name="activity.recovered"):
+    """A background activity has not failed for a while, after so many `failures`."""
+
+    activity: str
+    failures: int
+
+
+class CompactionFailed(LogEvent, name="compaction.failed"):
+    """The API server could not compact the history of etcd; it tries again at the next interval."""
+
+    reason: str
+
+
+class BootstrapFailed(LogEvent, name="bootstrap.failed"):
+    """The API server cannot create the objects that every cluster has, and tries again."""
+
+    reason: str
+
+
+class AuditLinesLost(LogEvent, name="audit.lines_lost"):
+    """`count` lines of the audit log could not be written."""
+
+    count: int
+
+
+class CertificateReloaded(LogEvent, name="certificate.reloaded"):
+    """The process uses new certificates; `file` is the certificate, or that of the authority."""
+
+    file: str
+
+
+class CallsRefused(LogEvent, name="calls.refused"):
+    """The API server refused `count` calls since the last line, because it is out of `lack`, such as memory."""
+
+    lack: str
+    count: int
+    method: str
+
+
+class WebhookFailed(LogEvent, name="webhook.failed"):
+    """A webhook could not be called; `ignored`: the object was written without it; `repeats`: failures since the last line."""
+
+    webhook: str
+    ignored: bool
+    repeats: int
+
+
+class ExtenderIgnored(LogEvent, name="extender.ignored"):
+    """An extender failed, and the scheduler goes on without its answer."""
+
+    verb: str
+    reason: str
+
+
+class LogLine(NamedTuple):
+    """One line of a JSON log. `at`: Unix seconds. `message` is for people only: compare `event`. `event`: None when the line
+    has none, or one that this version does not know."""
+
+    at: float
+    severity: str
+    component: str
+    logger: str
+    message: str
+    event: LogEvent | None = None
+
+
+def parse(line: str) -> LogLine | None:
+    """None when it is no line of our JSON logs: another program's, or one that is cut off."""
+    try:
+        found = json.loads(line)
+        happened = _event(found["event"], found["fields"]) if "event" in found else None
+        return LogLine(float(found["ts"]), found["severity"], found["component"], found["logger"], str(found["msg"]), happened)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def read(path: Path) -> Iterator[LogLine]:
+    """The lines of a log that are ours. Raises OSError."""
+    with path.open(errors="replace") as log:
+        yield from filter(None, map(parse, log))
+
+
+def of_kind(lines: Iterable[LogLine], kind: type[E]) -> list[E]:
+    """The events of one kind, in their order."""
+    return [line.event for line in lines if isinstance(line.event, kind)]
+
+
+def _event(name: str, values: Mapping[str, Any]) -> LogEvent | None:
+    if (kind := EVENTS.get(name)) is None:
+        return None
+    return kind(**{field: value for field, value in values.items() if field in kind.fields})  # a newer version may add some
+
 
 Format = Literal["text", "json"]
 

@@ -1,21 +1,28 @@
 """The life of a process. A component runs until SIGTERM or SIGINT, stops gracefully, and dies loudly on a bug; a command runs
-to its end, or until SIGINT."""
+to its end, or until SIGINT.
+
+A process that does as it is told on stdin: a JSON object a line in, one a line out, in order. The end of stdin is its end:
+it never outlives whoever started it, however that one ends.
+
+    {"do": "compact", "revision": 812}  ->  {"answer": null}   or   {"error": "required revision has been compacted"}
+"""
 
 import asyncio
 import gc
+import json
 import logging
 import os
 import resource
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from pinnace.runtime import interrupts
 from pinnace.runtime.http import stopping
-from pinnace.runtime.log_events import ProcessFailed
+from pinnace.runtime.logs import ProcessFailed
 from pinnace.runtime.stalls import Blame, LoopWatch
 
 log = logging.getLogger(__name__)
@@ -182,3 +189,26 @@ async def _first(task: asyncio.Future[None], event: asyncio.Event, timeout: floa
     waiting = asyncio.ensure_future(event.wait())
     await asyncio.wait((task, waiting), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
+
+
+MAX_LINE = 1 << 20
+
+
+class Refused(Exception):
+    """A request that cannot be met; the text goes back as the error."""
+
+
+Handler = Callable[..., Awaitable[Any]]
+
+
+async def serve(handlers: Mapping[str, Handler]) -> None:
+    """Answers requests, one at a time, until stdin ends. A handler gets the other fields of its request by name."""
+    reader = asyncio.StreamReader(MAX_LINE)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        request = json.loads(line)
+        try:
+            answer = {"answer": await handlers[request.pop("do")](**request)}
+        except Refused as error:
+            answer = {"error": str(error)}
+        print(json.dumps(answer), flush=True)

@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary
 
 from prometheus_client import Counter
 
-from pinnace.runtime.log_events import EventLoopResumed, EventLoopStalled
+from pinnace.runtime.logs import EventLoopResumed, EventLoopStalled
 
 log = logging.getLogger(__name__)
 

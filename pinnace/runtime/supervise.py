@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.log_events import ActivityFailed, ActivityRecovered
+from pinnace.runtime.logs import ActivityFailed, ActivityRecovered
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import grpc
 
-from pinnace.runtime.log_events import CertificateReloaded
+from pinnace.runtime.logs import CertificateReloaded
 
 log = logging.getLogger(__name__)
 

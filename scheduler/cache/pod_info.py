@@ -5,8 +5,8 @@ from functools import cached_property
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.readonly import read_only
-from pinnace.api.tolerations import Tolerations
+from pinnace.api.pods import Tolerations
+from pinnace.api.wire import read_only
 from pinnace.fit import Requests, pod_requests
 from scheduler.cache.pod_index import identity_of
 from scheduler.cache.pod_terms import Term, pod_terms

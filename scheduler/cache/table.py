@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node
-from pinnace.api.readonly import ReadOnlySequence
+from pinnace.api.wire import ReadOnlySequence
 from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
 from scheduler.cache.columns import ALL, Coded, Column, Rows

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pinnace.api import defaults
+from pinnace.api import wellknown
 from pinnace.api.resources import Resource
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.runtime.configuration import ConfigurationError, fields, items, text, weight
@@ -82,7 +82,7 @@ def default_weights() -> Mapping[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class ProfileConfiguration:
-    scheduler_name: str = defaults.SCHEDULER
+    scheduler_name: str = wellknown.DEFAULT_SCHEDULER
     points: Mapping[Point, Sequence[str]] = field(default_factory=default_points)
     """Names of plugins, in the order in which they run."""
     weights: Mapping[str, float] = field(default_factory=default_weights)

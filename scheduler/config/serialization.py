@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from pinnace.api import defaults, documents, names
+from pinnace.api import documents, names, wellknown
 from pinnace.runtime.configuration import ConfigurationError, duration, fields, flag, items, seconds, text
 from scheduler.config.configuration import (
     EVERYTHING,
@@ -207,7 +207,7 @@ def parse(document: str, *, seed: int = 0) -> Configuration:
         raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {KIND}")
     election = fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
     raw_profiles = items(top.get("profiles", []), "profiles") or [{}]
-    nameless = defaults.SCHEDULER if len(raw_profiles) == 1 else None
+    nameless = wellknown.DEFAULT_SCHEDULER if len(raw_profiles) == 1 else None
     profiles = tuple(_parse_profile(raw, f"profiles[{index}]", nameless) for index, raw in enumerate(raw_profiles))
     names = [profile.scheduler_name for profile in profiles]
     for index, name in enumerate(names):

@@ -4,7 +4,7 @@
     remedies    the smallest change that would help: where one plugin alone refuses, that plugin's `advice`
     preempting  which pods of lower priority would have to go
     configured  which configuration is followed: the leader's, by the digest that it publishes, or one that may differ
-    explain     puts it together, in the records of pinnace.api.explanation; case: what is asked
+    explain     puts it together, in the records of pinnace.api.records; case: what is asked
 
 A decision is computed again by the very plugins that made it. What it cannot know is what the leader alone knows: pods that are
 assumed and not bound yet, which of several nodes with the same score its hash would choose, and what extenders say.

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pinnace.api import defaults
+from pinnace.api import wellknown
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.explanation import decides, no_profile
+from pinnace.api.records import decides, no_profile
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from scheduler.config import Configuration, ConfigurationError, check, digest, parse, with_plugin
 
@@ -79,7 +79,7 @@ def follow(
 
 def _leaderless(scheduler: str, elections: Sequence[Election]) -> bool:
     """Is it the cluster's default scheduler, and does none lead? That is about the election, not about a name."""
-    return scheduler == defaults.SCHEDULER and SCHEDULER_ELECTION not in (each.name for each in elections)
+    return scheduler == wellknown.DEFAULT_SCHEDULER and SCHEDULER_ELECTION not in (each.name for each in elections)
 
 
 def _loaded(offers: Iterable[Offer], problems: list[str]) -> Iterator[tuple[Offer, Configuration]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.explanation import Asked, Explanation, Objection, Ranked, Refusal, Remedy
+from pinnace.api.records import Asked, Explanation, Objection, Ranked, Refusal, Remedy
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cycle import crowded

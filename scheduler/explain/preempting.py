@@ -5,7 +5,7 @@ It is found as the scheduler finds it, one node at a time. Disruption budgets ar
 impossible. Which node preemption would choose is its plugin's business.
 """
 
-from pinnace.api.explanation import listing
+from pinnace.api.records import listing
 from pinnace.fit.requests import PODS
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo

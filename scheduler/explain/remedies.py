@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pinnace.api.explanation import Remedy
+from pinnace.api.records import Remedy
 from pinnace.fit.requests import PODS
 from scheduler.explain.advice import Reasons, advisor
 from scheduler.explain.advice.resources import missing_share, size

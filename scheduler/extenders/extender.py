@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pinnace.api.core_v1_pb2 import Binding, Node
 from pinnace.api.pods_pb2 import Fence
-from pinnace.runtime.log_events import ExtenderIgnored
+from pinnace.runtime.logs import ExtenderIgnored
 from scheduler.cache.pod_info import PodInfo
 from scheduler.extenders.http import HttpTransport
 from scheduler.extenders.interface import (

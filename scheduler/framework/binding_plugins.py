@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pinnace.api.pods_pb2 import Fence
-from pinnace.runtime.log_events import PluginFailed
+from pinnace.runtime.logs import PluginFailed
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework.faults import Faults, acall, call, check_permit, check_skip, check_status, is_built_in, objection
 from scheduler.framework.interface import (

@@ -28,7 +28,7 @@ import numpy as np
 from prometheus_client import Counter
 
 from pinnace.fit.table import BoolArray
-from pinnace.runtime.log_events import PluginFailed
+from pinnace.runtime.logs import PluginFailed
 from pinnace.runtime.stalls import Culprit
 from scheduler.cache.changes import Change
 from scheduler.cache.table import FloatArray, NodeTable

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import count
 from typing import Any, Protocol
 
-from pinnace.api.readonly import ReadOnlyMap, read_only
 from pinnace.api.resources import Resource, T
+from pinnace.api.wire import ReadOnlyMap, read_only
 from pinnace.client.client import Client
-from pinnace.client.index import Index
+from pinnace.client.informer import Index
 from pinnace.fit.table import BoolArray
 from scheduler.cache.cache import Cache
 from scheduler.cache.placed_pod import PlacedPod

@@ -15,7 +15,7 @@ import numpy as np
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.pods_pb2 import Fence
-from pinnace.api.readonly import ReadOnlyMap
+from pinnace.api.wire import ReadOnlyMap
 from pinnace.fit.table import BoolArray
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo

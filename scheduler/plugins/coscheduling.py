@@ -27,10 +27,9 @@ from typing import Any
 from zlib import crc32
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.naturals import natural
 from pinnace.api.resources import PODS
+from pinnace.api.scalars import natural, to_seconds
 from pinnace.api.selectors import LabelRequirement, LabelSelector
-from pinnace.api.times import to_seconds
 from scheduler.cache.pod_index import Selection
 from scheduler.framework import (
     SKIP,

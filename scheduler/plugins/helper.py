@@ -10,7 +10,7 @@ from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Service
 from pinnace.api.resources import NAMESPACES, SERVICES, Object, Resource
 from pinnace.api.selectors import LabelRequirement, LabelSelector
-from pinnace.client.index import Index
+from pinnace.client.informer import Index
 from scheduler.cache.columns import Coded
 from scheduler.cache.pod_index import Selection, controlled_by
 from scheduler.cache.pod_info import PodInfo

@@ -25,9 +25,9 @@ from typing import Protocol
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import ObjectReference, PersistentVolume, PersistentVolumeClaim
+from pinnace.api.pods import class_of
 from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES, store_key
 from pinnace.api.storage_v1_pb2 import StorageClass
-from pinnace.api.storageclass import class_of
 from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION
 from pinnace.client.client import Client
 from pinnace.fit.affinity import selects

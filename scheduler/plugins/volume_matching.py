@@ -13,11 +13,11 @@ import numpy as np
 from sortedcontainers import SortedDict
 
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
+from pinnace.api.pods import class_of
 from pinnace.api.quantity import parse
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import store_key
 from pinnace.api.selectors import from_message
-from pinnace.api.storageclass import class_of
 from scheduler.framework import BoolArray, IntArray, NodeTable
 from scheduler.plugins.node_affinity import selected
 

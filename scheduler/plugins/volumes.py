@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
+from pinnace.api.pods import class_of
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import CSINode, StorageClass
-from pinnace.api.storageclass import class_of
 from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION, OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 from scheduler.cache.used_volumes import Disk
 from scheduler.framework import (

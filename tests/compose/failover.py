@@ -10,10 +10,9 @@ from pathlib import Path
 
 import click
 
-from pinnace.bench.leaders import PATIENCE, WARM_UP, present_leader, trickle
+from pinnace.bench.failover import LEADER_TIMEOUT, WARM_UP, present_leader, trickle
 from pinnace.bench.load import Load
-from pinnace.bench.machine import this_machine
-from pinnace.bench.stats import summarize
+from pinnace.bench.report import summarize, this_machine
 from pinnace.bench.witness import BOUND, witnessing
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
@@ -61,18 +60,18 @@ async def measure(stack: Stack, times: int) -> tuple[list[float], dict[str, int]
         async with witnessing(client) as witness:
             for turn in range(times):
                 async with trickle(load, client):
-                    await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, PATIENCE)
+                    await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, LEADER_TIMEOUT)
                     leader = await present_leader(client)
                     hit = time.monotonic()
                     killing = await asyncio.create_subprocess_exec(
                         "docker", "kill", leader.holder, stdout=asyncio.subprocess.DEVNULL
                     )
-                    bound = await witness.next_leader_binds(leader.token, PATIENCE)
+                    bound = await witness.next_leader_binds(leader.token, LEADER_TIMEOUT)
                 await killing.wait()
                 gaps.append(bound - hit)
                 click.echo(f"{turn + 1:3}  {leader.holder} killed, the next leader binds after {gaps[-1]:.3f} s")
                 await asyncio.to_thread(bring_back, stack, leader.holder)
-            await witness.reached(BOUND, len(load.uids), PATIENCE)
+            await witness.reached(BOUND, len(load.uids), LEADER_TIMEOUT)
             return gaps, witness.history.violations(load.uids)
     finally:
         await connection.close()
@@ -80,7 +79,7 @@ async def measure(stack: Stack, times: int) -> tuple[list[float], dict[str, int]
 
 def bring_back(stack: Stack, container: str) -> None:
     run("docker", "start", container)
-    eventually("healthy again", lambda: stack.state(container)["Health"]["Status"] == "healthy" or None, PATIENCE)
+    eventually("healthy again", lambda: stack.state(container)["Health"]["Status"] == "healthy" or None, LEADER_TIMEOUT)
 
 
 if __name__ == "__main__":

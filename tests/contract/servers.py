@@ -27,7 +27,7 @@ from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, Unavailable, Write
 from pinnace.api import elections_pb2, nodes_pb2
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.refusals import Refusals
+from pinnace.runtime.grpc_server import Refusals
 
 PATIENCE = 10.0
 """Seconds after which what a test waits for will not come."""

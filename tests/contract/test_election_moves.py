@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.election.service import TIMING
 from apiserver.storage.interface import Guard, KeyValue, Storage, Write
-from pinnace.api.times import to_seconds
+from pinnace.api.scalars import to_seconds
 from pinnace.client.election import Candidate
 from tests.contract.electing import KEY, PATIENT, Serve, Vote, history_until, record_until
 from tests.contract.servers import PATIENCE

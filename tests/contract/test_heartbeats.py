@@ -14,7 +14,7 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.client import errors, heartbeat
-from pinnace.client.streams import Duplex
+from pinnace.client.channel import Duplex
 from tests.contract.fleets import BRISK, HASTY, PREFIX, Cluster, Speaker
 from tests.contract.servers import PATIENCE, Server
 from tests.unit.cacher.world import eventually

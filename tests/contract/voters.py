@@ -7,8 +7,8 @@ from itertools import count
 from apiserver.auth.authentication import UNSECURED
 from apiserver.registry.fencing import hashed
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse, Election
+from pinnace.client.channel import Duplex
 from pinnace.client.election import METHOD, Candidate
-from pinnace.client.streams import Duplex
 from tests.contract.servers import PATIENCE, Server
 from tests.unit.client.fakeserver import connect
 

@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from pinnace.api.schema import map_value
+from pinnace.api.codec import map_value
 from tests.fuzz import values
 
 MANY = (2, 3, 20, 1001, 3000)

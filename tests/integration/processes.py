@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import TypeVar
 
-from pinnace.runtime.log_events import LogEvent, of_kind, read
+from pinnace.runtime.logs import LogEvent, of_kind, read
 from tests.conftest import dying_with_us, free_port
 
 E = TypeVar("E", bound=LogEvent)

@@ -15,8 +15,7 @@ from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client import errors
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.client.informer import Delta, Informer
-from pinnace.client.lives import OtherHistory
+from pinnace.client.informer import Delta, Informer, OtherHistory
 from pinnace.client.resource import delete_request
 from tests.builders import make_pod
 from tests.conftest import EtcdServer, free_port

@@ -12,7 +12,7 @@ from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.client import Client
 from pinnace.client.resource import ResourceClient
-from pinnace.runtime.log_events import NodesDropped
+from pinnace.runtime.logs import NodesDropped
 from tests.builders import make_node, make_pod
 from tests.integration.conftest import Start
 from tests.integration.processes import Component

@@ -12,7 +12,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
-from pinnace.runtime.log_events import PluginFailed
+from pinnace.runtime.logs import PluginFailed
 from tests.builders import make_pod
 from tests.integration.conftest import Start
 from tests.integration.processes import Component

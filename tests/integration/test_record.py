@@ -13,9 +13,7 @@ from apiserver.storage.interface import Committed, StorageError, Write
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import PODS, election_key
 from pinnace.check.check import check
-from pinnace.check.facts import ElectionFacts, PodFacts, digest
-from pinnace.check.files import read
-from pinnace.check.history import Compaction, Stored
+from pinnace.check.history import Compaction, ElectionFacts, PodFacts, Stored, digest, read
 from tests.builders import make_pod
 from tests.conftest import EtcdFactory, EtcdServer, dying_with_us
 

@@ -18,7 +18,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.runtime.log_events import ComponentRestarted, StoreRestored
+from pinnace.runtime.logs import ComponentRestarted, StoreRestored
 from tests.builders import make_pod
 from tests.conftest import EtcdFactory, EtcdServer, dying_with_us
 from tests.integration.conftest import Start

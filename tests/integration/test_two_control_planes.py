@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pinnace.pki.authority import Authority, Subject
-from pinnace.runtime.log_events import ProcessFailed
+from pinnace.runtime.logs import ProcessFailed
 from tests.conftest import EtcdServer, wipe
 from tests.integration.conftest import Start
 

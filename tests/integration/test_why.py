@@ -10,7 +10,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.client.client import Client
-from pinnace.runtime.log_events import StateDumped
+from pinnace.runtime.logs import StateDumped
 from tests.builders import make_pod
 from tests.integration.conftest import Start
 from tests.integration.processes import Component, pinnace

@@ -9,7 +9,7 @@ import pytest
 
 from apiserver.services.sessions import Timing
 from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Unavailable, Write
-from pinnace.api import defaults
+from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import PODS, election_key
@@ -150,7 +150,7 @@ class Actor:
             name,
             on_elected=self._elected,
             on_lost=self._told,
-            scheduler_names=(defaults.SCHEDULER,),
+            scheduler_names=(wellknown.DEFAULT_SCHEDULER,),
         )
         self._tasks = [asyncio.ensure_future(each) for each in (self.candidate.run(), self._act(), self._act_too_late())]
 

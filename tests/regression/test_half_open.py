@@ -32,7 +32,7 @@ async def test_client_go_374_an_informer_behind_a_dead_connection(etcd_storage: 
     minutes: https://github.com/kubernetes/client-go/issues/374 (72187 in Kubernetes)
 
     Here: a scheduler or fleet that sees no news. Kept by: HTTP/2 pings each second, answered within two
-    (`pinnace.client.peer`), and another server."""
+    (`pinnace.client.channel`), and another server."""
     async with serving(etcd_storage) as far, serving(etcd_storage) as near, Proxy(far) as proxy:
         client = Client(connect(proxy.endpoint, near))
         informer = Informer(client.pods)

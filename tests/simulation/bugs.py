@@ -32,7 +32,7 @@ from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import Changes, Committed, Guard, KeyValue, StorageError, Unavailable, Write
 from apiserver.storage.transaction import NOT_DONE, Lane
 from kubelet.run_log import Witnessed
-from pinnace.api import defaults, fences
+from pinnace.api import fences, wellknown
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import ELECTIONS_PREFIX, PODS
@@ -41,7 +41,7 @@ from pinnace.chaos.workers import NOBODY
 from pinnace.client.election import Term
 from pinnace.client.informer import Informer
 from pinnace.client.standby import Standby
-from pinnace.runtime.silence import Silence
+from pinnace.runtime.clock import Silence
 from scheduler.cache.cache import Cache
 from tests.simulation.workload import FOREIGN
 
@@ -97,7 +97,7 @@ def _without_fence(surgery: Surgery) -> None:
     """Whoever binds is taken for the leader, and the bind's transaction does not compare the election's key with the token."""
 
     async def believed(self: Fences, fence: Fence, user: Any) -> fencing.Term:
-        return fencing.Term(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, defaults.SCHEDULER))
+        return fencing.Term(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
 
     surgery.replace(Fences, "term", believed)
     original = surgery.replace(binding, "bind", lambda *args: [_unguarded(each) for each in original(*args)])

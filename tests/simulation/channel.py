@@ -1,7 +1,7 @@
 """gRPC's client side over the simulated network: what `pinnace.client.connection.Connection` needs of grpc.aio, and no more.
 
 The Connection is the real one; its peers are SimPeers (tests.simulation.determinism sees to it). One answers as a
-pinnace.client.peer.Peer does, its channel as a grpc.aio.Channel: unary calls, response streams, streams in both directions,
+pinnace.client.channel.Peer does, its channel as a grpc.aio.Channel: unary calls, response streams, streams in both directions,
 cancellation, deadlines, and AioRpcError for whatever ends a call. Messages cross as bytes.
 """
 
@@ -16,7 +16,7 @@ import grpc.aio
 from grpc import StatusCode
 
 from pinnace.api.status import DETAILS_KEY
-from pinnace.client.peer import CONNECT_TIMEOUT, Peer
+from pinnace.client.channel import CONNECT_TIMEOUT, Peer
 from tests.simulation.network import CLOSED, Frame, Network, Socket
 from tests.simulation.process import PROCESS, Process
 

@@ -15,7 +15,7 @@ from pinnace.api.machines import MachineShape
 from pinnace.check.history import Ran
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.client.lives import Lives, OtherHistory
+from pinnace.client.informer import Lives, OtherHistory
 from pinnace.client.standby import TermFailed
 from scheduler.config import Configuration
 from scheduler.scheduler import Scheduler

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from kubelet import nodes
-from pinnace.client import connection, diagnosis
+from pinnace.client import connection
 from tests.simulation.channel import SimPeer
 from tests.simulation.loop import SimLoop
 from tests.simulation.network import Network
@@ -53,7 +53,7 @@ def sealed(loop: SimLoop, network: Network, seed: int) -> Iterator[None]:
         ):
             seals.enter_context(patch.object(module, name, _in_this_thread(ours, getattr(module, name))))
         seals.enter_context(patch.object(connection, "Peer", peer))
-        seals.enter_context(patch.object(diagnosis, "probe", unexplained))
+        seals.enter_context(patch.object(connection, "probe", unexplained))
         seals.enter_context(patch.object(nodes, "version", lambda: "0.0.0"))
         yield
 

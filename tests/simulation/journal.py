@@ -7,8 +7,7 @@ from typing import Any
 from apiserver.storage.interface import Changes
 from pinnace.api.resources import PODS, Resource
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
-from pinnace.check.facts import PodFacts, digest, digest_of, facts_of
-from pinnace.check.history import Compaction, Record, Stored, Told, Word
+from pinnace.check.history import Compaction, PodFacts, Record, Stored, Told, Word, digest, digest_of, facts_of
 from pinnace.client.informer import Delta, Informer
 from pinnace.client.resource import ResourceClient
 from pinnace.runtime.clock import Clock
@@ -17,7 +16,7 @@ _WORDS: Mapping[int, Word] = {ADDED: "added", MODIFIED: "modified", DELETED: "de
 
 
 class MemoryJournal:
-    """What pinnace.chaos.journal.Journal is to real processes: `write` takes records, in order. Also says what etcd has."""
+    """What pinnace.chaos.clients.Journal is to real processes: `write` takes records, in order. Also says what etcd has."""
 
     def __init__(self, clock: Clock) -> None:
         self.records: list[Record] = []

@@ -29,7 +29,7 @@ Frame = tuple[Any, ...]
 CLOSED: Frame = ("closed",)
 
 DIALLER_KEEPALIVE = (1.0, 3.2)
-"""Seconds after which the end that dialled gives up a silent connection: see pinnace.client.peer.OPTIONS."""
+"""Seconds after which the end that dialled gives up a silent connection: see pinnace.client.channel.OPTIONS."""
 LISTENER_KEEPALIVE = (2.0, 4.2)
 """The other end: see apiserver.server.OPTIONS."""
 RETRANSMISSION = 0.4

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pinnace.api.resources import PODS
-from pinnace.chaos.adversary import ANOTHER
 from pinnace.chaos.load import FENCED
-from pinnace.chaos.workers import CONTESTED
+from pinnace.chaos.workers import ANOTHER, CONTESTED
 from pinnace.check.check import NAMES, check
 from pinnace.check.history import Phase, Run
 from pinnace.check.verdict import Verdict

@@ -1,7 +1,7 @@
 """Who the processes of a simulated cluster are, as their certificates would say."""
 
 from apiserver.auth.authentication import AUTHENTICATED, MASTERS, NODES_GROUP, User
-from pinnace.api.nodenames import NodeNames
+from pinnace.api.names import NodeNames
 from tests.simulation.process import Process
 
 FLEET = "fleet"

@@ -14,15 +14,13 @@ from pinnace.api.core_v1_pb2 import Binding, Namespace, ObjectReference
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import NODES, PODS
-from pinnace.chaos.adversary import SEIZED, Adversary
-from pinnace.chaos.clients import RecordingConnection
-from pinnace.chaos.watching import RecordingWatcher
-from pinnace.chaos.workers import CONTESTED, LOAD, NOBODY, Owner, Rival, Worker, pod
+from pinnace.chaos.clients import RecordingConnection, RecordingWatcher
+from pinnace.chaos.workers import CONTESTED, LOAD, NOBODY, SEIZED, Adversary, Owner, Rival, Worker, pod
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
 from pinnace.client.errors import AlreadyExists, ApiError
-from pinnace.client.lives import OtherHistory
+from pinnace.client.informer import OtherHistory
 from scheduler.scheduler import Scheduler
 from tests.simulation.cluster import Cluster, Member
 from tests.simulation.journal import RecordedInformer

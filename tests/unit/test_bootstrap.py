@@ -19,7 +19,7 @@ from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
 from pinnace.api.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Resource
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import ListRequest
-from pinnace.runtime.log_events import BootstrapFailed
+from pinnace.runtime.logs import BootstrapFailed
 from tests.logged import logged
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller

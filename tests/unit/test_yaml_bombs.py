@@ -13,7 +13,7 @@ from apiserver.webhooks import configuration as webhooks
 from kubelet.stages.parse import StagesError
 from kubelet.stages.parse import parse as parse_stages
 from pinnace.api import documents, manifest
-from pinnace.client import kubeconfig
+from pinnace.client import config
 from pinnace.runtime.configuration import ConfigurationError
 from scheduler.config import parse as parse_scheduler
 
@@ -35,7 +35,7 @@ BOMBS = {
 
 def read_kubeconfig(text: str, folder: Path) -> None:
     (folder / "config").write_text(text)
-    kubeconfig.read(folder / "config")
+    config.read(folder / "config")
 
 
 READERS: dict[str, Callable[[str, Path], object]] = {
@@ -45,7 +45,7 @@ READERS: dict[str, Callable[[str, Path], object]] = {
     "webhooks": lambda text, folder: webhooks.parse(text),
     "stages": lambda text, folder: parse_stages(text, "bomb.yaml"),
 }
-REFUSALS = (manifest.ManifestError, kubeconfig.ConfigError, ConfigurationError, StagesError)
+REFUSALS = (manifest.ManifestError, config.ConfigError, ConfigurationError, StagesError)
 
 
 @pytest.mark.parametrize("bomb", BOMBS)

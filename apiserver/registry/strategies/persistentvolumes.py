@@ -20,10 +20,10 @@ from apiserver.registry.validation.storage import (
     validate_volume_mode,
 )
 from apiserver.registry.validation.violations import IMMUTABLE, forbidden, invalid, required, unsupported
+from pinnace.api.codec import says_more
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeSpec
+from pinnace.api.scalars import to_time
 from pinnace.api.status import Violation
-from pinnace.api.times import to_time
-from pinnace.api.unmodelled import says_more
 
 PHASES = ("Pending", "Available", "Bound", "Released", "Failed")
 _POLICIES = ("Delete", "Recycle", "Retain")

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 
-from pinnace.api import defaults
+from pinnace.api import wellknown
+from pinnace.api.codec import says_more
 from pinnace.api.core_v1_pb2 import (
     Container,
     HTTPGetAction,
@@ -17,7 +18,6 @@ from pinnace.api.core_v1_pb2 import (
     VolumeSource,
 )
 from pinnace.api.quantity import QuantityError, amounts, format_amount
-from pinnace.api.unmodelled import says_more
 from pinnace.fit.requests import combine, is_pod_level
 
 FILE_MODE = 0o644
@@ -49,9 +49,9 @@ def set_template_defaults(spec: PodSpec) -> None:
     if not spec.dnsPolicy:
         spec.dnsPolicy = "ClusterFirst"
     if not spec.schedulerName:
-        spec.schedulerName = defaults.SCHEDULER
+        spec.schedulerName = wellknown.DEFAULT_SCHEDULER
     if not spec.HasField("terminationGracePeriodSeconds"):
-        spec.terminationGracePeriodSeconds = defaults.GRACE_SECONDS
+        spec.terminationGracePeriodSeconds = wellknown.DEFAULT_GRACE_SECONDS
     if not spec.HasField("securityContext"):
         spec.securityContext.SetInParent()
     for volume in spec.volumes:
@@ -127,10 +127,10 @@ def _default_handlers(handlers: Iterable[LifecycleHandler]) -> None:
 
 
 def _default_probe(probe: Probe) -> None:
-    probe.timeoutSeconds = probe.timeoutSeconds or defaults.PROBE_TIMEOUT_SECONDS
-    probe.periodSeconds = probe.periodSeconds or defaults.PROBE_PERIOD_SECONDS
-    probe.successThreshold = probe.successThreshold or defaults.PROBE_SUCCESSES
-    probe.failureThreshold = probe.failureThreshold or defaults.PROBE_FAILURES
+    probe.timeoutSeconds = probe.timeoutSeconds or wellknown.PROBE_TIMEOUT_SECONDS
+    probe.periodSeconds = probe.periodSeconds or wellknown.PROBE_PERIOD_SECONDS
+    probe.successThreshold = probe.successThreshold or wellknown.PROBE_SUCCESSES
+    probe.failureThreshold = probe.failureThreshold or wellknown.PROBE_FAILURES
     if probe.handler.HasField("httpGet"):
         _default_http(probe.handler.httpGet)
 

@@ -21,11 +21,10 @@ from apiserver.registry.validation.pod_update import validate_spec_update
 from apiserver.registry.validation.pod_warnings import name_warnings, spec_warnings
 from apiserver.registry.validation.pods import validate_new_spec, validate_spec
 from apiserver.registry.validation.volumes import validate_generated_claims
-from pinnace.api import conditions, defaults
+from pinnace.api import conditions, wellknown
 from pinnace.api.core_v1_pb2 import Pod, PodSpec
 from pinnace.api.meta_v1_pb2 import DeleteOptions
-from pinnace.api.podstatus import ended
-from pinnace.api.qos import qos_class
+from pinnace.api.pods import ended, qos_class
 from pinnace.api.resources import PODS
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
@@ -127,7 +126,7 @@ class PodStrategy(StatusStrategy[Pod]):
             return obj.metadata.deletionGracePeriodSeconds
         if obj.spec.HasField("terminationGracePeriodSeconds"):
             return min(obj.spec.terminationGracePeriodSeconds, MAX_GRACE)
-        return defaults.GRACE_SECONDS
+        return wellknown.DEFAULT_GRACE_SECONDS
 
     def prepare_delete(self, obj: Pod, why: Disruption | None, now: float) -> None:
         if why is not None:

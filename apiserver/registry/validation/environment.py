@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from apiserver.registry.validation.text import validate_no_null
 from apiserver.registry.validation.violations import MAX_SHOWN, invalid, required, unsupported
 from pinnace.api import names
+from pinnace.api.codec import says_more
 from pinnace.api.core_v1_pb2 import (
     ConfigMapKeySelector,
     EnvFromSource,
@@ -16,7 +17,6 @@ from pinnace.api.core_v1_pb2 import (
 )
 from pinnace.api.quantity import QuantityError, parse
 from pinnace.api.status import Violation
-from pinnace.api.unmodelled import says_more
 
 _POD_FIELDS = (
     "metadata.name",

@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from apiserver.registry.validation.numbers import not_negative
 from apiserver.registry.validation.violations import MAX_SHOWN, duplicate, forbidden, invalid, required
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
-from pinnace.api.naturals import natural
+from pinnace.api.scalars import format_rfc3339, natural, to_seconds
 from pinnace.api.status import Violation
-from pinnace.api.times import format_rfc3339, to_seconds
 
 INDEXED = "Indexed"
 _COMPLETE, _FAILED = "Complete", "Failed"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from apiserver.registry.validation.violations import forbidden, invalid, required, too_long, too_many
 from pinnace.api import names
 from pinnace.api.meta_v1_pb2 import LabelSelector
-from pinnace.api.naturals import int32
+from pinnace.api.scalars import int32
 from pinnace.api.selectors import MAX_REQUIREMENTS
 from pinnace.api.status import Violation
 from pinnace.api.wellknown import COST_ANNOTATION

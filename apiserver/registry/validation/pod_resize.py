@@ -8,7 +8,7 @@ ValidatePodResize of Kubernetes.
 
 from apiserver.registry.validation.violations import forbidden, invalid
 from pinnace.api.core_v1_pb2 import Container, PodSpec, ResourceRequirements
-from pinnace.api.qos import qos_class
+from pinnace.api.pods import qos_class
 from pinnace.api.status import Violation
 
 _RESIZABLE = ("cpu", "memory")

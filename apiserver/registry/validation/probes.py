@@ -4,6 +4,7 @@ from apiserver.registry.validation.addresses import validate_port, validate_port
 from apiserver.registry.validation.text import validate_no_null
 from apiserver.registry.validation.violations import NEGATIVE, forbidden, invalid, required, unsupported
 from pinnace.api import names
+from pinnace.api.codec import says_more
 from pinnace.api.core_v1_pb2 import (
     Container,
     HTTPGetAction,
@@ -13,7 +14,6 @@ from pinnace.api.core_v1_pb2 import (
     ProbeHandler,
 )
 from pinnace.api.status import Violation
-from pinnace.api.unmodelled import says_more
 
 _SCHEMES = ("HTTP", "HTTPS")
 _COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")

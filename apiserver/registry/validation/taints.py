@@ -6,8 +6,8 @@ from apiserver.registry.validation.labels import validate_key
 from apiserver.registry.validation.violations import duplicate, invalid, required, too_many, unsupported
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Taint, Toleration
+from pinnace.api.pods import EFFECTS
 from pinnace.api.status import Violation
-from pinnace.api.tolerations import EFFECTS
 
 _OPERATORS = ("Equal", "Exists")
 MAX_TAINTS = 100

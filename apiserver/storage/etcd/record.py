@@ -30,9 +30,7 @@ from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.etcd.errors import RevisionCompacted, classify, describe
 from apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members
 from apiserver.storage.etcd.watch import oldest_revision
-from pinnace.check.facts import digest_of, facts_of
-from pinnace.check.files import encode
-from pinnace.check.history import Compaction, Record, Stored
+from pinnace.check.history import Compaction, Record, Stored, digest_of, encode, facts_of
 from pinnace.runtime import logs, process
 from pinnace.runtime.tls import TlsFiles
 

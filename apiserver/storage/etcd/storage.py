@@ -34,7 +34,7 @@ from apiserver.storage.interface import (
     Unavailable,
     Write,
 )
-from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import TlsFiles
 
 QUICK = 0.4

@@ -1,6 +1,6 @@
 """What is done to an etcd cluster by those who test what depends on it. Not used by the API server.
 
-`python -m apiserver.storage.etcd.surgery --etcd HOST:PORT,...` does as it is told on stdin (pinnace.runtime.lines):
+`python -m apiserver.storage.etcd.surgery --etcd HOST:PORT,...` does as it is told on stdin (pinnace.runtime.process):
 
     leader                        the address of the member that leads; null: nobody does, or nobody says so
     transfer {to: HOST:PORT}      hands leadership to that member
@@ -31,7 +31,7 @@ from aetcd.rpc import (
 from apiserver.storage.etcd.credentials import credentials
 from apiserver.storage.etcd.errors import describe
 from apiserver.storage.etcd.members import Member
-from pinnace.runtime import lines
+from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 
 R = TypeVar("R")
@@ -56,7 +56,7 @@ class Surgeon:
         target = next((said.header.member_id for member, said in statuses.items() if member.endpoint == to), None)
         leader = next((member for member, said in statuses.items() if said.leader == said.header.member_id), None)
         if target is None or leader is None:
-            raise lines.Refused("there is no leader to hand over, or nobody to hand over to")
+            raise process.Refused("there is no leader to hand over, or nobody to hand over to")
         await _call(leader.maintenance.MoveLeader(MoveLeaderRequest(targetID=target), timeout=CALL_TIMEOUT))
 
     async def compact(self, revision: int) -> None:
@@ -99,7 +99,7 @@ class Surgeon:
         statuses = await self._statuses()
         able = sorted(statuses.items(), key=lambda each: each[1].leader != each[1].header.member_id)
         if not able or not able[0][1].leader:
-            raise lines.Refused("etcd has no leader")
+            raise process.Refused("etcd has no leader")
         return able[0]
 
     async def _listed(self) -> tuple[Member, Sequence[Any]]:
@@ -126,7 +126,7 @@ async def _call(call: Awaitable[R]) -> R:
     try:
         return await call
     except grpc.aio.AioRpcError as error:
-        raise lines.Refused(describe(error)) from None
+        raise process.Refused(describe(error)) from None
 
 
 @click.command()
@@ -141,7 +141,7 @@ async def _serve(endpoints: list[str], tls: TlsFiles | None) -> None:
     surgeon = Surgeon(endpoints, tls)
     commands = (surgeon.leader, surgeon.transfer, surgeon.compact, surgeon.alarm, surgeon.remove, surgeon.add)
     try:
-        await lines.serve({command.__name__: command for command in commands})
+        await process.serve({command.__name__: command for command in commands})
     finally:
         await surgeon.close()
 

@@ -1,13 +1,31 @@
 """All faults. To add one: a class beside the others, and a row here; `docs/design/chaos.md` says more."""
 
 from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, kubelets, roles
-from pinnace.chaos.faults.certificates import ETCD_CLIENTS, SCHEDULERS, SERVERS, Expire, Rotate
-from pinnace.chaos.faults.clocks import ClockRate, ClockStep
-from pinnace.chaos.faults.crowds import Flood, Handover, Storm, StuckWatchers
-from pinnace.chaos.faults.harm import FailingPlugin, HangingPlugin, HostilePods, LeakingPlugin, SecondControlPlane
-from pinnace.chaos.faults.limits import FewDescriptors, FullAudit, FullLog, LittleMemory
-from pinnace.chaos.faults.network import BlackHole, Partition, Reset, Slow
-from pinnace.chaos.faults.processes import Freeze, Kill, Quorum, Roll, Terminate, Twin
+from pinnace.chaos.faults.clients import (
+    FailingPlugin,
+    Flood,
+    Handover,
+    HangingPlugin,
+    HostilePods,
+    LeakingPlugin,
+    SecondControlPlane,
+    Storm,
+    StuckWatchers,
+)
+from pinnace.chaos.faults.environment import (
+    ETCD_CLIENTS,
+    SCHEDULERS,
+    SERVERS,
+    ClockRate,
+    ClockStep,
+    Expire,
+    FewDescriptors,
+    FullAudit,
+    FullLog,
+    LittleMemory,
+    Rotate,
+)
+from pinnace.chaos.faults.processes import BlackHole, Freeze, Kill, Partition, Quorum, Reset, Roll, Slow, Terminate, Twin
 from pinnace.chaos.faults.storage import Compact, FullDisk, NoSpace, ReplaceMember, Transfer
 from pinnace.chaos.world import ETCD_FOLLOWER, ETCD_LEADER, LEADER, STANDBY
 

@@ -1,4 +1,7 @@
-"""What a scenario is, and what it works with.
+"""More pods for a scheduler than the steady load gives it: so many at once, and some every few milliseconds, so that there is
+always one to bind.
+
+What a scenario is, and what it works with.
 
 up -> load, steady -> play: the fault, and what the scenario waits for -> all undone, all well again -> verdict
 """
@@ -10,29 +13,82 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import astuple, dataclass
+from itertools import count
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from types import TracebackType
+from typing import ClassVar, Self, TypeVar
 
 from pinnace.api.elections_pb2 import Election
-from pinnace.bench import metrics
-from pinnace.bench.errors import BenchError
+from pinnace.bench import BenchError, usage
+from pinnace.chaos.clients import Journal
 from pinnace.chaos.faults.base import Fault, Measuring
 from pinnace.chaos.faults.table import KINDS
-from pinnace.chaos.journal import Journal
 from pinnace.chaos.load import Load
-from pinnace.chaos.moments import Moment
+from pinnace.chaos.scenarios.figures import Moment
 from pinnace.chaos.stage import NO_PROPS, Props, Stage, read
+from pinnace.chaos.workers import LOAD, pod
 from pinnace.chaos.world import ETCD_LEADER, NotPossible
 from pinnace.check import history
 from pinnace.check.history import Record
 from pinnace.check.index import History
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
+from pinnace.client.resource import delete_request
 from pinnace.cluster import startup, view
 from pinnace.cluster.helper import HelperError
 from pinnace.cluster.spec import APISERVER, ClusterSpec
-from pinnace.runtime.log_events import LogEvent, of_kind
-from pinnace.runtime.log_events import read as read_log
+from pinnace.runtime.logs import LogEvent, of_kind
+from pinnace.runtime.logs import read as read_log
+
+TRICKLE, INTERVAL = 2, 0.01
+"""Pods a call, and seconds between calls: the resolution of a gap in which nobody binds."""
+BURST = 200
+"""Pods a call, when many are wanted."""
+MOST = 500
+"""Pods that are deleted with one call."""
+
+
+class Crowd:
+    """A context manager: the pods trickle in from the beginning to the end, and those that are left are then deleted."""
+
+    def __init__(self, client: Client) -> None:
+        self._pods = client.pods
+        self._numbers = count()
+        self._names: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        self._trickling = asyncio.create_task(self._trickle())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._trickling.cancel()
+        await asyncio.wait((self._trickling,))
+        await self.leave()
+
+    async def burst(self, calls: int) -> None:
+        """So many calls with BURST pods each, at once. Returns when they are acknowledged, or have failed."""
+        await asyncio.gather(*(self._create(BURST) for _ in range(calls)))
+
+    async def leave(self) -> None:
+        """Deletes all that there are."""
+        names, self._names = self._names, []
+        for first in range(0, len(names), MOST):
+            with suppress(ApiError):  # what stays is scheduled like any other
+                await self._pods.delete_batch([delete_request(name, LOAD) for name in names[first : first + MOST]])
+
+    async def _trickle(self) -> None:
+        while True:
+            await self._create(TRICKLE)
+            await asyncio.sleep(INTERVAL)
+
+    async def _create(self, pods: int) -> None:
+        names = [f"crowd-{next(self._numbers)}" for _ in range(pods)]
+        self._names += names
+        with suppress(ApiError):  # it is in the history
+            await self._pods.create_batch([pod(LOAD, name) for name in names])
+
 
 T = TypeVar("T")
 
@@ -188,13 +244,13 @@ class Act:
         """Binds of a scheduler that have ended so ("bound", "fenced"), by its own count; 0 while it does not answer."""
         with suppress(BenchError):
             http = self.cluster.state.find(name).plan.http
-            return await metrics.read(http, "scheduler_bindings_total", result=result) or 0
+            return await usage.read_metric(http, "scheduler_bindings_total", result=result) or 0
         return 0
 
     async def fenced(self) -> int:
         """Binds that the fence has refused, by the API servers' count; without those of the adversary."""
         https = [record.plan.http for record in self.cluster.state.of(APISERVER)]
-        counts = [await metrics.read(http, "apiserver_fenced_bindings_total") or 0 for http in https]
+        counts = [await usage.read_metric(http, "apiserver_fenced_bindings_total") or 0 for http in https]
         return sum(counts) - sum(self.load.attempts[each] for each in ("fenced", "not_the_holder", "over"))
 
     async def etcd_leader(self, but: str) -> str | None:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pinnace.api import merge
-from pinnace.api.codec import from_dict, to_dict
+from pinnace.api.codec import from_dict, revised, to_dict
 from pinnace.api.manifest import Manifest
-from pinnace.api.portions import portions
 from pinnace.api.resources import (
     CLUSTER_ROLES,
     LIMIT_RANGES,
@@ -23,7 +22,7 @@ from pinnace.api.resources import (
     Object,
     Resource,
 )
-from pinnace.api.unmodelled import revised
+from pinnace.api.wire import portions
 
 CHUNK = 200
 """Objects that are sent together, at most."""

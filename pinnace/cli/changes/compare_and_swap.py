@@ -11,8 +11,7 @@ from pinnace.cli.outcomes import Failure
 from pinnace.cli.session import Session
 from pinnace.cli.terminal.console import note, out
 from pinnace.client.errors import ApiError
-from pinnace.client.resource import ResourceClient
-from pinnace.client.swap import swap
+from pinnace.client.resource import ResourceClient, swap
 
 T = TypeVar("T", bound=Object)
 

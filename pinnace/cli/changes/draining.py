@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import NODES, PODS
 from pinnace.cli.changes.deleting import BATCH

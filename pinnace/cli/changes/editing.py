@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pinnace.api.codec import to_dict
+from pinnace.api.codec import revised, to_dict
 from pinnace.api.manifest import ManifestError, load
 from pinnace.api.merge import by_key
 from pinnace.api.resources import Object, Resource
-from pinnace.api.unmodelled import revised
 from pinnace.cli.objects.written import completed, written
 from pinnace.client.errors import Conflict
 from pinnace.client.resource import ResourceClient

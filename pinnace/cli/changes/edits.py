@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Node, Taint
-from pinnace.api.tolerations import EFFECTS
+from pinnace.api.pods import EFFECTS
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 
 OVERWRITE = "--overwrite replaces it"

@@ -10,7 +10,7 @@ from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.quantities import equal
 from pinnace.api.rollouts import CHANGE_CAUSE_ANNOTATION, OWN_ANNOTATIONS, bare, revision
-from pinnace.api.times import format_rfc3339, to_time
+from pinnace.api.scalars import format_rfc3339, to_time
 from pinnace.cli.outcomes import ExitCode, Failure
 
 RESTARTED_ANNOTATION = "kubectl.kubernetes.io/restartedAt"

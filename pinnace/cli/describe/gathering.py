@@ -6,11 +6,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pinnace.api import defaults
+from pinnace.api import wellknown
 from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service
-from pinnace.api.explanation import decides, no_profile
+from pinnace.api.records import decides, no_profile
 from pinnace.api.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
@@ -72,7 +72,7 @@ async def _pods(client: Client, pods: Sequence[Pod]) -> list[More]:
     elections = await _shown(client.elections.list()) if any(map(waits_for_a_node, pods)) else []
 
     def scheduling(pod: Pod) -> More:
-        name = pod.spec.schedulerName or defaults.SCHEDULER
+        name = pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER
         if not waits_for_a_node(pod):
             return {}
         if isinstance(elections, NotShown):

@@ -7,9 +7,8 @@ from typing import Any, cast
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from pinnace.api.codec import to_dict
+from pinnace.api.codec import Field, fields_of, to_dict
 from pinnace.api.resources import Object
-from pinnace.api.schema import Field, fields_of
 from pinnace.cli.describe.common import head
 from pinnace.cli.describe.text import Fields, Value, joined
 

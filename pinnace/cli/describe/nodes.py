@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pinnace.api import quantity
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod, Taint
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.cli.describe.common import annotations
 from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, instant, pairs

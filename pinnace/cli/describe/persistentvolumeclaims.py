@@ -6,8 +6,8 @@ Source: kubectl, pkg/describe, PersistentVolumeClaimDescriber.
 from collections.abc import Iterable
 
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, TypedLocalObjectReference
+from pinnace.api.pods import class_of
 from pinnace.api.resources import PODS
-from pinnace.api.storageclass import class_of
 from pinnace.cli.describe.common import annotations, finalizers, phase
 from pinnace.cli.describe.text import Fields, NotShown, Rows, Value, instant, pairs
 from pinnace.printers.storage import access_modes, size

@@ -13,7 +13,7 @@ from pinnace.api.core_v1_pb2 import (
     PersistentVolume,
     PersistentVolumeSpec,
 )
-from pinnace.api.storageclass import class_of
+from pinnace.api.pods import class_of
 from pinnace.cli.describe import volumes
 from pinnace.cli.describe.common import annotations, finalizers, phase
 from pinnace.cli.describe.text import Fields, Value, pairs

@@ -1,6 +1,6 @@
 """All about a pod."""
 
-from pinnace.api import conditions, defaults
+from pinnace.api import conditions, wellknown
 from pinnace.api.core_v1_pb2 import (
     Pod,
     Toleration,
@@ -17,7 +17,7 @@ from pinnace.printers.workloads import pod_status
 
 def waits_for_scheduler(pod: Pod) -> bool:
     """Whether it has no node, and it is for the cluster's own schedulers to give it one."""
-    return waits_for_a_node(pod) and pod.spec.schedulerName in ("", defaults.SCHEDULER)
+    return waits_for_a_node(pod) and pod.spec.schedulerName in ("", wellknown.DEFAULT_SCHEDULER)
 
 
 def waits_for_a_node(pod: Pod) -> bool:
@@ -41,7 +41,7 @@ def describe(pod: Pod, *, leaderless: str | NotShown = "", unknown: str = "") ->
     if spec.serviceAccountName:
         fields["Service Account"] = spec.serviceAccountName
     fields |= {
-        "Scheduler": spec.schedulerName or defaults.SCHEDULER,
+        "Scheduler": spec.schedulerName or wellknown.DEFAULT_SCHEDULER,
         "Node": "/".join(filter(None, (spec.nodeName, pod.status.hostIP))) or NONE,
         "Start Time": instant(pod.status.startTime) or NONE,
         "Labels": pairs(meta.labels),

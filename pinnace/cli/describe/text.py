@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
-from pinnace.api.times import to_datetime
+from pinnace.api.scalars import to_datetime
 from pinnace.cli.terminal.table import one_line
 from pinnace.printers.columns import is_set
 

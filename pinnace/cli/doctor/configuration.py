@@ -7,9 +7,8 @@ from pathlib import Path
 
 from pinnace.cli.doctor.finding import Finding, ok, problem, warning
 from pinnace.cli.settings import Settings
-from pinnace.client.config import ClientConfig, load
+from pinnace.client.config import ClientConfig, ConfigError, config_path, found, load
 from pinnace.client.contexts import CURRENT
-from pinnace.client.kubeconfig import ConfigError, config_path, found
 
 CHECK = "configuration"
 

@@ -8,8 +8,7 @@ from shlex import quote
 from pinnace.cli.doctor import configuration, machine, processes, servers
 from pinnace.cli.doctor.finding import Check, Finding, Level, ok, problem, run
 from pinnace.cli.settings import Settings
-from pinnace.client.config import ClientConfig
-from pinnace.client.kubeconfig import config_path
+from pinnace.client.config import ClientConfig, config_path
 from pinnace.cluster.errors import FolderError
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.spec import ELECTION, data_dir_flag, default_data_dir, pki_folder

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pinnace.api.core_v1_pb2 import Namespace
-from pinnace.api.times import to_seconds
+from pinnace.api.scalars import to_seconds
 from pinnace.cli.doctor.finding import Finding, ok, problem, warning
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.servers import reach, version_of

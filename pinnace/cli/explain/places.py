@@ -7,11 +7,11 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from pinnace.api import descriptions, resources
+from pinnace.api import codec, resources
+from pinnace.api.codec import Field, fields_of
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
 from pinnace.api.resources import Resource
 from pinnace.api.scalars import SCALARS
-from pinnace.api.schema import Field, fields_of
 from pinnace.cli.command import did_you_mean
 from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import usage
@@ -69,7 +69,7 @@ def find(resource: Resource[Any], steps: Sequence[str]) -> Place:
     """Raises Failure (usage)."""
     message = resource.message.DESCRIPTOR
     place, way = (
-        Place(resource.kind, _texts(descriptions.of_message(message)), message=message, resource=resource),
+        Place(resource.kind, _texts(codec.of_message(message)), message=message, resource=resource),
         [resource.kind],
     )
     for step in steps:
@@ -98,14 +98,14 @@ def completions(incomplete: str) -> list[str]:
 
 
 def _of_field(field: Field) -> Place:
-    said = descriptions.of_field(field.descriptor)
+    said = codec.of_field(field.descriptor)
     of = field.value or field.descriptor
     name, message = _type(of)
     if field.value is not None:
         name = f"map[string]{name}"
     elif field.descriptor.is_repeated:
         name = f"[]{name}"
-    about = descriptions.of_message(of.message_type) if of.message_type is not None else ""
+    about = codec.of_message(of.message_type) if of.message_type is not None else ""
     return Place(name, _texts(said.text, about), said.required, message)
 
 

@@ -13,8 +13,7 @@ from pinnace.cli.servers import configuration
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal.console import note
 from pinnace.client import contexts
-from pinnace.client.config import ClientConfig, load
-from pinnace.client.kubeconfig import ConfigError
+from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.cluster.folder import NO_ROOM
 from pinnace.cluster.spec import default_data_dir
 

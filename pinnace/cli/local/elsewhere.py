@@ -6,8 +6,8 @@ from shlex import quote
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
+from pinnace.client.config import ConfigError
 from pinnace.client.contexts import data_dirs
-from pinnace.client.kubeconfig import ConfigError
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, NoCluster
 from pinnace.cluster.folder import Folder

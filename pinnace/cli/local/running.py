@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from pinnace.bench.errors import BenchError
+from pinnace.bench import BenchError
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, first
 from pinnace.cli.terminal.console import err

@@ -9,8 +9,7 @@ from typing import TypeVar
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
-from pinnace.api.dumps import Dump
-from pinnace.api.jsonrecords import Malformed, from_json
+from pinnace.api.records import Dump, Malformed, from_json
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.terminal.console import note
 from pinnace.cluster.errors import FolderError

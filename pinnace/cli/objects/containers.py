@@ -8,8 +8,8 @@ from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import LabelSelector
 from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, SERVICES, Resource
+from pinnace.api.scalars import to_seconds
 from pinnace.api.selectors import from_message
-from pinnace.api.times import to_seconds
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Failure, usage

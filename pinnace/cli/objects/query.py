@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pinnace.api import selectors
-from pinnace.api.fields import FIELDS
 from pinnace.api.resources import Object, Resource
+from pinnace.api.selectors import FIELDS
 from pinnace.api.tables_pb2 import Table
 from pinnace.cli.objects.targets import Selection, Target, parse
 from pinnace.cli.outcomes import ExitCode, Failure, usage

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pinnace.api import resources
-from pinnace.api.absent import absent
-from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, SERVICES, Object, Resource
+from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, SERVICES, Object, Resource, absent
 from pinnace.api.selectors import one_of
 from pinnace.cli.command import did_you_mean
 from pinnace.cli.outcomes import usage

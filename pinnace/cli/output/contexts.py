@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pinnace.client.config import entries
 from pinnace.client.contexts import CURRENT
-from pinnace.client.kubeconfig import entries
 
 HEADERS = ("CURRENT", "NAME", "CLUSTER", "SERVERS", "USER", "NAMESPACE")
 _OMITTED, _REDACTED = "DATA+OMITTED", "REDACTED"

@@ -7,7 +7,7 @@ from typing import Any
 
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.meta_v1_pb2 import MicroTime
-from pinnace.api.times import format_rfc3339, to_seconds
+from pinnace.api.scalars import format_rfc3339, to_seconds
 from pinnace.printers.columns import human_duration
 
 HEADERS = ("HOLDER", "TOKEN", "FROM", "TO", "LASTED", "WHY IT ENDED", "GAP")

@@ -8,13 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from pinnace.chaos.errors import ChaosError
+from pinnace.chaos import ChaosError
 from pinnace.chaos.load import LoadError
-from pinnace.chaos.moments import Moment
 from pinnace.chaos.scenarios.base import PlayError
+from pinnace.chaos.scenarios.figures import Moment
 from pinnace.chaos.stage import STORED
 from pinnace.chaos.world import NotPossible
-from pinnace.check.files import HistoryError
+from pinnace.check.history import HistoryError
 from pinnace.check.verdict import Status
 from pinnace.cli.local import running
 from pinnace.cli.outcomes import ExitCode, Failure, usage

@@ -6,10 +6,19 @@ from importlib.resources import files
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.manifest import load as load_manifests
-from pinnace.bench.impostor import is_fenced
-from pinnace.bench.leaders import PATIENCE, Failover, bring_back, hit_leader, present_leader, trickle
+from pinnace.bench.failover import (
+    LEADER_TIMEOUT,
+    Failover,
+    VacancyLog,
+    bring_back,
+    end_of_term,
+    hit_leader,
+    is_fenced,
+    present_leader,
+    timeline,
+    trickle,
+)
 from pinnace.bench.load import Load
-from pinnace.bench.timeline import VacancyLog, end_of_term, timeline
 from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
 from pinnace.cli.stories.story import Judgement, Story
 from pinnace.cli.terminal.table import Table
@@ -38,7 +47,7 @@ async def failover(story: Story, cluster: Cluster, client: Client) -> list[Judge
             failovers.append(await _hit(story, cluster, client, witness, load))
             fenced.append(await _act_for(story, client, failovers[-1].old))
         story.steps.waiting("the last pods to be bound")
-        await witness.reached(BOUND, len(load.uids) + len(applied), PATIENCE)
+        await witness.reached(BOUND, len(load.uids) + len(applied), LEADER_TIMEOUT)
     return judge(witness.history, applied + load.uids, failovers, fenced)
 
 
@@ -47,7 +56,7 @@ async def _apply(story: Story, client: Client, witness: Witness) -> list[str]:
     text = files("pinnace.cli.stories").joinpath(EXAMPLE).read_text()
     story.chapter("A few pods", "What a manifest says, the scheduler gives a node and the kubelet runs.")
     pods = [await client.of(manifest.resource).create(manifest.obj) for manifest in load_manifests(text, EXAMPLE)]
-    await witness.reached(RUNNING, len(pods), PATIENCE)
+    await witness.reached(RUNNING, len(pods), LEADER_TIMEOUT)
     found = await client.pods.list("default")
     rows = [(pod.metadata.name, pod.status.phase, pod.spec.nodeName, pod.status.podIP) for pod in found.items]
     for line in Table(["NAME", "STATUS", "NODE", "IP"]).render(rows).splitlines():

@@ -1,7 +1,6 @@
 """Act two: a kubelet dies with half of the nodes under Deployments, their pods move, and it comes back."""
 
-from pinnace.bench.node_loss import Loss, deploy, deployment, lose, nodes_of, observing, of_a_deployment
-from pinnace.bench.outage import Outage
+from pinnace.bench.node_loss import Loss, Outage, deploy, deployment, lose, nodes_of, observing, of_a_deployment
 from pinnace.cli.stories.story import Judgement, Story
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster

@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from pinnace.chaos.perform import Performance, perform
+from pinnace.chaos.perform import SCENARIOS, Performance, perform
 from pinnace.chaos.scenarios.base import Scenario
-from pinnace.chaos.scenarios.stores import EtcdQuorum
-from pinnace.chaos.scenarios.table import SCENARIOS
+from pinnace.chaos.scenarios.etcd import EtcdQuorum
 from pinnace.cli.command import Verb, verb
 from pinnace.cli.local import running
 from pinnace.cli.local.progress import Steps

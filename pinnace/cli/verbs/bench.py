@@ -12,19 +12,15 @@ from typing import Any
 import click
 
 from pinnace.api.machines import MachineOptions
-from pinnace.bench import workload
-from pinnace.bench.backlog import backlog
+from pinnace.bench import load
 from pinnace.bench.calibration import Bench, calibrated_cluster
-from pinnace.bench.crowd import crowd
 from pinnace.bench.failover import SIGNALS, failover
-from pinnace.bench.flood import flood
-from pinnace.bench.machine import this_machine
+from pinnace.bench.flood import ALL, NOBODY, STRANGER, flood, flood_as
 from pinnace.bench.node_loss import node_loss
-from pinnace.bench.report import Report, Run
+from pinnace.bench.report import Report, Run, this_machine
 from pinnace.bench.scale import scale
-from pinnace.bench.throughput import create, throughput
-from pinnace.bench.unprivileged import ALL, NOBODY, STRANGER, flood_as
-from pinnace.bench.watch import watch
+from pinnace.bench.throughput import backlog, create, throughput
+from pinnace.bench.watch import crowd, watch
 from pinnace.bench.workloads import WORKLOADS
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import progress, running
@@ -328,10 +324,10 @@ for command in ROWS:
 
 def fits(pods: int, nodes: int) -> None:
     """Raises Failure when the pods have no room: they would never be bound."""
-    if pods > nodes * workload.PODS_PER_NODE:
+    if pods > nodes * load.PODS_PER_NODE:
         raise usage(
-            f"{pods:,} pods do not fit on {nodes:,} nodes: each takes {workload.PODS_PER_NODE}",
-            hint=f"use --nodes {-(-pods // workload.PODS_PER_NODE)} or more",
+            f"{pods:,} pods do not fit on {nodes:,} nodes: each takes {load.PODS_PER_NODE}",
+            hint=f"use --nodes {-(-pods // load.PODS_PER_NODE)} or more",
         )
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 
-from pinnace.check import report as reports
+from pinnace.check import verdict as reports
 from pinnace.check.check import NAMES
 from pinnace.check.check import check as judge
-from pinnace.check.files import HistoryError, is_cut_off, read
-from pinnace.check.history import Record
+from pinnace.check.history import HistoryError, Record, is_cut_off, read
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings

@@ -13,7 +13,7 @@ from pinnace.cli.settings import Settings, complete_context
 from pinnace.cli.terminal.console import note, out
 from pinnace.cli.terminal.table import Table
 from pinnace.client import contexts
-from pinnace.client.kubeconfig import Document, config_path, entry, read
+from pinnace.client.config import Document, config_path, entry, read
 
 _context = click.argument("name", metavar="CONTEXT", shell_complete=complete_context)
 

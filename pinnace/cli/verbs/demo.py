@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import click
 
-from pinnace.bench.scratch import scratch_cluster
+from pinnace.bench.calibration import scratch_cluster
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import running
 from pinnace.cli.local.progress import Steps

@@ -15,7 +15,7 @@ from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import stdin
 from pinnace.cli.terminal.console import err
-from pinnace.client.streams import Duplex
+from pinnace.client.channel import Duplex
 
 LOST = "the connection ended before the command did: nobody knows what became of it"
 AGAIN = "see what it has done, and run it again"

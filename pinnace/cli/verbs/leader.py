@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.times import format_rfc3339
+from pinnace.api.scalars import format_rfc3339
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.cli.command import DefaultGroup, did_you_mean, verb
 from pinnace.cli.outcomes import ExitCode, Failure

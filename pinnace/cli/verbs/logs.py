@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from pinnace.api.pods_pb2 import LogOptions
 from pinnace.api.resources import PODS
-from pinnace.api.times import parse_rfc3339
+from pinnace.api.scalars import parse_rfc3339
 from pinnace.cli import options
 from pinnace.cli.command import did_you_mean, verb
 from pinnace.cli.logs import files

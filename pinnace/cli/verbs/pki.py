@@ -8,7 +8,7 @@ from shlex import quote
 
 import click
 
-from pinnace.api.nodenames import NodeNames
+from pinnace.api.names import NodeNames
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import SHOWN, Settings
@@ -119,7 +119,7 @@ def _signing(folder: Path) -> Path:
 
 @contextmanager
 def _translated(folder: Path) -> Iterator[None]:
-    from pinnace.client.kubeconfig import ConfigError
+    from pinnace.client.config import ConfigError
 
     try:
         yield

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from pinnace.api.dumps import CacheDump, Place, QueueDump, Room
-from pinnace.api.jsonrecords import to_json
+from pinnace.api.records import CacheDump, Place, QueueDump, Room, to_json
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import contexts, running
 from pinnace.cli.local.schedulers import ask

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import click
 
-from pinnace.api import defaults
+from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Event, Pod
-from pinnace.api.jsonrecords import to_json
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
+from pinnace.api.records import to_json
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.cli.command import verb
@@ -115,7 +115,7 @@ async def _node(session: Session, name: str) -> None:
 def _by_scheduler(event: Event, pod: Pod) -> bool:
     """Also that no scheduler has its profile, which a controller says."""
     return event.reason == "FailedScheduling" or (event.reportingComponent or event.source.component) == (
-        pod.spec.schedulerName or defaults.SCHEDULER
+        pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER
     )
 
 

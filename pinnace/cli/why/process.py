@@ -9,13 +9,12 @@ from base64 import b64decode
 
 from google.rpc.status_pb2 import Status
 
-from pinnace.api.explanation import Answer, Explanation, Trouble, Unexplained
-from pinnace.api.jsonrecords import Malformed, from_json
+from pinnace.api.records import Answer, Explanation, Malformed, Trouble, Unexplained, from_json
 from pinnace.cli.local.schedulers import Given
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
+from pinnace.client.config import HINT
 from pinnace.client.errors import ApiError, from_status
-from pinnace.client.kubeconfig import HINT
 
 PATIENCE = 50.0
 """Seconds that it may take to list everything. The caller's deadline ends it, too."""

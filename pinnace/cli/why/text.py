@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pinnace.api.core_v1_pb2 import Event
-from pinnace.api.explanation import Asked, Explanation, listing
+from pinnace.api.records import Asked, Explanation, listing
 from pinnace.cli.describe.common import events_table
 from pinnace.cli.describe.text import render
 from pinnace.cli.terminal.table import Table, one_line

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pinnace.api.explanation import Remedy
+from pinnace.api.records import Remedy
 from scheduler.explain.case import Case
 
 Reasons = Mapping[str, Sequence[int]]

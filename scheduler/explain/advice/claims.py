@@ -3,9 +3,9 @@
 from collections.abc import Container, Sequence
 
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim
-from pinnace.api.explanation import Remedy
+from pinnace.api.pods import class_of
+from pinnace.api.records import Remedy
 from pinnace.api.resources import STORAGE_CLASSES
-from pinnace.api.storageclass import class_of
 from scheduler.explain.advice.advisor import Reasons, names_of
 from scheduler.explain.advice.general import Unknown
 from scheduler.explain.case import Case

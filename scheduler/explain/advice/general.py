@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pinnace.api.explanation import Remedy
+from pinnace.api.records import Remedy
 from scheduler.explain.advice.advisor import Reasons, names_of
 from scheduler.explain.case import Case
 

@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 
 from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, PodSpec
-from pinnace.api.explanation import Remedy
+from pinnace.api.records import Remedy
 from scheduler.explain.advice.advisor import Reasons, names_of, rows_of
 from scheduler.explain.case import Case
 from scheduler.plugins.node_affinity import ENFORCED, matching_nodes

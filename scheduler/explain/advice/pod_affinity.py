@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pinnace.api.explanation import Remedy, listing
+from pinnace.api.records import Remedy, listing
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.pod_terms import Kind, Term
 from scheduler.explain.advice.advisor import Reasons, names_of

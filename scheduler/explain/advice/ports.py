@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pinnace.api.explanation import Remedy
+from pinnace.api.records import Remedy
 from pinnace.fit import HostPort
 from scheduler.explain.advice.advisor import Reasons, names_of, rows_of
 from scheduler.explain.case import Case

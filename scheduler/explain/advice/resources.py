@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pinnace.api.explanation import Remedy, listing
 from pinnace.api.quantity import format_amount
+from pinnace.api.records import Remedy, listing
 from pinnace.fit.requests import PODS
 from pinnace.fit.room import reason_of
 from pinnace.fit.table import IntArray

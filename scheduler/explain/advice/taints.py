@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pinnace.api.explanation import Remedy, listing
+from pinnace.api.records import Remedy, listing
 from scheduler.cache.table import Taint
 from scheduler.explain.advice.advisor import Reasons, names_of, rows_of
 from scheduler.explain.case import Case

@@ -10,8 +10,8 @@ from apiserver.auth.authentication import MASTERS, NODES_GROUP, User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from pinnace.api.core_v1_pb2 import Event, Node, Taint
-from pinnace.api.nodenames import NodeNames
-from pinnace.api.times import to_time
+from pinnace.api.names import NodeNames
+from pinnace.api.scalars import to_time
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT
 from tests.builders import make_node, make_pod
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinnace.api import core_v1_pb2, meta_v1_pb2
-from pinnace.api.codec import MAX_HINTS, CodecError, Problem, as_written, from_dict, readable, to_dict
+from pinnace.api.codec import MAX_HINTS, CodecError, Problem, as_written, fields_of, from_dict, readable, to_dict
 from pinnace.api.coordination_v1_pb2 import LeaseSpec
 from pinnace.api.core_v1_pb2 import (
     ConfigMapEnvSource,
@@ -34,7 +34,6 @@ from pinnace.api.core_v1_pb2 import (
 from pinnace.api.meta_v1_pb2 import ObjectMeta, Time
 from pinnace.api.resources import ALL, EVENTS, PODS, PRIORITY_CLASSES, Resource
 from pinnace.api.scalars import SCALARS
-from pinnace.api.schema import fields_of
 from tests.messages import messages
 
 POD: dict[str, Any] = {

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from pinnace.api import descriptions
-from pinnace.api.codec import Path, Problem, from_dict, to_dict
+from pinnace.api import codec
+from pinnace.api.codec import FieldPath, Problem, fields_of, from_dict, to_dict
 from pinnace.api.core_v1_pb2 import Container, Pod, PodSpec
 from pinnace.api.resources import ALL, CLUSTER_ROLES, PODS, Resource
 from pinnace.api.scalars import SCALARS
-from pinnace.api.schema import fields_of
 from tests.fuzz import sound
 from tests.unit.registry.objects import created
 
@@ -74,10 +73,10 @@ OBJECTS = [
 
 
 def test_comments_become_one_line() -> None:
-    assert descriptions.of_message(Pod.DESCRIPTOR) == "A group of containers that is placed on one node as a whole."
-    image = descriptions.of_field(Container.DESCRIPTOR.fields_by_name["image"])
+    assert codec.of_message(Pod.DESCRIPTOR) == "A group of containers that is placed on one node as a whole."
+    image = codec.of_field(Container.DESCRIPTOR.fields_by_name["image"])
     assert image.required and image.text.startswith("A name: ")
-    assert not descriptions.of_field(PodSpec.DESCRIPTOR.fields_by_name["nodeName"]).required
+    assert not codec.of_field(PodSpec.DESCRIPTOR.fields_by_name["nodeName"]).required
 
 
 @pytest.mark.parametrize(("resource", "obj"), OBJECTS, ids=lambda each: each.plural if isinstance(each, Resource) else "")
@@ -96,7 +95,7 @@ def test_what_is_required_is_what_the_server_insists_on(resource: Resource[Any],
 def test_all_that_is_required_is_in_these_objects() -> None:
     said = {
         f"{message.rpartition('.')[2]}.{field}"
-        for message, fields in json.loads(descriptions.FILE.read_text()).items()
+        for message, fields in json.loads(codec.FILE.read_text()).items()
         for field, text in fields.items()
         if text.startswith("Required.")
     }
@@ -104,19 +103,19 @@ def test_all_that_is_required_is_in_these_objects() -> None:
     assert said <= there
 
 
-def _fields(message: Any, data: dict[str, Any], path: Path) -> Iterator[tuple[Path, str, bool]]:
+def _fields(message: Any, data: dict[str, Any], path: FieldPath) -> Iterator[tuple[FieldPath, str, bool]]:
     """Path, "Message.field", and whether it is said to be required."""
     for name, value in data.items():
         if (field := fields_of(message).get(name)) is None:
             continue
         of, where = field.descriptor, (*path, name)
-        yield where, f"{of.containing_type.name}.{name}", descriptions.of_field(of).required
+        yield where, f"{of.containing_type.name}.{name}", codec.of_field(of).required
         if field.value is None and of.message_type is not None and of.message_type.full_name not in SCALARS:
             for at, item in [((*where, i), each) for i, each in enumerate(value)] if of.is_repeated else [(where, value)]:
                 yield from _fields(of.message_type, item, at)
 
 
-def _without(data: dict[str, Any], path: Path) -> dict[str, Any]:
+def _without(data: dict[str, Any], path: FieldPath) -> dict[str, Any]:
     left = deepcopy(data)
     parent: Any = left
     for step in path[:-1]:

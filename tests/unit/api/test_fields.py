@@ -6,8 +6,8 @@ import pytest
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Event, Namespace
-from pinnace.api.fields import FIELDS
 from pinnace.api.resources import ALL, EVENTS, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS, Resource
+from pinnace.api.selectors import FIELDS
 from tests.builders import make_node, make_pod
 
 _EMPTY = {"spec.unschedulable": "false", "spec.hostNetwork": "false", "status.replicas": "0", "status.successful": "0"}

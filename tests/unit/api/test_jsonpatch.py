@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.api import jsonpatch
-from pinnace.api.jsonpatch import JsonPatchError, applied, operations
-from pinnace.api.patch import PatchError, patched
+from pinnace.api import patch
+from pinnace.api.patch import JsonPatchError, PatchError, applied, operations, patched
 from pinnace.api.verbs_pb2 import PatchRequest
 
 
@@ -159,7 +158,7 @@ def test_what_is_no_patch(patch: Any, message: str) -> None:
 
 def test_copies_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each doubles the document: thirty of them would make a gigabyte of one byte."""
-    monkeypatch.setattr(jsonpatch, "MAX_COPIED", 1000)
+    monkeypatch.setattr(patch, "MAX_COPIED", 1000)
     doubling = [copied("/a", "/a/-")] * 5
     assert applied({"a": [1]}, operations(doubling[:2]))
     with pytest.raises(JsonPatchError, match="the copies exceed 1000 bytes"):

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
-from pinnace.api.jsonrecords import OMITTED, Malformed, from_json, to_json
+from pinnace.api.records import OMITTED, Malformed, from_json, to_json
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.api.naturals import int32, integer, natural
+from pinnace.api.scalars import int32, integer, natural
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.nesting import Envelope
 from pinnace.api.resources import ALL
+from pinnace.api.wire import Envelope
 from tests.builders import make_pod
 from tests.nesting import groups
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.api.nodenames import NodeNames
+from pinnace.api.names import NodeNames
 
 
 @pytest.mark.parametrize(

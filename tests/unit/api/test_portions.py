@@ -2,7 +2,7 @@
 
 from google.protobuf.wrappers_pb2 import BytesValue
 
-from pinnace.api.portions import MAX_BYTES, portions
+from pinnace.api.wire import MAX_BYTES, portions
 
 KIB = 1 << 10
 

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import json_format
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.readonly import read_only
+from pinnace.api.wire import read_only
 from tests.builders import make_node, make_pod
 
 

@@ -5,16 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.api import selectors
-from pinnace.api.fields import FIELDS
 from pinnace.api.meta_v1_pb2 import LabelSelector
-from pinnace.api.selectors import (
-    MAX_REQUIREMENTS,
-    SelectorError,
-    from_message,
-    one_of,
-    parse_fields,
-    parse_labels,
-)
+from pinnace.api.selectors import FIELDS, MAX_REQUIREMENTS, SelectorError, from_message, one_of, parse_fields, parse_labels
 from tests.builders import make_pod
 
 POD_FIELDS = FIELDS["pods"]

@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim
-from pinnace.api.storageclass import class_of
+from pinnace.api.pods import class_of
 from pinnace.api.wellknown import CLASS_ANNOTATION
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
-from pinnace.api.times import format_rfc3339, parse_rfc3339, to_micro_time, to_seconds, to_time
+from pinnace.api.scalars import format_rfc3339, parse_rfc3339, to_micro_time, to_seconds, to_time
 
 FIRST, LAST = -62_135_596_800, 253_402_300_799
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.core_v1_pb2 import Toleration
-from pinnace.api.tolerations import tolerates
+from pinnace.api.pods import tolerates
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from pinnace.api import codec, wire
-from pinnace.api.codec import CodecError, to_dict
+from pinnace.api.codec import CodecError, revised, says_more, to_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import NODES, PODS
-from pinnace.api.unmodelled import revised, says_more
 from tests.builders import make_node, make_pod
 
 FUTURE = wire.field(9001, b"of the future")

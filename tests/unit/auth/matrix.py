@@ -20,7 +20,7 @@ from apiserver.services.methods import Method
 from apiserver.storage.interface import Storage
 from pinnace.api import resources
 from pinnace.api.core_v1_pb2 import Namespace, Node
-from pinnace.api.nodenames import NodeNames
+from pinnace.api.names import NodeNames
 from pinnace.api.rbac_v1_pb2 import RoleBinding
 from pinnace.api.resources import (
     LEASES,

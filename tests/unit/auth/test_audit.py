@@ -21,7 +21,7 @@ from apiserver.storage.interface import Committed, Refused, Write
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime import logs
-from pinnace.runtime.log_events import AuditLinesLost
+from pinnace.runtime.logs import AuditLinesLost
 from tests.builders import make_pod
 from tests.clock import FakeClock
 from tests.logged import logged

@@ -15,7 +15,7 @@ from apiserver.errors import Rejected
 from apiserver.services.heartbeats import AT_ONCE
 from apiserver.services.nodelease import MAX_NODES
 from apiserver.storage.interface import Committed, KeyValue, Refused, Write
-from pinnace.api.nodenames import NodeNames
+from pinnace.api.names import NodeNames
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.rbac_v1_pb2 import PolicyRule, Role, RoleBinding, RoleRef, Subject
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE

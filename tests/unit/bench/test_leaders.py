@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from pinnace.api.elections_pb2 import Election
-from pinnace.bench import backlog
-from pinnace.bench.backlog import Caretaker
-from pinnace.bench.errors import BenchError
-from pinnace.bench.leaders import hit_leader
+from pinnace.bench import BenchError, throughput
+from pinnace.bench.failover import hit_leader
+from pinnace.bench.throughput import Caretaker
 from pinnace.client.connection import Connection
 
 
@@ -33,7 +32,7 @@ class FakeCandidate:
 
 @pytest.fixture
 def caretaker(monkeypatch: pytest.MonkeyPatch) -> Caretaker:
-    monkeypatch.setattr(backlog, "Candidate", FakeCandidate)
+    monkeypatch.setattr(throughput, "Candidate", FakeCandidate)
     caretaker = Caretaker(Connection(["127.0.0.1:1"]))
     caretaker.candidate.win(7)
     return caretaker

@@ -4,8 +4,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from pinnace.bench.calibration import Calibration
-from pinnace.bench.machine import Machine
-from pinnace.bench.report import Report, Run
+from pinnace.bench.report import Machine, Report, Run
 from pinnace.runtime.procfs import Usage
 
 MACHINE = Machine(2, 24.0, "6.1", "3.11.7", "abc123")

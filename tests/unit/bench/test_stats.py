@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.bench.stats import percentile, summarize
+from pinnace.bench.report import percentile, summarize
 
 
 def test_nearest_rank_percentiles() -> None:

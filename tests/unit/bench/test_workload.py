@@ -1,8 +1,8 @@
 from pinnace.api.quantity import amounts
-from pinnace.bench import workload
+from pinnace.bench import load
 
 
 def test_a_node_takes_forty_pods() -> None:
-    requests = amounts(workload.pod("a").spec.containers[0].resources.requests)
+    requests = amounts(load.pod("a").spec.containers[0].resources.requests)
     by_cpu, by_memory, by_count = 4000 // requests["cpu"], (32 << 30) // requests["memory"], 110
-    assert min(by_cpu, by_memory, by_count) == workload.PODS_PER_NODE
+    assert min(by_cpu, by_memory, by_count) == load.PODS_PER_NODE

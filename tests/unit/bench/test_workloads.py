@@ -18,8 +18,8 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.selectors import from_message
-from pinnace.bench import churn, volumes
-from pinnace.bench.workload import like, pod
+from pinnace.bench import workloads
+from pinnace.bench.load import like, pod
 from pinnace.bench.workloads import BEFORE, MEASURED, TOO_LARGE, WORKLOADS, Group, Workload
 
 EACH = pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
@@ -82,7 +82,8 @@ def test_constraints_are_there_where_the_name_says_so(name: str) -> None:
 def test_the_pods_that_wait_cannot_be_bound() -> None:
     unschedulable, gated = (WORKLOADS[name].waiting.shape("a") for name in ("unschedulable", "gated"))
     asked, had = (
-        amounts(each)["cpu"] for each in (unschedulable.spec.containers[0].resources.requests, churn.node("n").status.capacity)
+        amounts(each)["cpu"]
+        for each in (unschedulable.spec.containers[0].resources.requests, workloads.node("n").status.capacity)
     )
     assert asked > had and unschedulable.spec.priorityClassName == "high"
     assert gated.spec.schedulingGates
@@ -108,17 +109,17 @@ def test_a_shape_is_the_default_pod_with_more() -> None:
 
 
 def test_a_claim_and_its_volume_are_bound_to_each_other() -> None:
-    volume, claim, user = volumes.volume("a", BEFORE), volumes.claim("a", BEFORE), volumes.pod("a")
+    volume, claim, user = workloads.volume("a", BEFORE), workloads.claim("a", BEFORE), workloads.pod_with_volume("a")
     assert claim.spec.volumeName == volume.metadata.name
     assert (volume.spec.claimRef.namespace, volume.spec.claimRef.name) == (BEFORE, claim.metadata.name)
     assert user.spec.volumes[0].volumeSource.persistentVolumeClaim.claimName == claim.metadata.name
-    assert volumes.volume("a", MEASURED).metadata.name != volume.metadata.name
+    assert workloads.volume("a", MEASURED).metadata.name != volume.metadata.name
     assert not problems(PERSISTENT_VOLUMES, volume) and not problems(PERSISTENT_VOLUME_CLAIMS, claim)
-    assert not problems(CSI_NODES, volumes.csi_node("n"))
+    assert not problems(CSI_NODES, workloads.csi_node("n"))
 
 
 def test_what_comes_and_goes_is_valid() -> None:
-    assert not problems(NODES, churn.node("n")) and not problems(SERVICES, churn.service("s"))
+    assert not problems(NODES, workloads.node("n")) and not problems(SERVICES, workloads.service("s"))
     assert not problems(PODS, TOO_LARGE("p"))
 
 
@@ -127,7 +128,7 @@ async def test_what_goes_wrong_meanwhile_is_told_at_the_end() -> None:
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        async with churn.meanwhile(work()):
+        async with workloads.meanwhile(work()):
             await asyncio.sleep(0)
 
 
@@ -138,6 +139,6 @@ async def test_what_goes_on_meanwhile_ends_with_the_body() -> None:
         task.append(asyncio.current_task())
         await asyncio.Event().wait()
 
-    async with churn.meanwhile(work()):
+    async with workloads.meanwhile(work()):
         await asyncio.sleep(0)
     assert task[0] is not None and task[0].cancelled()

@@ -12,7 +12,7 @@ from apiserver.cacher.watcher import CatchingUp, Told, Watcher
 from apiserver.flow import account as flow
 from apiserver.flow.account import LARGE, Account, Room
 from pinnace.api.resources import PODS
-from pinnace.runtime.turns import PORTION, TURNS
+from pinnace.runtime.tasks import PORTION, TURNS
 from tests.clock import FakeClock
 from tests.unit.cacher.test_past import History
 from tests.unit.cacher.test_watcher import Hub

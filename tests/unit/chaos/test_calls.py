@@ -7,9 +7,8 @@ from pinnace.api.pods_pb2 import BindBatchRequest, CreatePodBatchRequest, Update
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse, GetRequest
-from pinnace.chaos.calls import answered, asked, outcome_of, parse
-from pinnace.check.facts import digest, labels_digest
-from pinnace.check.history import Item, Outcome
+from pinnace.chaos.clients import answered, asked, outcome_of, parse
+from pinnace.check.history import Item, Outcome, digest, labels_digest
 from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, timed_out, unavailable
 from pinnace.client.resource import delete_request
 from tests.builders import make_pod

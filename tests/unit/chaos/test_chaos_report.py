@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from pinnace.chaos.engine import Damage
 from pinnace.chaos.load import Settled
-from pinnace.chaos.report import ChaosReport, Traffic
+from pinnace.chaos.run import ChaosReport, Traffic
 from pinnace.check.history import Call, Told
 from pinnace.check.verdict import Report, Verdict, Violation
 

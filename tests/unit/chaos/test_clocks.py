@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pinnace.chaos.clocks import Clocks
+from pinnace.chaos.host import Clocks
 
 
 def test_a_process_is_given_its_own_clock_which_is_right_at_first(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.chaos.complaints import AFTERWARDS, SHOWN, Excuse, complaints
+from pinnace.chaos.log_scan import AFTERWARDS, SHOWN, Excuse, complaints
 from pinnace.runtime import logs
 
 

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.chaos import engine, journal
-from pinnace.chaos.engine import Engine
-from pinnace.chaos.errors import ChaosError
+from pinnace.chaos import ChaosError, clients, engine
+from pinnace.chaos.clients import Journal
+from pinnace.chaos.engine import Engine, Strike
 from pinnace.chaos.faults.base import Area, Kind, Measuring, roles
-from pinnace.chaos.journal import Journal
-from pinnace.chaos.schedule import Strike
 from pinnace.chaos.world import NotPossible
-from pinnace.check import files
+from pinnace.check import history
 from pinnace.check.history import Fault, Observed
 
 
@@ -57,13 +55,13 @@ class Scene:
         self.error: Exception | None = None
 
     async def run(self, *strikes: Strike) -> Engine:
-        with Journal(self.path) as journal:
-            made = Engine(self.world, journal, self.said.append)  # type: ignore[arg-type]
+        with Journal(self.path) as clients:
+            made = Engine(self.world, clients, self.said.append)  # type: ignore[arg-type]
             await made.run(strikes)
         return made
 
     def faults(self) -> list[Fault]:
-        return [record for record in files.read(self.path) if isinstance(record, Fault)]
+        return [record for record in history.read(self.path) if isinstance(record, Fault)]
 
     def strike(self, at: float, seconds: float, draw: int = 1, area: Area = Area.NONE) -> Strike:
         def make(world: object, target: str, rng: random.Random) -> "Shake":
@@ -109,7 +107,7 @@ async def test_a_fault_is_recorded_when_it_begins_and_when_it_ends(scene: Scene)
 
 async def test_what_a_fault_reads_is_recorded_with_its_bounds(scene: Scene) -> None:
     await scene.run(scene.strike(0.0, 0.0))
-    (read,) = (record for record in files.read(scene.path) if isinstance(record, Observed))
+    (read,) = (record for record in history.read(scene.path) if isinstance(record, Observed))
     assert (read.fault, read.target, read.what, read.value, read.least, read.most) == (1, "it", "calls", 3, 1, 5)
 
 
@@ -184,7 +182,7 @@ async def test_a_process_that_ends_by_itself_is_started_again_and_told(scene: Sc
 async def test_a_run_whose_journal_is_on_a_full_disk_ends_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not after its last fault, which may be an hour away; what has begun is undone."""
     monkeypatch.setattr(engine, "CRASH_POLL", 0.01)
-    monkeypatch.setattr(journal, "FLUSH", 0.01)
+    monkeypatch.setattr(clients, "FLUSH", 0.01)
     scene.path = Path("/dev/full")
     async with asyncio.timeout(10):
         with pytest.raises(ChaosError, match="cannot be written to /dev/full: No space left on device"):

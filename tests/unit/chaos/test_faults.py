@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from pinnace.chaos import disks, run
-from pinnace.chaos.faults import harm, limits
+from pinnace.chaos import host, run
+from pinnace.chaos.faults import clients, environment
 from pinnace.chaos.faults.base import Area, Need
-from pinnace.chaos.faults.limits import FULL, FewDescriptors, FullAudit, FullLog, LittleMemory, _Limit
+from pinnace.chaos.faults.environment import FULL, FewDescriptors, FullAudit, FullLog, LittleMemory, _Limit
 from pinnace.chaos.faults.table import KINDS, OBSERVING, TOLERATED
 from pinnace.chaos.saboteur import CONFIG, DEED, PROFILE, REPORT, Saboteur
 from pinnace.check import history as history_of
-from pinnace.check import service
+from pinnace.check import liveness
 from pinnace.check.index import History
 from pinnace.check.verdict import Findings
 from pinnace.cluster.spec import ClusterSpec, Plan
@@ -165,9 +165,9 @@ async def test_an_api_server_without_an_audit_log_must_be_ready_and_count(
     async def read(http: str, name: str) -> int:
         return lost
 
-    monkeypatch.setattr(limits.metrics, "read", read)
-    monkeypatch.setattr(limits, "COUNTED_WITHIN", 0.1)
-    monkeypatch.setattr(limits, "POLL", 0.01)
+    monkeypatch.setattr(environment.metrics, "read", read)
+    monkeypatch.setattr(environment, "COUNTED_WITHIN", 0.1)
+    monkeypatch.setattr(environment, "POLL", 0.01)
     world = FakeWorld(1)
     world.is_ready = ready
     fault = FullAudit(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
@@ -177,9 +177,9 @@ async def test_an_api_server_without_an_audit_log_must_be_ready_and_count(
     assert read_of == [(NAME, "ready", float(ready), 1), (NAME, "apiserver_audit_error_total", lost, 1)]
 
 
-@pytest.mark.skipif(not disks.available(), reason="no tmpfs can be mounted")
+@pytest.mark.skipif(not host.available(), reason="no tmpfs can be mounted")
 async def test_a_disk_is_full_until_it_is_emptied(tmp_path: Path) -> None:
-    async with disks.disk(tmp_path / "disk") as disk:
+    async with host.disk(tmp_path / "disk") as disk:
         file = disk.path / "data"
         file.write_bytes(bytes(1 << 20))
         await disk.fill()
@@ -220,7 +220,7 @@ def test_what_hits_the_only_member_of_etcd_hits_everything() -> None:
 
 
 def test_faults_that_cannot_be_done_here_are_left_out_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disks, "available", lambda: False)
+    monkeypatch.setattr(host, "available", lambda: False)
     monkeypatch.setattr(run, "find_library", lambda: None)
     one = replace(SPEC, etcd_members=1)
     assert run.lacking(KINDS["full-disk"], SPEC) == Need.DISK
@@ -248,8 +248,8 @@ async def test_another_control_plane_must_refuse_to_serve(
     async def problem(plan: Plan) -> str | None:
         return None if served else "no answer"
 
-    monkeypatch.setattr(harm, "problem", problem)
-    fault = harm.SecondControlPlane(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
+    monkeypatch.setattr(clients, "problem", problem)
+    fault = clients.SecondControlPlane(world, NAME, random.Random())  # type: ignore[arg-type] # a stand-in
     await fault.begin()
     await fault.end()
     assert world.excused_logs == [f"{NAME}.stranger"], "and no log of the cluster's own processes"
@@ -260,6 +260,6 @@ async def test_another_control_plane_must_refuse_to_serve(
             for each in fault.readings
         ]
     )
-    found = Findings(service.OBSERVED, service.OBSERVED_STATEMENT)
-    service.examine_observations(history, found)
+    found = Findings(*liveness.OBSERVATIONS)
+    liveness.examine_observations(history, found)
     assert (found.verdict().status == "violated") == wrong

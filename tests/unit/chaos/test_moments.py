@@ -2,21 +2,23 @@
 
 import pytest
 
-from pinnace.chaos.moments import Moment, of_election, of_log, of_watches
 from pinnace.chaos.scenarios.figures import (
+    Moment,
     broken_watches,
     first_bind,
     longest_gap,
     longest_overlap,
     majority_again,
+    of_election,
+    of_log,
+    of_watches,
     stopped_unasked,
     succeeded,
     wait_for_bind,
 )
-from pinnace.check.facts import ElectionFacts, PodFacts
-from pinnace.check.history import Call, Fault, Item, Ran, Record, Stored, Told
+from pinnace.check.history import Call, ElectionFacts, Fault, Item, PodFacts, Ran, Record, Stored, Told
 from pinnace.check.index import History
-from pinnace.runtime.log_events import LeadershipLost, LogLine, TokenFenced
+from pinnace.runtime.logs import LeadershipLost, LogLine, TokenFenced
 
 KEY = "/registry/elections/scheduler"
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from pinnace.chaos.moments import Moment
-from pinnace.chaos.perform import Performance
+from pinnace.chaos.perform import SCENARIOS, Performance
 from pinnace.chaos.scenarios.base import Expectation
-from pinnace.chaos.scenarios.table import SCENARIOS
+from pinnace.chaos.scenarios.figures import Moment
 from pinnace.check.check import NAMES
 from pinnace.check.verdict import Status, Verdict
 from pinnace.cli.stories.chaos_runs import moment_line

@@ -9,9 +9,9 @@ import pytest
 
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.status import Code, Refusal
-from pinnace.chaos.moments import Moment
 from pinnace.chaos.perform import _play
 from pinnace.chaos.scenarios.base import Act, PlayError
+from pinnace.chaos.scenarios.figures import Moment
 from pinnace.client.errors import Unavailable
 
 OLD, NEW = Election(holder="s0", token=5), Election(holder="s1", token=9)

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from pinnace.api.resources import PODS
-from pinnace.chaos.scenarios.restore import Gone, Restore, lagging, strangers, without
-from pinnace.check.facts import PodFacts
-from pinnace.check.history import Call, Item, Phase, Ran, Record, Stored, Told
+from pinnace.chaos.scenarios.etcd import Gone, Restore, lagging, strangers, without
+from pinnace.check.history import Call, Item, Phase, PodFacts, Ran, Record, Stored, Told
 from pinnace.check.index import History
 
 GONE = Gone(copied=10.0, killed=20.0, back=21.0, well=25.0)

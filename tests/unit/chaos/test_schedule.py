@@ -6,9 +6,9 @@ from functools import cache
 
 import pytest
 
+from pinnace.chaos.engine import AT_ONCE, Strike, schedule, without_turn
 from pinnace.chaos.faults.base import Area, Kind
 from pinnace.chaos.faults.table import KINDS
-from pinnace.chaos.schedule import AT_ONCE, Strike, schedule, without_turn
 from pinnace.cluster.spec import ClusterSpec
 
 SPEC = ClusterSpec(nodes=20, kubelets=2, etcd_members=3)

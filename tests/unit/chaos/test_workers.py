@@ -9,9 +9,8 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
-from pinnace.chaos.adversary import succeeded
 from pinnace.chaos.load import ROOM, unwell
-from pinnace.chaos.workers import BATCH, LOAD, NOBODY, Owner, pod
+from pinnace.chaos.workers import BATCH, LOAD, NOBODY, Owner, pod, succeeded
 from pinnace.client.errors import ApiError, Conflict, NotFound, outcome_unknown, unavailable
 from pinnace.client.resource import Listing
 

@@ -3,8 +3,7 @@
 import random
 from typing import TYPE_CHECKING
 
-from pinnace.check.facts import PodFacts
-from pinnace.check.history import Stored, Told, Word
+from pinnace.check.history import PodFacts, Stored, Told, Word
 
 if TYPE_CHECKING:
     from tests.unit.check.world import World

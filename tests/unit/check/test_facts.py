@@ -4,7 +4,7 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import LEASES, NODES, PODS, election_key
-from pinnace.check.facts import ElectionFacts, LeaseFacts, NodeFacts, PodFacts, digest, digest_of, facts_of, labels_digest
+from pinnace.check.history import ElectionFacts, LeaseFacts, NodeFacts, PodFacts, digest, digest_of, facts_of, labels_digest
 from tests.builders import make_node, make_pod
 
 

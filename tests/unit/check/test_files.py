@@ -6,8 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.check.files import HistoryError, decode, encode, read
-from pinnace.check.history import Call, Compaction, Fault, Phase, Ran, Record, Run, Stored, Told
+from pinnace.check.history import (
+    Call,
+    Compaction,
+    Fault,
+    HistoryError,
+    Phase,
+    Ran,
+    Record,
+    Run,
+    Stored,
+    Told,
+    decode,
+    encode,
+    read,
+)
 from tests.unit.check.world import World
 
 records = st.one_of(*(st.builds(kind) for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Phase)))

@@ -7,8 +7,7 @@ import pytest
 
 from pinnace.api.resources import election_key
 from pinnace.check.check import check
-from pinnace.check.facts import ElectionFacts
-from pinnace.check.history import Fault, Phase, Record, Run, Stored
+from pinnace.check.history import ElectionFacts, Fault, Phase, Record, Run, Stored
 
 RUN = Run(0.0, leaderless=3.0, bearable=("roll", "clock"), harmless=("compact",), freezing=("pause",))
 

@@ -7,9 +7,8 @@ import pytest
 
 from pinnace.api.resources import PODS
 from pinnace.check.check import check
-from pinnace.check.facts import PodFacts
-from pinnace.check.history import Fault, Phase, Ran, Record, Run, Stored
-from pinnace.check.running import LINGER, PATIENCE
+from pinnace.check.history import Fault, Phase, PodFacts, Ran, Record, Run, Stored
+from pinnace.check.pods import LINGER, PATIENCE
 
 KEY = PODS.key("default", "a")
 RUN = Run(0.0, doubling=("twin",))

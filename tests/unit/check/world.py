@@ -10,8 +10,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pinnace.api.resources import LEASES, NODES, PODS, PRIORITY_CLASSES, election_key
-from pinnace.check.facts import ElectionFacts, Facts, NodeFacts, PodFacts
-from pinnace.check.history import Call, Fault, Item, Observed, Phase, Ran, Record, Run, Stored
+from pinnace.check.history import (
+    Call,
+    ElectionFacts,
+    Facts,
+    Fault,
+    Item,
+    NodeFacts,
+    Observed,
+    Phase,
+    PodFacts,
+    Ran,
+    Record,
+    Run,
+    Stored,
+)
 from tests.unit.check.follower import Follower
 
 PRIVATE = PRIORITY_CLASSES.prefix

@@ -7,9 +7,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
-from pinnace.api.fields import FIELDS
 from pinnace.api.resources import Resource
-from pinnace.api.selectors import parse_fields, parse_labels
+from pinnace.api.selectors import FIELDS, parse_fields, parse_labels
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
 from pinnace.client.client import Client

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.servers import CERTIFICATES, reach
-from pinnace.client import diagnosis
+from pinnace.client import connection
 from pinnace.client.config import ClientConfig
 from pinnace.cluster.folder import Folder as ClusterFolder
 from pinnace.cluster.spec import APISERVER, ClusterSpec, Plan
@@ -82,7 +82,7 @@ async def test_an_address_of_http(server: FakeServer, pki: Folder) -> None:
 async def test_a_process_that_runs_and_does_not_answer_is_not_to_be_started(
     pki: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
-    monkeypatch.setattr(diagnosis, "TIMEOUT", 0.05)
+    monkeypatch.setattr(connection, "TIMEOUT", 0.05)
     us = procfs.identify(os.getpid())
     assert us is not None
     with socket.create_server(("127.0.0.1", 0)) as listener:

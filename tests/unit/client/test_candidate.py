@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY
 
 from pinnace.api.elections_pb2 import CampaignRequest, CampaignResponse
 from pinnace.client import election
+from pinnace.client.channel import Duplex
 from pinnace.client.election import METHOD, Candidate
-from pinnace.client.streams import Duplex
 from tests.clock import FakeClock
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer

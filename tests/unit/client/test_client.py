@@ -23,8 +23,7 @@ from pinnace.api.verbs_pb2 import (
 from pinnace.client import errors
 from pinnace.client.client import Client
 from pinnace.client.errors import from_status
-from pinnace.client.resource import delete_request
-from pinnace.client.swap import ATTEMPTS
+from pinnace.client.resource import ATTEMPTS, delete_request
 from tests.builders import make_pod
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, WatchScript, events, lose, refuse

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pinnace.client.config import ClientConfig, load, parse_endpoints
+from pinnace.client.config import ClientConfig, ConfigError, config_path, load, parse_endpoints
 from pinnace.client.contexts import remove_context, write_context
-from pinnace.client.kubeconfig import ConfigError, config_path
 from pinnace.runtime.tls import TlsFiles
 
 KUBECONFIG = """

@@ -12,9 +12,9 @@ from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.pods_pb2 import CreatePodRequest, Fence
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import GetRequest
-from pinnace.client import diagnosis, errors
+from pinnace.client import connection, errors
+from pinnace.client.channel import Peer, addresses
 from pinnace.client.connection import Connection
-from pinnace.client.peer import Peer, addresses
 from tests.unit.client.calls import METHOD, answering, get, hang, named
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, refuse
@@ -49,8 +49,8 @@ async def test_fails_when_no_server_can_be_reached(connect: Connect, free_port: 
 async def test_says_why_no_server_can_be_reached(
     connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diagnosis, "AFTER", 0.1)
-    monkeypatch.setattr(diagnosis, "TIMEOUT", 0.2)
+    monkeypatch.setattr("pinnace.client.connection.AFTER", 0.1)
+    monkeypatch.setattr(connection, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         refusing, silent = f"127.0.0.1:{free_port()}", "{}:{}".format(*mute.getsockname())
         with pytest.raises(errors.Unavailable) as caught:
@@ -61,7 +61,7 @@ async def test_says_why_no_server_can_be_reached(
 async def test_what_was_wrong_is_not_told_of_the_next_failure(
     connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diagnosis, "AFTER", 0.1)
+    monkeypatch.setattr("pinnace.client.connection.AFTER", 0.1)
     address = f"127.0.0.1:{free_port()}"
     connection = connect(address)
     with pytest.raises(errors.Unavailable, match="connection refused"):
@@ -311,7 +311,7 @@ async def test_a_server_that_takes_no_requests_is_left(serve: Serve, connect: Co
     one, two = await serve(), await serve()
     one.on_duplex("/a.B/C", HeartbeatRequest, deaf)
     connection = connect(one, two)
-    monkeypatch.setattr("pinnace.client.streams.WRITE_TIMEOUT", 0.2)
+    monkeypatch.setattr("pinnace.client.channel.WRITE_TIMEOUT", 0.2)
     stream = await connection.duplex("/a.B/C", HeartbeatRequest, HeartbeatResponse)
     much = HeartbeatRequest(add=HeartbeatRequest.Add(nodes=["n" * 1000] * 1000))
     with pytest.raises(errors.Unavailable, match=f"API server {one.address} takes no requests"):

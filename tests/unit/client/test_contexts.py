@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pinnace.client.config import ClientConfig, load
+from pinnace.client.config import ClientConfig, ConfigError, load, read
 from pinnace.client.contexts import (
     current,
     current_context,
@@ -18,7 +18,6 @@ from pinnace.client.contexts import (
     use_context,
     write_context,
 )
-from pinnace.client.kubeconfig import ConfigError, read
 
 THEIRS: dict[str, Any] = {
     "apiVersion": "v1",

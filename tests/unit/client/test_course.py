@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.status import Code, Refusal
-from pinnace.client.course import SLOW, Course
+from pinnace.client.connection import SLOW, Course
 from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown, Unavailable, from_refusal, unavailable
 
 READ, WRITE = "/pinnace.v1.Pods/Get", "/pinnace.v1.Pods/DeleteBatch"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.client.diagnosis import Trouble, probe
+from pinnace.client.connection import Trouble, probe
 from tests.conftest import free_port
 
 

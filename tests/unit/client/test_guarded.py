@@ -11,7 +11,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client import errors
-from pinnace.client.guarded import Guarded
+from pinnace.client.channel import Guarded
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import FakeServer, refuse
 

@@ -4,8 +4,7 @@ import random
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
-from pinnace.client.index import Index
-from pinnace.client.informer import Delta, difference
+from pinnace.client.informer import Delta, Index, difference
 from tests.builders import make_pod
 
 

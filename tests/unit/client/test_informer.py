@@ -11,8 +11,7 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import Known, WatchEventType, WatchRequest
 from pinnace.client.connection import Connection
-from pinnace.client.informer import Delta, Informer
-from pinnace.client.lives import OtherHistory
+from pinnace.client.informer import Delta, Informer, OtherHistory
 from pinnace.client.resource import ResourceClient
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock

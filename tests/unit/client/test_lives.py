@@ -3,7 +3,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pinnace.client.lives import Lives, OtherHistory
+from pinnace.client.informer import Lives, OtherHistory
 from pinnace.client.standby import TermFailed
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check

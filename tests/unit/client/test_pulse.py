@@ -1,6 +1,6 @@
 """Which beat an answer is for, and when the server owes one for too long."""
 
-from pinnace.client.pulse import Pulse
+from pinnace.runtime.clock import Pulse
 
 
 def test_an_answer_is_worth_the_time_at_which_its_beat_was_sent() -> None:

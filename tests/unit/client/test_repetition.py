@@ -10,7 +10,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.client import errors
-from pinnace.client.peer import Peer
+from pinnace.client.channel import Peer
 from tests.unit.client.calls import METHOD, answering, get, hang
 from tests.unit.client.conftest import Connect, Serve
 from tests.unit.client.fakeserver import lose, refuse, unavailable

@@ -9,7 +9,7 @@ from pinnace.client import standby as module
 from pinnace.client.connection import Connection
 from pinnace.client.standby import Patience, Standby, TermFailed
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.log_events import LeadershipAbandoned
+from pinnace.runtime.logs import LeadershipAbandoned
 from tests.clock import FakeClock
 from tests.logged import logged
 

@@ -11,7 +11,6 @@ from cryptography import x509
 
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.verbs_pb2 import GetRequest
-from pinnace.client import diagnosis
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError
 from pinnace.pki.folder import Folder
@@ -128,7 +127,7 @@ async def test_what_was_renewed_is_shown_with_the_next_connection(server: FakeSe
 
 
 async def test_a_certificate_that_has_expired_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "AFTER", 0.1)
+    monkeypatch.setattr("pinnace.client.connection.AFTER", 0.1)
     pki = certificates(tmp_path / "old", "127.0.0.1", made=datetime(2001, 1, 1, tzinfo=UTC))
     server = await FakeServer().start(tls=pki.files("server"))
     connection = Connection([server.address], tls=pki.files("client"))

@@ -19,8 +19,8 @@ from pinnace.cluster.spec import ClusterSpec, Plan, pki_folder
 from pinnace.cluster.state import ClusterState, planned
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
+from pinnace.runtime.files import remove_tree
 from pinnace.runtime.procfs import Identity
-from pinnace.runtime.trees import remove_tree
 
 ZERO = ProcessStatus("scheduler", "scheduler-0", 10, "127.0.0.1:1", "127.0.0.1:91", ready=True, leader=True)
 ONE = ProcessStatus("scheduler", "scheduler-1", 11, "127.0.0.1:2", "127.0.0.1:92", ready=True, leader=False)

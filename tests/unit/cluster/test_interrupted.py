@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.bench.scratch import scratch_cluster
+from pinnace.bench.calibration import scratch_cluster
 from pinnace.cli.local import running
 from pinnace.cli.local.progress import Steps
 from pinnace.cli.settings import Settings

@@ -3,7 +3,7 @@
 from controllers.job import FINALIZER
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 from tests.workloads import pod_of
 
 NOW = 10_000.0

@@ -15,8 +15,7 @@ from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
 from pinnace.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
-from pinnace.api.scalars import MAX_INT32, STRING
-from pinnace.api.times import to_time
+from pinnace.api.scalars import MAX_INT32, STRING, to_time
 from tests.builders import make_pod
 from tests.workloads import make_deployment, make_replica_set, pod_of, running
 

@@ -21,7 +21,7 @@ from pinnace.api.apps_v1_pb2 import Deployment, DeploymentStatus, DeploymentStra
 from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from pinnace.api.rollouts import DESIRED_ANNOTATION, HASH_LABEL, HISTORY_ANNOTATION, MAX_ANNOTATION, REVISION_ANNOTATION
-from pinnace.client.index import Index
+from pinnace.client.informer import Index
 from tests.workloads import deleting, make_deployment, pod_of, running
 
 NOW = 1_000.0

@@ -15,8 +15,7 @@ from pinnace.api.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES, Resour
 from pinnace.api.scalars import STRING
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.api.wellknown import SERVICE_LABEL
-from pinnace.client.index import Index
-from pinnace.client.informer import Delta
+from pinnace.client.informer import Delta, Index
 from tests.builders import PodBuilder, make_node, make_pod
 
 

@@ -14,8 +14,7 @@ from controllers.tainteviction import TaintEviction
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem, DeleteRequest
-from pinnace.client.index import Index
-from pinnace.client.informer import Delta
+from pinnace.client.informer import Delta, Index
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.refusals import denied

@@ -10,8 +10,8 @@ from controllers.job import COMPLETE, ConditionReason, JobController, JobPlan, c
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import JOBS
-from pinnace.api.times import to_time
-from pinnace.client.index import Index
+from pinnace.api.scalars import to_time
+from pinnace.client.informer import Index
 from tests.unit.controllers.jobs import NOW, pod, pods
 from tests.workloads import deleting, make_job, named
 

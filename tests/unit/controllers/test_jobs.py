@@ -25,10 +25,9 @@ from controllers.job import (
 from pinnace.api.batch_v1_pb2 import Job, JobStatus
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 from pinnace.api.verbs_pb2 import ADDED
-from pinnace.client.index import Index
-from pinnace.client.informer import Delta
+from pinnace.client.informer import Delta, Index
 from tests.unit.controllers.jobs import NOW, pod, pods
 from tests.workloads import make_job, named
 

@@ -17,8 +17,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, NODES
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem
-from pinnace.client.index import Index
-from pinnace.client.informer import Delta
+from pinnace.client.informer import Delta, Index
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.refusals import denied

@@ -16,7 +16,7 @@ from pinnace.api.selectors import from_message
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import Forbidden, from_refusal
-from pinnace.client.index import Index
+from pinnace.client.informer import Index
 from tests.builders import make_pod
 from tests.workloads import deleting, make_job, make_replica_set, named, pod_of, running
 

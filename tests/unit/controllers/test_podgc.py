@@ -10,8 +10,7 @@ from controllers.runtime import Unfinished
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.verbs_pb2 import ADDED, DELETED, BatchItem, DeleteRequest
 from pinnace.client.errors import ApiError, Forbidden, unavailable
-from pinnace.client.index import Index
-from pinnace.client.informer import Delta
+from pinnace.client.informer import Delta, Index
 from pinnace.client.resource import Listing
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.clock import FakeClock

@@ -14,11 +14,11 @@ from controllers.pods import PodFactsCache
 from controllers.replicaset import ReplicaSetController
 from controllers.runtime import Controller, Unfinished
 from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, Object, Resource
+from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, encode
-from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import ApiError, from_refusal, unavailable
-from pinnace.client.index import Index
+from pinnace.client.informer import Index
 from tests.workloads import make_deployment, make_job, make_replica_set, pod_of, running
 
 NOW = 10_000.0

@@ -10,8 +10,7 @@ from controllers.schedulernames import INTERVAL, SchedulerNameController, missin
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.verbs_pb2 import ADDED, DELETED
-from pinnace.client.index import Index
-from pinnace.client.informer import Delta
+from pinnace.client.informer import Delta, Index
 from tests.builders import PodBuilder, make_pod
 
 USUAL = Election(name="scheduler", holder="s", scheduler_names=["default-scheduler"])

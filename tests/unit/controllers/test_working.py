@@ -13,8 +13,8 @@ from pinnace.api.resources import NODES, Resource
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import Delta
-from pinnace.runtime.log_events import SyncAbandoned, SyncSlow, SyncTimedOut
-from pinnace.runtime.turns import PORTION
+from pinnace.runtime.logs import SyncAbandoned, SyncSlow, SyncTimedOut
+from pinnace.runtime.tasks import PORTION
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.logged import logged

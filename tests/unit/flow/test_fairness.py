@@ -9,7 +9,7 @@ import pytest
 from apiserver.flow import control
 from apiserver.flow.control import FlowControl
 from apiserver.flow.levels import WORKLOAD
-from pinnace.bench.stats import percentile
+from pinnace.bench.report import percentile
 from tests.clock import FakeClock
 from tests.unit.flow.world import World
 

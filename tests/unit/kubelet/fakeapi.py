@@ -14,8 +14,8 @@ from kubelet.stages import Stages
 from kubelet.virtualnodes import VirtualNodes
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import PODS
+from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, encode
-from pinnace.api.times import to_time
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, WatchEventType
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import Delta

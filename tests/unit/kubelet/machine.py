@@ -16,7 +16,7 @@ from kubelet.runtime import ContainerView, Instant
 from kubelet.status import render
 from kubelet.template import template_of
 from pinnace.api.core_v1_pb2 import ContainerStatus, PodCondition, PodStatus
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 from tests.builders import PodBuilder
 
 ADDRESSES = Addresses("192.0.2.1", "192.0.2.2")

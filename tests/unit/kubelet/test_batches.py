@@ -8,9 +8,9 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from kubelet.batches import BatchWriter
 from kubelet.refused import FIRST_PAUSE, LONGEST_PAUSE
-from pinnace.api.portions import MAX_BYTES
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.api.wire import MAX_BYTES
 from pinnace.client.errors import from_refusal
 from tests.clock import FakeClock
 

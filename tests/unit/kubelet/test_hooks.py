@@ -3,7 +3,7 @@
 import pytest
 
 from kubelet.lifecycle import Phase, evict
-from pinnace.api.podstatus import EVICTED
+from pinnace.api.pods import EVICTED
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import Machine
 

@@ -24,7 +24,7 @@ from kubelet.lifecycle import (
 )
 from kubelet.lifecycle.backoff import BACKOFF, BACKOFF_MAX, BACKOFF_RESET
 from kubelet.runtime import ContainerState, ContainerView, Exit, Instant, past
-from pinnace.api.times import to_time
+from pinnace.api.scalars import to_time
 from tests.builders import make_pod
 
 NOW = Instant(100.0, 5_000.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kubelet.lifecycle import TRANSITIONS, Phase
 from kubelet.runtime import read
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from tests.builders import make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 

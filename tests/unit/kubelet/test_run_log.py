@@ -12,8 +12,8 @@ from kubelet.behaviour import Behaviour
 from kubelet.fake import FakeRuntime
 from kubelet.run_log import RunLog, Witnessed
 from kubelet.runtime import Runtime, read
-from pinnace.check.files import read as read_history
 from pinnace.check.history import Ran
+from pinnace.check.history import read as read_history
 from tests.builders import PodBuilder, make_pod
 from tests.clock import FakeClock
 

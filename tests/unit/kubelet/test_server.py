@@ -20,8 +20,8 @@ from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecExit, ExecRequest, ExecResponse, ExecStart, LogsRequest, LogsResponse
 from pinnace.api.status import Code, Refusal
 from pinnace.cluster import certificates
+from pinnace.pki.authority import SERVER_NAME
 from pinnace.pki.folder import ADMIN, KUBELET_CLIENT
-from pinnace.pki.kubelets import SERVER_NAME
 from pinnace.runtime.tls import TlsFiles
 from tests.conftest import free_port
 

@@ -9,7 +9,7 @@ from kubelet.status import render
 from kubelet.template import template_of
 from pinnace.api.core_v1_pb2 import Pod, PodCondition, PodStatus
 from pinnace.api.meta_v1_pb2 import Time
-from pinnace.api.podstatus import EVICTED
+from pinnace.api.pods import EVICTED
 from tests.builders import make_pod
 
 EARLIER, NOW = Instant(50.0, 4_950.0), Instant(100.0, 5_000.0)

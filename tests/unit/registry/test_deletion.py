@@ -11,8 +11,8 @@ from controllers.garbagecollector import WATCHED
 from pinnace.api.core_v1_pb2 import Namespace, NamespaceSpec, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ObjectMeta, Preconditions
 from pinnace.api.resources import ALL, Resource
+from pinnace.api.scalars import to_seconds
 from pinnace.api.status import Code
-from pinnace.api.times import to_seconds
 from pinnace.api.verbs_pb2 import Disruption
 from tests.builders import PodBuilder, make_pod
 

@@ -9,7 +9,7 @@ from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import PersistentVolume
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, Resource
-from pinnace.api.times import to_seconds, to_time
+from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.wellknown import CLASS_ANNOTATION
 from tests.unit.auth.matrix import serving
 from tests.unit.registry.objects import Data, changed, created, status_changed

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from pinnace.runtime.affinity import INTERVAL, OFTEN, SELDOM, Affinity, move, switches
+from pinnace.runtime.cpu import INTERVAL, OFTEN, SELDOM, Affinity, move, switches
 from tests.clock import FakeClock
 
 ALL = {2, 5}

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from pinnace.runtime.cancellation import CallCancelled, HeedsCancellation
+from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 
 
 class Stubborn:

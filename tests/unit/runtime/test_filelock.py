@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.runtime.filelock import locked
+from pinnace.runtime.files import locked
 
 
 def test_it_is_there_only_while_it_is_held(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_where_a_folder_takes_no_file_nobody_is_said_to_hold_it(tmp_path: Path) 
 def test_that_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
     script = f"""
 from pathlib import Path
-from pinnace.runtime.filelock import locked
+from pinnace.runtime.files import locked
 with locked(Path({str(tmp_path / "lock")!r})):
     print(flush=True)
     input()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.runtime import logs
-from pinnace.runtime.log_events import EVENTS, LeadershipLost, NodesReclaimed, PluginFailed, TokenFenced, of_kind, parse, read
+from pinnace.runtime.logs import EVENTS, LeadershipLost, NodesReclaimed, PluginFailed, TokenFenced, of_kind, parse, read
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("apiserver", "scheduler", "kubelet", "controllers", "pinnace")

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from pinnace.runtime import peers
+from pinnace.runtime import grpc_server
 from pinnace.runtime.tls import server_credentials
 from tests.unit.client.certificates import certificates
 
@@ -22,7 +22,7 @@ OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 @asynccontextmanager
 async def serving(most: int, folder: Path | None = None) -> AsyncIterator[int]:
     """The port of a server that does nothing; with a folder it asks for certificates."""
-    server = grpc.aio.server(options=peers.options(most))
+    server = grpc.aio.server(options=grpc_server.options(most))
     if folder is None:
         port = server.add_insecure_port("127.0.0.1:0")
     else:
@@ -57,7 +57,7 @@ async def may_connect(port: int) -> bool:
 
 
 async def test_who_does_not_show_who_he_is_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "HANDSHAKE", 0.2)
+    monkeypatch.setattr(grpc_server, "HANDSHAKE", 0.2)
     async with serving(10, tmp_path) as port:
         with silent(port, 3) as there:
             assert [await asyncio.to_thread(peer.recv, 1) for peer in there] == [b""] * 3
@@ -76,7 +76,7 @@ async def test_more_than_may_connect_are_hung_up_on_and_those_that_are_there_sta
 
 def test_descriptors_are_left_for_the_server_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda number: (1024, 1024))
-    assert dict(peers.options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 96
-    assert dict(peers.options(100))["grpc.max_allowed_incoming_connections"] == 100
+    assert dict(grpc_server.options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 96
+    assert dict(grpc_server.options(100))["grpc.max_allowed_incoming_connections"] == 100
     monkeypatch.setattr(resource, "getrlimit", lambda number: (resource.RLIM_INFINITY,) * 2)
-    assert dict(peers.options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 1250
+    assert dict(grpc_server.options(10_000, servers=8))["grpc.max_allowed_incoming_connections"] == 1250

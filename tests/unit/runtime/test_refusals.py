@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pinnace.runtime import refusals
-from pinnace.runtime.refusals import BURST, LONGEST, MAX_WAITING_BYTES, RATE, Refusals
+from pinnace.runtime import grpc_server
+from pinnace.runtime.grpc_server import BURST, LONGEST, MAX_WAITING_BYTES, RATE, Refusals
 from tests.clock import FakeClock
 
 
@@ -43,7 +43,7 @@ async def test_only_so_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
     large = await delays(Refusals(clock), clock, ["a"] * (BURST + 5), MAX_WAITING_BYTES // 2)
     assert sum(each > 0 for each in large) == 2, "two of half the room have all of it"
-    monkeypatch.setattr(refusals, "MAX_WAITING", 3)
+    monkeypatch.setattr(grpc_server, "MAX_WAITING", 3)
     many = await delays(Refusals(clock), clock, ["a"] * (BURST + 20))
     assert sum(each > 0 for each in many) == 3
 

@@ -15,7 +15,7 @@ import pytest
 
 from pinnace.runtime import http, stalls
 from pinnace.runtime.http import StatusServer
-from pinnace.runtime.log_events import EventLoopResumed, EventLoopStalled
+from pinnace.runtime.logs import EventLoopResumed, EventLoopStalled
 from pinnace.runtime.stalls import Culprit, LoopWatch, Stalled
 from tests.logged import logged
 

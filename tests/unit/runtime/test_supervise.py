@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pinnace.runtime.backoff import Backoff
-from pinnace.runtime.log_events import ActivityFailed, ActivityRecovered
+from pinnace.runtime.logs import ActivityFailed, ActivityRecovered
 from pinnace.runtime.supervise import QUIET, EndedEarly, supervise, unending
 from tests.clock import FakeClock
 from tests.logged import logged

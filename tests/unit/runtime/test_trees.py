@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.runtime.trees import remove_tree
+from pinnace.runtime.files import remove_tree
 from tests.unprivileged import read_only, unprivileged
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pinnace.runtime.turns import PORTION, TURNS, in_turns
+from pinnace.runtime.tasks import PORTION, TURNS, in_turns
 from tests.clock import FakeClock
 
 

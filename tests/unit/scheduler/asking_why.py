@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from textwrap import dedent
 from typing import Any
 
-from pinnace.api.explanation import Explanation
-from pinnace.api.jsonrecords import from_json, to_json
+from pinnace.api.records import Explanation, from_json, to_json
 from pinnace.api.resources import ALL, NODES, PODS, Object
 from pinnace.cli.why.text import lines
 from scheduler.config import Configuration, parse

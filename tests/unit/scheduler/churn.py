@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.resources import NODES, PODS, Resource
 from scheduler import cycle
 from scheduler.cache.cache import Cache

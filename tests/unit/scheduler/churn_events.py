@@ -7,7 +7,7 @@ from typing import Any
 
 from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.podstatus import ended
+from pinnace.api.pods import ended
 from pinnace.api.resources import NODES, PODS, Resource
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.fake_api import FakeApi

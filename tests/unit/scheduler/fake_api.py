@@ -11,8 +11,8 @@ from typing import Any
 
 from pinnace.api.core_v1_pb2 import Binding, Event, Pod
 from pinnace.api.elections_pb2 import Term
+from pinnace.api.pods import ended
 from pinnace.api.pods_pb2 import Fence
-from pinnace.api.podstatus import ended
 from pinnace.api.resources import NODES, PODS, Resource
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchItem, DeleteRequest

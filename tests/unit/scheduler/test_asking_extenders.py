@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinnace.runtime.log_events import ExtenderIgnored
+from pinnace.runtime.logs import ExtenderIgnored
 from scheduler.extenders.asking import ask_about_nodes
 from scheduler.extenders.extender import Extender
 from scheduler.extenders.interface import ExtenderError, Filtered, Objections, Opinion

@@ -10,7 +10,7 @@ import pytest
 from apiserver.election import history as terms
 from pinnace.api import conditions
 from pinnace.api.elections_pb2 import Term
-from pinnace.api.times import to_micro_time
+from pinnace.api.scalars import to_micro_time
 from scheduler import attempts
 from scheduler.attempts import FIRST, MARK, MOST, Attempts, ended_soon, held_back, is_marked, marked, take_back
 from scheduler.queue import SchedulingQueue

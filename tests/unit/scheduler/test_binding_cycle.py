@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pinnace.api.pods_pb2 import Fence
-from pinnace.runtime.log_events import PluginFailed
+from pinnace.runtime.logs import PluginFailed
 from scheduler.framework import SKIP, Status, Wait
 from scheduler.framework.binding_plugins import BindingCycle
 from scheduler.framework.profile import Enabled, everywhere

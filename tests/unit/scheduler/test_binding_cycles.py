@@ -9,7 +9,7 @@ import pytest
 
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import from_refusal
-from pinnace.runtime.log_events import PluginAbandoned, PluginSlow
+from pinnace.runtime.logs import PluginAbandoned, PluginSlow
 from scheduler import binding_cycles
 from scheduler.binding_cycles import CYCLES, MAX_QUEUED
 from scheduler.decision import Decision

@@ -7,10 +7,9 @@ from typing import cast
 import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.dumps import CacheDump, QueueDump
-from pinnace.api.jsonrecords import from_json, to_json
+from pinnace.api.records import CacheDump, QueueDump, from_json, to_json
 from pinnace.cli.verbs.sched import cache_lines, queue_lines
-from pinnace.runtime.log_events import StateDumped
+from pinnace.runtime.logs import StateDumped
 from scheduler.cache.cache import Cache
 from scheduler.debugger import MOST, Debugger
 from scheduler.framework.handle import WaitingPods

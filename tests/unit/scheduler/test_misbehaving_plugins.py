@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from pinnace.client.standby import Patience
-from pinnace.runtime.log_events import LeadershipAbandoned, PluginFailed
+from pinnace.runtime.logs import LeadershipAbandoned, PluginFailed
 from pinnace.runtime.stalls import LoopWatch
 from scheduler.config import parse
 from scheduler.framework import SKIP, Change, FilterResult, Nominated, Status, Verdicts, Wait

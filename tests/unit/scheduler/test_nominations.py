@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinnace.api.dumps import Place
+from pinnace.api.records import Place
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.informer import Delta

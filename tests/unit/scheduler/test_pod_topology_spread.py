@@ -11,7 +11,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Node, Pod, Service, ServiceSpec
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES, SERVICES, Resource
-from pinnace.client.index import Index
+from pinnace.client.informer import Index
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from pinnace.runtime.log_events import PluginFailed
+from pinnace.runtime.logs import PluginFailed
 from scheduler.cache.changes import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from pinnace.api.core_v1_pb2 import Event, Pod
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.jsonrecords import to_json
+from pinnace.api.records import to_json
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
 from pinnace.cli.why.process import understood

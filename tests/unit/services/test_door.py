@@ -27,7 +27,7 @@ from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
 from pinnace.pki.folder import Folder, Wanted
-from pinnace.runtime import refusals
+from pinnace.runtime import grpc_server
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles
 from tests.storage.memory import MemoryStorage
@@ -99,7 +99,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
 
 @pytest.fixture
 async def server(tmp_path: Path, registered: list[object], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
-    monkeypatch.setattr(refusals, "RATE", 1e6)  # a few hundred refusals are wanted at once
+    monkeypatch.setattr(grpc_server, "RATE", 1e6)  # a few hundred refusals are wanted at once
     made = Server(tmp_path, registered)
     await made.start()
     yield made
@@ -209,11 +209,11 @@ async def test_what_every_user_may_call_is_paced(server: Server, monkeypatch: py
     """A user without roles that called for the version 4,000 times at once kept others waiting for more than a second."""
     waited = Counter[str]()
 
-    async def wait(self: refusals.Refusals, caller: str, size: int = 0, remaining: float | None = None) -> float:
+    async def wait(self: grpc_server.Refusals, caller: str, size: int = 0, remaining: float | None = None) -> float:
         waited[caller] += 1
         return 0.0
 
-    monkeypatch.setattr(refusals.Refusals, "wait", wait)
+    monkeypatch.setattr(grpc_server.Refusals, "wait", wait)
     paths = [path for path in server.paths if path.removeprefix("/").removeprefix("pinnace.v1.").startswith(OPEN)]
     async with server.connect("nemo") as nemo, server.connect("admin") as admin:
         assert len(paths) == 6

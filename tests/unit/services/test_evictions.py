@@ -19,7 +19,7 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Conflict, Exhausted, Invalid, NotFound, from_status
-from pinnace.runtime import turns
+from pinnace.runtime import tasks
 from tests.builders import make_pod
 from tests.regression.servers import serving
 from tests.storage.memory import MemoryStorage
@@ -228,7 +228,7 @@ async def test_all_items_about_one_pod_are_told_that_it_has_two_budgets(client: 
 async def test_others_have_their_turn_between_two_pods(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await running(client, *"abc")
     await budget(client)
-    monkeypatch.setattr(turns, "PORTION", -1.0)
+    monkeypatch.setattr(tasks, "PORTION", -1.0)
     turn, seen = 0, list[int]()
 
     async def others() -> None:

@@ -17,7 +17,7 @@ from apiserver.errors import Rejected
 from apiserver.services.handlers import MethodHandlers
 from apiserver.services.requests import RequestIds
 from pinnace.api.status import Code, Refusal
-from pinnace.runtime.refusals import Refusals
+from pinnace.runtime.grpc_server import Refusals
 
 
 class Large:

@@ -15,7 +15,7 @@ from apiserver.storage.interface import Committed, KeyValue, Unavailable, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.elections_pb2 import Election, Term
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, election_key
-from pinnace.api.times import to_micro_time, to_seconds
+from pinnace.api.scalars import to_micro_time, to_seconds
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 

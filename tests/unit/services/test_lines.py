@@ -13,7 +13,7 @@ import pytest
 
 from apiserver.lines import COUNT, Lines
 from apiserver.server import ApiServer
-from pinnace.runtime.log_events import CertificateReloaded
+from pinnace.runtime.logs import CertificateReloaded
 from pinnace.runtime.tls import TlsFiles, line_credentials
 from tests.logged import logged
 from tests.storage.memory import MemoryStorage

@@ -10,10 +10,10 @@ from apiserver.errors import Rejected
 from apiserver.flow.control import FlowControl
 from apiserver.flow.cost import SMALL, WIDEST, items_in, width_of_batch, width_of_bytes
 from apiserver.services.methods import MAX_BATCH
-from pinnace.api.nesting import Envelope
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import DeleteBatchRequest, DeleteRequest
+from pinnace.api.wire import Envelope
 from tests.builders import make_pod
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 

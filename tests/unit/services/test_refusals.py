@@ -19,7 +19,7 @@ from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Violation, encode
 from pinnace.api.verbs_pb2 import BatchResponse, ListRequest
-from pinnace.runtime.log_events import CallsRefused
+from pinnace.runtime.logs import CallsRefused
 from tests.builders import make_pod
 from tests.clock import FakeClock
 from tests.logged import logged

@@ -1,6 +1,6 @@
 """When is a peer silent? Seconds on a clock that the tests write down."""
 
-from pinnace.runtime.silence import Silence
+from pinnace.runtime.clock import Silence
 
 LIMIT, STEP = 1.0, 0.1
 

@@ -9,8 +9,8 @@ from apiserver.storage.committer import Committer
 from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Write
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.resources import term_key, terms_prefix
-from pinnace.api.times import to_micro_time
-from pinnace.runtime.race import race
+from pinnace.api.scalars import to_micro_time
+from pinnace.runtime.tasks import race
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 from tests.unit.storage.faults import JumpingClock

@@ -13,7 +13,7 @@ import pytest
 from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Committed, Compacted, Refused, Storage, StorageError, Write
 from pinnace.api.resources import COMPACT_REV_KEY
-from pinnace.runtime.log_events import CompactionFailed
+from pinnace.runtime.logs import CompactionFailed
 from tests.clock import FakeClock
 from tests.contract.steps import put
 from tests.logged import logged

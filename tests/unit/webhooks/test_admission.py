@@ -21,7 +21,7 @@ from pinnace.api.selectors import parse_labels
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, PatchRequest
 from pinnace.runtime.clock import SYSTEM_CLOCK
-from pinnace.runtime.log_events import WebhookFailed
+from pinnace.runtime.logs import WebhookFailed
 from tests.builders import PodBuilder, make_pod
 from tests.clock import FakeClock
 from tests.logged import logged

@@ -4,8 +4,7 @@ import random
 from dataclasses import replace
 
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, election_key
-from pinnace.check.facts import ElectionFacts, PodFacts
-from pinnace.check.history import Stored
+from pinnace.check.history import ElectionFacts, PodFacts, Stored
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,

@@ -4,9 +4,8 @@ import random
 from dataclasses import replace
 
 from pinnace.api.resources import PODS
-from pinnace.check.facts import PodFacts
-from pinnace.check.history import Phase, Ran, Stored
-from pinnace.check.running import LINGER, PATIENCE
+from pinnace.check.history import Phase, PodFacts, Ran, Stored
+from pinnace.check.pods import LINGER, PATIENCE
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from pinnace.api import wire
-from pinnace.api.codec import to_dict
+from pinnace.api.codec import says_more, to_dict
 from pinnace.api.manifest import Manifest, load
 from pinnace.api.merge import LAST_APPLIED
-from pinnace.api.portions import MAX_BYTES
 from pinnace.api.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS
 from pinnace.api.status import Code
-from pinnace.api.unmodelled import says_more
+from pinnace.api.wire import MAX_BYTES
 from pinnace.cli.changes.applier import Applier
 from pinnace.cli.changes.apply_decisions import CHUNK, chunks, desired, in_order
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, OutcomeUnknown

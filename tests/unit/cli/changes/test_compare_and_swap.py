@@ -12,8 +12,7 @@ from pinnace.cli.changes import rollouts
 from pinnace.cli.changes.compare_and_swap import change_one
 from pinnace.cli.outcomes import Failure
 from pinnace.client.errors import Conflict, NotFound
-from pinnace.client.resource import ResourceClient
-from pinnace.client.swap import ATTEMPTS
+from pinnace.client.resource import ATTEMPTS, ResourceClient
 from tests.builders import make_node
 from tests.unit.cli.fakes import STALE, FakeApi
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.api.dumps import Bounded, CacheDump, Dump, QueueDump
-from pinnace.api.jsonrecords import to_json
+from pinnace.api.records import Bounded, CacheDump, Dump, QueueDump, to_json
 from pinnace.cli.local import schedulers
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.verbs.sched import queue_lines

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 
 from kubelet.stages import SETS
-from pinnace.bench.errors import BenchError
+from pinnace.bench import BenchError
 from pinnace.cli.local import contexts, progress, running
 from pinnace.cli.main import run
 from pinnace.cli.outcomes import ExitCode, Failure

@@ -9,14 +9,7 @@ from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, Service
 from pinnace.api.meta_v1_pb2 import ObjectMeta, Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
-from pinnace.api.resources import (
-    DEPLOYMENTS,
-    NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
-    SERVICES,
-)
+from pinnace.api.resources import DEPLOYMENTS, NODES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.cli.objects.containers import default_container, pods_of
 from pinnace.cli.outcomes import Failure

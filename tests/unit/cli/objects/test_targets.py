@@ -2,8 +2,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from pinnace.api.absent import ABSENT
 from pinnace.api.resources import (
+    ABSENT,
     CLUSTER_ROLES,
     DEPLOYMENTS,
     JOBS,

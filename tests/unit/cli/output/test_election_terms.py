@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.elections_pb2 import Term
-from pinnace.api.times import to_micro_time
+from pinnace.api.scalars import to_micro_time
 from pinnace.cli.output.election_terms import gaps, records, rows, short
 
 

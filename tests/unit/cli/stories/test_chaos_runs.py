@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pinnace.api.status import Code, Refusal
-from pinnace.chaos.errors import ChaosError
+from pinnace.chaos import ChaosError
 from pinnace.chaos.load import LoadError
 from pinnace.chaos.scenarios.base import PlayError
 from pinnace.chaos.stage import JOURNAL, STORED

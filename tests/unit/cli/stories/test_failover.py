@@ -1,6 +1,6 @@
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.verbs_pb2 import MODIFIED
-from pinnace.bench.leaders import Failover
+from pinnace.bench.failover import Failover
 from pinnace.bench.witness import History
 from pinnace.cli.stories.failover import judge
 from tests.unit.bench.test_witness import bound

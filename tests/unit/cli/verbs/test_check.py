@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.check.check import NAMES
-from pinnace.check.files import encode
-from pinnace.check.history import Call, Record
+from pinnace.check.history import Call, Record, encode
 from pinnace.cli.main import run
 from tests.unit.check.mutations.binding import a_second_bind
 from tests.unit.check.mutations.living import unfired

@@ -1,5 +1,0 @@
-"""BenchError: the measurement did not come about, so there is no figure."""
-
-
-class BenchError(Exception):
-    pass

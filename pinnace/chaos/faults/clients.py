@@ -1,0 +1,417 @@
+"""Clients that behave badly: they do not read what they asked for, come all at once, or flood a server without any right; and
+one that has the leader replaced.
+
+What users can do to a cluster: pods whose plugin fails, pods that cost as much as a pod can, and another control plane on
+the same etcd.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from grpc.aio import AioRpcError
+
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.bench import BenchError, usage
+from pinnace.bench.flood import NOBODY, PROCESSES, STRANGER, Made, flooded, registered
+from pinnace.chaos.faults.base import Measuring
+from pinnace.chaos.faults.environment import LittleMemory
+from pinnace.chaos.hostile_pods import HOSTILE
+from pinnace.chaos.saboteur import DEED, DEEDS, PROFILE, REPORT, Saboteur
+from pinnace.chaos.workers import HARM, pod
+from pinnace.chaos.world import LEADER, NotPossible, World
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from pinnace.client.errors import ApiError, Exhausted, Invalid, NotFound
+from pinnace.cluster import certificates
+from pinnace.cluster.folder import Folder as ClusterFolder
+from pinnace.cluster.helper import dying_with_us
+from pinnace.cluster.ports import Ports
+from pinnace.cluster.ready import problem
+from pinnace.cluster.spec import ELECTION, SCHEDULER, Plan, pki_folder
+from pinnace.pki import Subject
+from pinnace.pki import folder as certificates_folder
+from pinnace.pki.folder import Folder, Wanted
+from pinnace.runtime.tls import TlsFiles
+
+STUCK = 5
+CROWD = 40
+ROUNDS = 3
+TOKEN_LISTEN = "--token-listen"
+FLOOD_CALLS = 2_000
+"""That are open at once."""
+FLOOD_LIMIT = 120.0
+"""Seconds after which a flood ends by itself, if whoever began it has died."""
+FLOOD_NICE = 5
+"""The flood stands for another machine: its own processes must not take the processors of the cluster."""
+
+
+class StuckWatchers:
+    """Watchers of all pods that read the beginning and then nothing any more, each on a connection of its own."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._endpoint, self._tls = world.cluster.state.find(target).plan.address, world.cluster.tls
+        self._connections: list[Connection] = []
+        self._watches: list[AsyncGenerator[Any, None]] = []
+        self.details = f"{STUCK} of them"
+
+    async def begin(self) -> None:
+        for _ in range(STUCK):
+            connection = Connection([self._endpoint], tls=self._tls)
+            self._connections.append(connection)
+            watch = Client(connection).pods.watch()
+            self._watches.append(watch)
+            with suppress(ApiError):
+                await anext(watch)
+
+    async def end(self) -> None:
+        for watch in self._watches:
+            await watch.aclose()
+        for connection in self._connections:
+            await connection.close()
+        self._watches, self._connections = [], []
+
+
+class Handover:
+    """Somebody asks that another scheduler lead: the present leader is let go."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._client = world.client
+        self.details = ""
+
+    async def begin(self) -> None:
+        try:
+            found = await self._client.elections.transfer(ELECTION)
+        except ApiError as error:
+            raise NotPossible(str(error)) from error
+        self.details = f"from {found.before.holder} to {found.after.holder or 'nobody yet'}"
+
+    async def end(self) -> None:
+        """Nothing to undo."""
+
+
+class Storm:
+    """Clients that all connect, list, begin to watch, and go, again and again."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._endpoint, self._tls = world.cluster.state.find(target).plan.address, world.cluster.tls
+        self._crowd: asyncio.Task[Any] | None = None
+        self.details = f"{CROWD} clients, {ROUNDS} times"
+
+    async def begin(self) -> None:
+        self._crowd = asyncio.create_task(self._come())
+        await asyncio.wait((self._crowd,))
+
+    async def end(self) -> None:
+        if self._crowd and not self._crowd.done():
+            self._crowd.cancel()
+            await asyncio.wait((self._crowd,))
+
+    async def _come(self) -> None:
+        for _ in range(ROUNDS):
+            await asyncio.gather(*(self._visit() for _ in range(CROWD)))
+
+    async def _visit(self) -> None:
+        connection = Connection([self._endpoint], tls=self._tls)
+        client = Client(connection)
+        try:
+            listing = await client.pods.list(page_size=100)
+            watch = client.pods.watch(resource_version=listing.resource_version)
+            try:
+                await anext(watch)
+            finally:
+                await watch.aclose()
+        except ApiError:
+            pass  # being refused is what may happen to a crowd
+        finally:
+            await connection.close()
+
+
+class Flood(Measuring):
+    """A caller without rights keeps calls open, of all methods of all services that the server names, and begins a new one as
+    soon as one ends: a stranger with a certificate and no role, or a caller without a token at the port for tokens. Others are
+    answered, pods are bound, and leadership stays where it is."""
+
+    def __init__(self, world: World, target: str, rng: random.Random, who: str = "") -> None:
+        """`who`: "": one of them, by chance."""
+        super().__init__()
+        self._world = world
+        self._target = target
+        self._who = who or rng.choice((NOBODY, STRANGER))
+        self._stack = AsyncExitStack()
+        self._made: Made | None = None
+        self.details = ""
+
+    async def begin(self) -> None:
+        cluster = self._world.cluster
+        plan = cluster.state.find(self._target).plan
+        try:
+            found = await registered(plan.address, cluster.tls)
+        except (BenchError, AioRpcError) as error:
+            raise NotPossible(str(error)) from error
+        methods = [method for of_service in found.values() for method in of_service]
+        named = [argument for method in methods for argument in ("--method", method)]
+        calls = ("--calls", f"{FLOOD_CALLS // PROCESSES}")
+        address, tls = self._shown(plan)
+        self._made = await self._stack.enter_async_context(
+            flooded(address, tls, lambda number: [*named, *calls], FLOOD_LIMIT, nice=FLOOD_NICE)
+        )
+        self.details = f"{self._target}, as {self._who}, {FLOOD_CALLS:,} calls of {len(methods)} methods"
+
+    async def end(self) -> None:
+        made, self._made = self._made, None
+        await self._stack.aclose()
+        if made is not None:
+            ended = made.outcomes.total() - made.outcomes["wanted"]
+            self.read(self._target, "calls of the flood that were refused or answered", ended, least=FLOOD_CALLS / 4)
+
+    def _shown(self, plan: Plan) -> tuple[str, TlsFiles]:
+        """The address that is flooded, and what is shown there."""
+        folder = pki_folder(self._world.cluster.spec.data_dir)
+        if self._who == NOBODY:
+            return plan.argv[plan.argv.index(TOKEN_LISTEN) + 1], TlsFiles(folder / "ca.crt")
+        Folder(folder).provide([Wanted(STRANGER, Subject(STRANGER))], datetime.now(UTC))
+        return plan.address, certificates.files(folder, STRANGER)
+
+
+ASKED_WITHIN = 15.0
+"""Seconds until a scheduler has decided about a pod, or has tried to."""
+REMOVED_WITHIN = 30.0
+"""Seconds in which pods are removed, whatever other faults do to the API servers meanwhile."""
+COUNTED_WITHIN = 8.0
+"""Seconds from when a plugin is asked until the scheduler counts what it did: two of them it may hang."""
+HOSTILE_AT_ONCE = 3
+ITEMS = (9_900, 4_900, 3_300, 2_400, 1_600, 1_000, 500, 100)
+"""Items of a hostile pod. The API server takes objects with 10,000 items, each with the parts of its own."""
+REFUSED_WITHIN = 30.0
+"""Seconds for an API server of another cluster to start, to look into etcd, and to end."""
+POLL = 0.05
+_numbers = count()
+_accepted: dict[str, int] = {}
+"""Items of a hostile pod that is accepted, by kind."""
+
+
+class _Pods:
+    """Pods that are there while the fault is on."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self._random = rng
+        self._names: list[str] = []
+        self.details = ""
+
+    async def end(self) -> None:
+        """Raises ApiError."""
+        deadline = time.monotonic() + REMOVED_WITHIN
+        while self._names:
+            try:
+                await self._world.client.pods.delete(self._names[-1], HARM, grace=0)
+            except NotFound:
+                pass
+            except ApiError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(POLL)
+                continue
+            self._names.pop()
+
+    async def _create(self, made: Pod) -> None:
+        """Raises NotPossible."""
+        made.metadata.namespace, made.metadata.name = HARM, f"harm-{next(_numbers)}"
+        self._names.append(made.metadata.name)
+        try:
+            await self._world.client.pods.create(made)
+        except ApiError as error:
+            raise NotPossible(str(error)) from error
+
+
+class FailingPlugin(_Pods, Measuring):
+    """A pod whose plugin does harm in the process that decides about it, each time that it does. It has begun when the plugin
+    has been asked. The scheduler must count that, by the plugin's name; it may log it as an error."""
+
+    deeds: Sequence[str] = ("cancel", "cancel-task", "exit", "generator-exit")
+    counter = "scheduler_plugin_failures_total"
+    least = 1
+    """Of what is counted."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        _Pods.__init__(self, world, target, rng)
+        Measuring.__init__(self)
+        self._schedulers = world.cluster.state.of(SCHEDULER)
+
+    async def begin(self) -> None:
+        deed = self._random.choice(self.deeds)
+        assert deed in DEEDS
+        self.details = deed
+        for record in self._schedulers:
+            self._world.excuse(record.name, may_end=False)
+        before = await self._counted()
+        await self._ask(deed)
+        deadline, counted = time.monotonic() + COUNTED_WITHIN, 0
+        while counted < self.least and time.monotonic() < deadline:
+            await asyncio.sleep(POLL)
+            counted = await self._counted() - before
+        self.read("schedulers", self.counter, counted, least=self.least)
+
+    async def end(self) -> None:
+        await super().end()
+        for record in self._schedulers:
+            await self._world.recover(record.name)
+
+    async def _counted(self) -> int:
+        """What the schedulers count of the plugin, all together."""
+        counts = []
+        for record in self._schedulers:
+            with suppress(BenchError):  # it hangs, or ends
+                counts.append(await usage.read_metric(record.plan.http, self.counter, plugin=Saboteur.name) or 0)
+        return sum(counts)
+
+    async def _ask(self, deed: str) -> None:
+        """Returns when a scheduler has asked the plugin. Raises NotPossible."""
+        made = pod(HARM, "", scheduler=PROFILE)
+        with TemporaryDirectory(prefix="pinnace-harm-") as folder:
+            report = Path(folder, "asked")
+            made.metadata.annotations.update({DEED: deed, REPORT: str(report)})
+            await self._create(made)
+            deadline = time.monotonic() + ASKED_WITHIN
+            while not await asyncio.to_thread(report.exists):
+                if time.monotonic() > deadline:
+                    raise NotPossible("no scheduler has decided about the pod")
+                await asyncio.sleep(POLL)
+
+
+class HangingPlugin(FailingPlugin):
+    """The plugin does not return for longer than a leader may be silent."""
+
+    deeds = ("hang",)
+    counter = "scheduler_plugin_stalls_total"
+
+
+class LeakingPlugin(FailingPlugin):
+    """The plugin takes all the memory that the leading scheduler may have, and keeps it."""
+
+    deeds = ("leak",)
+    least = 0  # a process that has no memory left may end instead
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__(world, target, rng)
+        self._memory = LittleMemory(world, LEADER, rng)
+
+    async def begin(self) -> None:
+        await self._memory.begin()
+        await super().begin()
+        self.details = self._memory.details
+
+    async def end(self) -> None:
+        try:
+            await super().end()
+        finally:
+            await self._memory.end()
+
+
+class HostilePods(_Pods):
+    """Pods that are valid and as costly as an object can be. Others are bound, and leadership stays where it is."""
+
+    def __init__(self, world: World, target: str, rng: random.Random, kinds: Sequence[str] = ()) -> None:
+        """`kinds`: of hostile pods; none: some, by chance."""
+        super().__init__(world, target, rng)
+        self._kinds = kinds or rng.sample(sorted(HOSTILE), HOSTILE_AT_ONCE)
+
+    async def begin(self) -> None:
+        self.details = "; ".join(self._kinds)
+        for kind in self._kinds:
+            await self._create_largest(kind)
+
+    async def _create_largest(self, kind: str) -> None:
+        """The API server counts the items of an object at any depth. How many it accepts is tried once for each kind. Raises
+        NotPossible."""
+        for items in ITEMS[ITEMS.index(_accepted.get(kind, ITEMS[0])) :]:
+            made = await asyncio.to_thread(HOSTILE[kind].pod, "", HARM, items)
+            try:
+                await self._create(made)
+            except NotPossible as error:
+                if items == ITEMS[-1] or not isinstance(error.__cause__, Invalid | Exhausted):
+                    raise
+            else:
+                _accepted[kind] = items
+                return
+
+
+class SecondControlPlane(Measuring):
+    """An API server of another cluster is started on the same etcd. It must refuse: it never is ready, and ends by itself."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._world = world
+        self._target = target
+        self._process: asyncio.subprocess.Process | None = None
+        self._folder: TemporaryDirectory[str] | None = None
+        self._began = 0.0
+        self.details = ""
+
+    async def begin(self) -> None:
+        self._began = time.time()
+        plan = self._world.cluster.state.find(self._target).plan
+        self._folder = TemporaryDirectory(prefix="pinnace-other-")
+        pki = Path(self._folder.name)
+        ports = Ports()
+        listen, http = f"127.0.0.1:{ports.next()}", f"127.0.0.1:{ports.next()}"
+        await asyncio.to_thread(certificates.provide, pki, [listen], {})
+        own = certificates.files(pki, certificates_folder.APISERVER)
+        argv = replaced(
+            plan.argv,
+            {
+                "--name": "stranger",
+                "--listen": listen,
+                **({"--token-listen": f"127.0.0.1:{ports.next()}"} if "--token-listen" in plan.argv else {}),
+                "--http": http,
+                "--tls-cert-file": f"{own.cert}",
+                "--tls-private-key-file": f"{own.key}",
+                "--client-ca-file": f"{own.ca}",
+            },
+        )
+        with ClusterFolder(self._world.cluster.spec.data_dir).log(f"{self._target}.stranger").open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *dying_with_us(argv), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        self.details = f"pid {self._process.pid}"
+        served = await self._watched(replace(plan, http=http), self._process)
+        self.read(self._target, "served by another cluster's API server", float(served), most=0)
+        code = self._process.returncode
+        self.read(self._target, "exit code of another cluster's API server", -1.0 if code is None else code, least=1, most=1)
+
+    async def end(self) -> None:
+        # It logs its refusal as an error, as it must. Whether it refused is judged by its exit code, and by whether it served.
+        self._world.excuse_log(f"{self._target}.stranger", self._began)
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    async def _watched(self, plan: Plan, process: asyncio.subprocess.Process) -> bool:
+        """Whether it was ready before it ended."""
+        deadline = time.monotonic() + REFUSED_WITHIN
+        while process.returncode is None and time.monotonic() < deadline:
+            if await problem(plan) is None:
+                return True
+            await asyncio.sleep(POLL)
+        return False
+
+
+def replaced(argv: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """A command line with other values for options that it has. Raises ValueError when it has none of that name."""
+    changed = list(argv)
+    for option, value in options.items():
+        changed[changed.index(option) + 1] = value
+    return changed

@@ -1,0 +1,304 @@
+"""Processes that are given less than they need: descriptors, memory, a place for their logs.
+
+Certificates that are replaced while they are in use, and certificates that expire.
+
+Wall clocks that are an hour off, or that run too fast or too slowly; each of one process.
+"""
+
+import asyncio
+import random
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pinnace.bench import BenchError, usage
+from pinnace.chaos.faults.base import Measuring
+from pinnace.chaos.host import Clocks
+from pinnace.chaos.world import NotPossible, World
+from pinnace.cluster.certificates import CONTROLLERS
+from pinnace.cluster.certificates import SCHEDULER as SCHEDULER_CERTIFICATE
+from pinnace.cluster.links import Link
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, pki_folder
+from pinnace.pki import folder as pki
+from pinnace.pki.authority import LIFETIME
+from pinnace.pki.folder import CLUSTER_CA, ETCD_CA, Ca, Folder
+
+FULL = Path("/dev/full")
+"""Every write to it fails with ENOSPC, as on a full disk."""
+AUDIT = "--audit-log-path"
+LOST = "apiserver_audit_error_total"
+COUNTED_WITHIN = 8.0
+"""Seconds until some write of the load has reached an API server that was started again, and its line is lost."""
+POLL = 0.1
+SPARE_DESCRIPTORS = 2
+MB = 1 << 20
+SPARE_MEMORY = (8 * MB, 64 * MB)
+"""Bytes of address space that a process may still take."""
+_TO_FULL = f"""\
+import os, sys
+for output in (1, 2):
+    os.dup2(os.open("{FULL}", os.O_WRONLY), output)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+class _Limit:
+    """A soft limit of one process, as it was again at the end. The process may log errors meanwhile; `may_end`: and end."""
+
+    which = resource.RLIMIT_NOFILE
+    may_end = False
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self._target = target
+        self._random = rng
+        self._name = ""
+        self._pid = 0
+        self._before: tuple[int, int] | None = None
+        self.details = ""
+
+    async def begin(self) -> None:
+        self._name = await self._world.find(self._target)
+        if not await self._world.ready(self._name):  # a process that cannot even start ends, as it must
+            raise NotPossible(f"{self._name} is not ready")
+        self._pid = self._world.cluster.pid(self._name)
+        try:
+            soft = self.limit(self._pid)
+            _, hard = before = resource.prlimit(self._pid, self.which)
+            self._world.excuse(self._name, may_end=self.may_end)
+            self._before = before
+            resource.prlimit(self._pid, self.which, (soft, hard))
+        except (OSError, ProcessLookupError) as error:
+            raise NotPossible(f"{self._name}: {error}") from error
+        self.details = f"{self._name}, {self.told(soft)}"
+        links = [link for link in self._world.links.all if self._name in link]
+        await self._world.links.reset(links)  # what a process cannot connect to again it has lost
+
+    async def end(self) -> None:
+        before, self._before = self._before, None
+        if before is None:
+            return
+        if self._world.cluster.pid(self._name) == self._pid:
+            resource.prlimit(self._pid, self.which, before)
+        if await self._world.recover(self._name):
+            self.details += ", and it ended"
+
+    def limit(self, pid: int) -> int:
+        """Raises OSError."""
+        raise NotImplementedError
+
+    def told(self, limit: int) -> str:
+        raise NotImplementedError
+
+
+class FewDescriptors(_Limit):
+    """A process can open next to no files and connections, and its connections to other parts break."""
+
+    def limit(self, pid: int) -> int:
+        return max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()) + 1 + SPARE_DESCRIPTORS
+
+    def told(self, limit: int) -> str:
+        return f"{limit} descriptors"
+
+
+class LittleMemory(_Limit):
+    """A process is given hardly any more memory. It may end: the kernel would end it, too."""
+
+    which = resource.RLIMIT_AS
+    may_end = True
+
+    def limit(self, pid: int) -> int:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
+        return pages * resource.getpagesize() + self._random.choice(SPARE_MEMORY)
+
+    def told(self, limit: int) -> str:
+        return f"{limit // MB} MB of address space"
+
+
+class _StartedAs(Measuring):
+    """A process is started again in another way, and as before at the end. It must be ready nevertheless."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        super().__init__()
+        self._world = world
+        self._target = target
+        self._name = ""
+        self.details = ""
+
+    async def begin(self) -> None:
+        self._name = self.details = await self._world.find(self._target)
+        plan = self._world.cluster.state.find(self._name).plan
+        self._world.excuse(self._name, may_end=False)
+        await self._world.start_as(self._name, replace(plan, argv=tuple(self.argv(plan.argv))))
+        self.read(self._name, "ready", float(await self._world.ready(self._name)), least=1)
+
+    async def end(self) -> None:
+        if self._name:
+            await self._world.as_before(self._name)
+            await self._world.recover(self._name)
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        raise NotImplementedError
+
+
+class FullLog(_StartedAs):
+    """No line of its log can be written."""
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        return [sys.executable, "-c", _TO_FULL, *argv[1:]]
+
+
+class FullAudit(_StartedAs):
+    """An API server whose audit log cannot be written. It counts the lines that it loses."""
+
+    async def begin(self) -> None:
+        await super().begin()
+        deadline, lost = time.monotonic() + COUNTED_WITHIN, 0
+        while not lost and time.monotonic() < deadline:
+            await asyncio.sleep(POLL)
+            with suppress(BenchError):
+                lost = await usage.read_metric(self._world.cluster.state.find(self._name).plan.http, LOST) or 0
+        self.read(self._name, LOST, lost, least=1)
+
+    def argv(self, argv: Sequence[str]) -> list[str]:
+        return [*argv, AUDIT, str(FULL)]
+
+
+SOON = timedelta(seconds=3)
+"""How long a certificate is good that is to expire while connections are open that were made with it."""
+SCHEDULERS, SERVERS, ETCD_CLIENTS = "schedulers", "apiservers", "etcd-clients"
+"""Targets: all that share a certificate."""
+
+
+class Rotate:
+    """All certificates are replaced by new ones, and all connections break: they are made anew with these."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self.details = ""
+
+    async def begin(self) -> None:
+        kubelets = [record.name for record in self._world.cluster.state.of(KUBELET)]
+        names = [pki.APISERVER, pki.ADMIN, pki.KUBELET_CLIENT, SCHEDULER_CERTIFICATE, CONTROLLERS, *kubelets]
+        of_etcd = [pki.ETCD_SERVER, pki.ETCD_PEER, pki.ETCD_CLIENT]
+        await _reissue(self._world, CLUSTER_CA, names)
+        await _reissue(self._world, ETCD_CA, of_etcd)
+        self.details = f"{len(names) + len(of_etcd)} certificates"
+        await self._world.links.reset(self._world.links.all)
+
+    async def end(self) -> None:
+        """Nothing to undo."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A certificate: its authority, its name, and where its holder connects or is connected to."""
+
+    ca: Ca
+    name: str
+    links: tuple[Link, ...]
+
+
+class Expire:
+    """A certificate expires while connections are open that were made with it; the connections break, and new ones are refused.
+    A new certificate replaces it at the end: nothing is started again."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self._shown = _shown(world, target)
+        self._replaced = False
+        self.details = f"{self._shown.name}.crt"
+
+    async def begin(self) -> None:
+        self._replaced = True
+        await _reissue(self._world, self._shown.ca, [self._shown.name], SOON)
+        await self._world.links.reset(self._shown.links)
+        await asyncio.sleep(SOON.total_seconds())
+        await self._world.links.reset(self._shown.links)
+
+    async def end(self) -> None:
+        if self._replaced:
+            await _reissue(self._world, self._shown.ca, [self._shown.name])
+            self._replaced = False
+
+
+def _shown(world: World, target: str) -> _Shown:
+    def links(source: str, to: str) -> tuple[Link, ...]:
+        return tuple(link for link in world.links.all if link[0].startswith(source) and link[1].startswith(to))
+
+    if target == SCHEDULERS:
+        return _Shown(CLUSTER_CA, SCHEDULER_CERTIFICATE, links(SCHEDULER, APISERVER))
+    if target == SERVERS:
+        return _Shown(CLUSTER_CA, pki.APISERVER, links("", APISERVER))
+    if target == ETCD_CLIENTS:
+        return _Shown(ETCD_CA, pki.ETCD_CLIENT, links(APISERVER, ETCD))
+    return _Shown(CLUSTER_CA, target, links(target, APISERVER))
+
+
+async def _reissue(world: World, ca: Ca, names: Sequence[str], lifetime: timedelta = LIFETIME) -> None:
+    folder = Folder(pki_folder(world.cluster.spec.data_dir), ca)
+    await asyncio.to_thread(folder.reissue, names, datetime.now(UTC), lifetime)
+
+
+HOUR = 3600
+DRIFT_INTERVAL = 0.5
+
+
+class ClockStep:
+    """An hour forward or back for one process; back to the right time at the end. Monotonic clocks are untouched."""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self._target = target
+        self._seconds = rng.choice((HOUR, -HOUR))
+        self._name = ""
+        self.details = ""
+
+    async def begin(self) -> None:
+        if self._world.clocks is None:
+            raise NotPossible("libfaketime is not installed")
+        self._name = await self._world.find(self._target)
+        self.details = f"{self._name}, {self._seconds:+d} s"
+        self._world.clocks.step(self._name, self._seconds)
+
+    async def end(self) -> None:
+        if self._name and self._world.clocks:
+            self._world.clocks.step(self._name, 0)
+
+
+class ClockRate:
+    """Twice as fast, or at half the speed, in steps of half a second; right again at the end. (libfaketime's own rates change
+    how long a process sleeps, too.)"""
+
+    def __init__(self, world: World, target: str, rng: random.Random) -> None:
+        self._world = world
+        self._target = target
+        self._drift = rng.choice((1.0, -0.5))
+        self._name = ""
+        self._drifting: asyncio.Task[None] | None = None
+        self.details = ""
+
+    async def begin(self) -> None:
+        if self._world.clocks is None:
+            raise NotPossible("libfaketime is not installed")
+        self._name = await self._world.find(self._target)
+        self.details = f"{self._name}, {self._drift:+g} s each second"
+        self._drifting = asyncio.create_task(self._drift_away(self._world.clocks))
+
+    async def end(self) -> None:
+        if self._drifting is not None:
+            self._drifting.cancel()
+            await asyncio.wait((self._drifting,))
+        if self._name and self._world.clocks:
+            self._world.clocks.step(self._name, 0)
+
+    async def _drift_away(self, clocks: Clocks) -> None:
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(DRIFT_INTERVAL)
+            clocks.step(self._name, self._drift * (time.monotonic() - began))

@@ -1,0 +1,158 @@
+"""Wall clocks that can be stepped, for one process each, through libfaketime. Monotonic clocks are left alone.
+
+A process reads its offset from a file, at most once a second. libfaketime leaves shared memory behind for each process that is
+killed; `sweep` removes it. (A new process that happened to get the pid of a dead one would otherwise refuse to start.)
+
+Source: https://github.com/wolfcw/libfaketime (README, 4a to 4e).
+
+A disk of its own for one member of etcd, which can be full: a tmpfs whose size is changed while it is mounted.
+
+A full disk is exactly as large as its contents: writes that need a new page fail with ENOSPC, as on a real disk. Mounting needs
+root; `available` says whether it can be done here.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+from pinnace.chaos import ChaosError
+
+LIBRARIES = (
+    "usr/lib/*/faketime/libfaketimeMT.so.1",
+    "usr/lib*/faketime/libfaketimeMT.so.1",
+    "usr/local/lib/faketime/libfaketimeMT.so.1",
+)
+"""From the root. Where distributions and its own Makefile put it: the one for processes with threads."""
+_SHARED = Path("/dev/shm")
+
+
+def find_library() -> Path | None:
+    return next((path for pattern in LIBRARIES for path in sorted(Path("/").glob(pattern))), None)
+
+
+class Clocks:
+    """A context manager. `environment` is what a process must be started with to have a clock in `folder`."""
+
+    def __init__(self, library: Path, folder: Path) -> None:
+        self._library = library
+        self._folder = folder
+        self._files: dict[str, Path] = {}
+
+    def environment(self, process: str) -> Mapping[str, str]:
+        self._files[process] = self._folder / f"{process}.clock"
+        self.step(process, 0)
+        return {
+            "LD_PRELOAD": str(self._library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._files[process]),
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "FAKETIME_CACHE_DURATION": "1",
+            "NO_FAKE_STAT": "1",  # nobody reads files' times as dates; intercepted, each stat of a handshake takes locks
+        }
+
+    def step(self, process: str, seconds: float) -> None:
+        """Its wall clock is so many seconds ahead of ours from now on; of nothing that it does the duration changes."""
+        draft = self._files[process].with_suffix(".tmp")
+        draft.write_text(f"{seconds:+g}\n")
+        draft.replace(self._files[process])
+
+    def heal(self) -> None:
+        for process in self._files:
+            self.step(process, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Removes what dead processes have left."""
+        for left in _SHARED.glob("*faketime_s?m_*"):
+            pid = left.name.rpartition("_")[2]
+            if pid.isdigit() and not Path("/proc", pid).exists() and left.stat().st_uid == os.getuid():
+                left.unlink(missing_ok=True)
+
+
+SIZE = 2 << 30
+"""Bytes, while it is not full. A tmpfs takes as much memory as it has contents."""
+ATTEMPTS = 20
+"""To make a disk full: it cannot be smaller than its contents, which grow meanwhile."""
+_MOUNT, _UMOUNT = shutil.which("mount"), shutil.which("umount")
+
+
+class Disk:
+    """A mounted tmpfs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def free(self) -> int:
+        """Bytes."""
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
+    async def fill(self) -> None:
+        """Leaves no room. Raises ChaosError."""
+        for _ in range(ATTEMPTS):
+            found = os.statvfs(self.path)
+            used = (found.f_blocks - found.f_bfree) * found.f_frsize
+            if await self._resize(used) and not self.free:
+                return
+        raise ChaosError(f"the disk {self.path} cannot be made full")
+
+    async def empty(self) -> None:
+        """Has its first size again. Raises ChaosError."""
+        if not await self._resize(SIZE):
+            raise ChaosError(f"the disk {self.path} cannot be given its first size")
+
+    async def _resize(self, size: int) -> bool:
+        command = (_MOUNT or "mount", "-o", f"remount,size={size}", str(self.path))
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        return await process.wait() == 0
+
+
+@cache
+def available() -> bool:
+    """Whether a tmpfs can be mounted here: tried once."""
+    if os.geteuid() != 0:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        mounted = _mount(Path(folder))
+        if mounted:
+            unmount(Path(folder))
+    return mounted
+
+
+@asynccontextmanager
+async def disk(path: Path) -> AsyncIterator[Disk]:
+    """A disk at `path`, which is created. It is unmounted afterwards, also while somebody has a file on it open. Raises
+    ChaosError."""
+    await asyncio.to_thread(path.mkdir, mode=0o700)
+    if not _mount(path):
+        raise ChaosError(f"no tmpfs can be mounted at {path}")
+    try:
+        yield Disk(path)
+    finally:
+        unmount(path)
+        await asyncio.to_thread(path.rmdir)
+
+
+def unmount(path: Path) -> None:
+    """Does nothing where nothing is mounted."""
+    if _UMOUNT and path.is_mount():
+        subprocess.run([_UMOUNT, "--lazy", str(path)], check=False, stderr=subprocess.DEVNULL)
+
+
+def _mount(path: Path) -> bool:
+    if _MOUNT is None:
+        return False
+    command = [_MOUNT, "-t", "tmpfs", "-o", f"size={SIZE},mode=0700", "pinnace-chaos", str(path)]
+    return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0

@@ -1,0 +1,386 @@
+"""etcd loses its leader, its majority, or its past.
+
+etcd's data are replaced by an older copy, under API servers that run on.
+"""
+
+import asyncio
+import shutil
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pinnace.api.elections_pb2 import Election
+from pinnace.chaos.faults import storage
+from pinnace.chaos.faults.table import KINDS
+from pinnace.chaos.scenarios.base import Act, Crowd, Expectation, Scenario
+from pinnace.chaos.scenarios.figures import (
+    broken_watches,
+    calls_within,
+    longest_gap,
+    majority_again,
+    milliseconds,
+    slowest,
+    stopped_unasked,
+    succeeded,
+    wait_for_bind,
+)
+from pinnace.chaos.stage import STORED, Props
+from pinnace.chaos.world import ETCD_LEADER, World
+from pinnace.check import history
+from pinnace.check.history import Call, Item, Ran, Record, Stored, Told
+from pinnace.check.index import History
+from pinnace.check.pods import LIVING
+from pinnace.client.errors import ApiError
+from pinnace.cluster import view
+from pinnace.cluster.spec import APISERVER, ELECTION, ETCD, ClusterSpec
+
+SPEC = ClusterSpec(nodes=40, etcd_members=3)
+ELECTING = 5.0
+"""Seconds without a write at most when etcd's leader dies: its members wait for 0.5 to 1 s before they vote, and may
+have to vote twice."""
+BACK = 6.0
+"""Seconds from the start of the member that makes a majority to the leader's first bind, at most. Most of it is etcd's: it
+loads what it has (2 to 3 s on a slow machine), and votes as above; then a scheduler is elected, and binds in less than
+a second."""
+UNDER_WAY = 0.5
+"""Seconds after the loss for which answers may still be on their way."""
+ROOM_AGAIN = 10.0
+"""Seconds from there being room on the disks to the leader's first bind, at most: members are started again, and vote."""
+HANG = 3.5
+"""Seconds that a call may take at most while etcd is away: the clients here give each 3 s."""
+
+
+class EtcdLeader(Scenario):
+    name = "etcd-leader"
+    title = "etcd loses its leader"
+    story = (
+        "Three members hold the state. The two that are left must notice, vote, and go on; until then nothing can be written,\n"
+        "and nobody is told otherwise."
+    )
+    spec = SPEC
+    invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "L1", "L2")
+
+    def __init__(self) -> None:
+        self._hit = self._over = 0.0
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            name = await act.world.find(ETCD_LEADER)
+            act.watched += [(await act.leader()).holder]
+            what = f"kill -9 {act.cluster.pid(name)}: {name}, which leads etcd"
+            async with act.fault("kill-etcd-leader", name, what, f"{name} is started again"):
+                self._hit = act.zero
+                after = await act.until(lambda: act.etcd_leader(name), "etcd to have a leader again")
+                act.saw(f"{after} leads etcd")
+                await act.writable()
+                act.saw("etcd takes writes again")
+            await act.ready([name])
+            self._over = act.saw(f"{name} has joined again")
+            await act.binding()
+
+    def judge(self, seen: History) -> list[Expectation]:
+        gap = longest_gap((stored.at for stored in seen.stored), self._hit, self._over)
+        return [Expectation(gap <= ELECTING, "longest time without a write", milliseconds(gap))]
+
+
+class EtcdQuorum(Scenario):
+    name = "etcd-quorum"
+    title = "etcd loses its majority"
+    story = (
+        "Two of three members die. The one that is left may not write, and may not even read for certain. So nobody is\n"
+        "answered as if all were well: calls fail, by their deadline at the latest. What runs goes on running."
+    )
+    spec = SPEC
+    invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "I11", "L1")
+
+    def __init__(self, seconds: float = 6.0) -> None:
+        self._seconds = seconds
+        self._lost = self._healed = self._over = 0.0
+        self._leader = Election()
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            act.watched += [(await act.leader()).holder]
+            names = [record.name for record in act.cluster.state.of(ETCD)][:2]
+            async with AsyncExitStack() as dead:
+                for name in names:
+                    what = f"kill -9 {act.cluster.pid(name)}: {name}"
+                    await dead.enter_async_context(act.fault("kill-etcd-member", name, what, f"{name} is started again"))
+                self._lost = act.moments[-1].at
+                await asyncio.sleep(self._seconds)
+                self._healed = time.monotonic()
+            await act.writable()
+            act.saw("etcd has been seen to take writes again")
+            await act.ready(record.name for record in act.cluster.state.processes)
+            self._over = act.saw("every process says that it is ready; none was restarted but etcd's own")
+            self._leader = await act.binding()
+
+    def judge(self, seen: History) -> list[Expectation]:
+        calls = calls_within(seen, self._lost + UNDER_WAY, self._healed)
+        answered, stopped = succeeded(calls), stopped_unasked(seen, self._lost, self._over)
+        away = f"{len(calls)} calls in {self._healed - self._lost:.0f} s without a majority"
+        bound = wait_for_bind(seen, ELECTION, self._leader.token, majority_again(seen))
+        return [
+            Expectation(answered == 0 and bool(calls), f"{away}: answered as if all were well", str(answered)),
+            Expectation(slowest(calls) <= HANG, "the slowest of them failed after", milliseconds(slowest(calls))),
+            Expectation(stopped == 0, "pods that were stopped, though nobody had deleted them", str(stopped)),
+            Expectation(bound <= BACK, "from the start of a majority to the leader's first bind", milliseconds(bound)),
+        ]
+
+
+class FullDisk(Scenario):
+    name = "full-disk"
+    title = "etcd's disks are full"
+    story = (
+        "Each of three members has a disk of its own (a tmpfs: this needs root), and none has room left. Members may end.\n"
+        "What etcd had acknowledged must be there when there is room again, and nothing else is started again."
+    )
+    spec = SPEC
+    props = Props(disks=3)
+    invariants = ("I1", "I3", "I4", "I5", "I6", "I7", "I8", "L1")
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self._seconds = seconds
+        self._full = self._emptied = 0.0
+        self._ended: list[str] = []
+        self._leader = Election()
+
+    async def play(self, act: Act) -> None:
+        async with Crowd(act.load.client("crowd")):
+            act.watched += [(await act.leader()).holder]
+            members = [record.name for record in act.cluster.state.of(ETCD)]
+            disks = storage.FullDisk(act.world, ETCD, act.random)
+            async with act.hit("full-disk", ETCD, disks, "the disks of all members are full", "there is room again"):
+                self._full = act.zero
+                await asyncio.sleep(self._seconds)
+            self._emptied, self._ended = act.moments[-1].at, disks.ended
+            if self._ended:
+                act.saw(f"{', '.join(self._ended)} had ended, and started again")
+            await act.ready(members)
+            await act.writable()
+            act.saw("etcd has been seen to take writes")
+            await act.ready(record.name for record in act.cluster.state.processes)
+            act.saw("every process says that it is ready")
+            self._leader = await act.binding()
+
+    def judge(self, seen: History) -> list[Expectation]:
+        writes = [call for call in calls_within(seen, self._full, self._emptied) if call.verb in ("create", "update", "delete")]
+        bound = wait_for_bind(seen, ELECTION, self._leader.token, self._emptied)
+        done = f"{succeeded(writes):,} of {len(writes):,}"
+        return [
+            Expectation(True, "members that ended for want of room", str(len(self._ended))),
+            Expectation(True, "writes that were acknowledged meanwhile (each is accounted for)", done),
+            Expectation(bound <= ROOM_AGAIN, "from there being room to the leader's first bind", milliseconds(bound)),
+        ]
+
+
+class CompactHistory(Scenario):
+    name = "compact"
+    title = "The past is removed from under a watch"
+    story = (
+        "An API server is cut off from etcd; the other one goes on. Meanwhile etcd's history is compacted: what the first\n"
+        "server has missed is gone for ever. It must not pretend otherwise: its watches end, and begin anew."
+    )
+    spec = ClusterSpec(nodes=40)
+    invariants = ("I1", "I6", "I7", "I8", "I9", "I12", "L1", "L2")
+
+    def __init__(self) -> None:
+        self._hit = 0.0
+
+    async def play(self, act: Act) -> None:
+        server, *_ = (record.name for record in act.cluster.state.of(APISERVER))
+        async with Crowd(act.load.client("crowd")):
+            what = f"{server} is cut off from etcd: connections reset, new ones refused"
+            async with act.fault("reset-apiserver", server, what, f"{server} reaches etcd again"):
+                self._hit = act.zero
+                await asyncio.sleep(1.0)
+                compact = KINDS["compact"].make(act.world, ETCD, act.random)
+                async with act.hit("compact", ETCD, compact, "etcd's history is compacted, up to now"):
+                    pass
+                await asyncio.sleep(0.5)
+            await act.ready([server])
+            act.saw(f"{server} has loaded everything again, and serves")
+            await asyncio.sleep(1.0)
+
+    def judge(self, seen: History) -> list[Expectation]:
+        expired = broken_watches(seen, self._hit, seen.phases["end"]).count("OUT_OF_RANGE")
+        return [
+            Expectation(expired > 0, "watches that were told that their past is gone, and began anew", str(expired)),
+        ]
+
+
+LOST = 3.0
+"""Seconds of load that the copy does not have."""
+AFTERWARDS = 4.0
+"""Seconds of load after the restore."""
+NOTICED = 15.0
+"""Seconds from the start of etcd with the copy to the first bind of a leader that was elected since, at most."""
+BEFORE = "etcd.before"
+"""The history that is gone, in the folder of the run. It is no `.jsonl`, since it is not judged as it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The seconds that are lost (monotonic). `copied`: all that had ended by then is in the copy; `killed`: etcd ended, `back`:
+    it was started with the copy; `well`: a leader that was elected since has bound."""
+
+    copied: float
+    killed: float
+    back: float
+    well: float
+
+
+class Restore(Scenario):
+    name = "restore"
+    title = "etcd is restored from an older copy, under a cluster that runs"
+    story = (
+        "etcd's data are copied. Three seconds of load later etcd is killed, and started with the copy: what was acknowledged\n"
+        "since is gone, and its revisions are given out again. API servers, schedulers and kubelets run on. All of them must\n"
+        "notice, and go on in the history that there is now."
+    )
+    spec = ClusterSpec(nodes=40)
+    invariants = ("H", "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "L1", "L2", "L3")
+
+    def __init__(self) -> None:
+        self._gone = Gone(0.0, 0.0, 0.0, 0.0)
+        self._revision = 0
+        self._lagging: list[str] = []
+        self._strangers = 0
+
+    async def play(self, act: Act) -> None:
+        (record,) = act.cluster.state.of(ETCD)
+        name, recorder = record.name, act.stage.recorder
+        options = dict(each.removeprefix("--").split("=", 1) for each in record.plan.argv if "=" in each)
+        data = Path(options["data-dir"])
+        copy = data.with_name("copy")
+        async with act.hit("copy", name, _Away(act.world, name), f"{name} ends, and its data are copied", f"{name} is started"):
+            await asyncio.to_thread(shutil.copytree, data, copy)
+            self._revision, copied = recorder.revision, time.monotonic()
+        await act.ready(each.name for each in act.cluster.state.processes)
+        await act.binding()
+        before = {election.token for election in await act.client.elections.list()}
+        await asyncio.sleep(LOST)
+        servers = [each.name for each in act.cluster.state.of(APISERVER)]
+        for server in servers:
+            act.world.excuse(server, may_end=False)  # to them a store that was restored is an error
+        what = f"kill -9 {act.cluster.pid(name)}: {name}; its data are replaced by the copy"
+        async with act.hit("restore", name, _Away(act.world, name), what, f"{name} is started with the copy"):
+            killed = time.monotonic()
+            await recorder.leave(recorder.output.with_name(BEFORE))
+            await asyncio.to_thread(shutil.rmtree, data)
+            await asyncio.to_thread(copy.rename, data)
+            back = time.monotonic()
+        await recorder.again()
+        leader = await act.until(lambda: _elected(act, before), "a leader that was elected since", NOTICED)
+        await act.binding()
+        well = act.saw(f"{leader.holder} leads with token {leader.token}, and binds")
+        self._gone = Gone(copied, killed, back, well)
+        await asyncio.sleep(AFTERWARDS)
+        for server in servers:
+            await act.world.recover(server)
+
+    def history(self, folder: Path) -> list[Record]:
+        """As if the seconds that are gone had never been."""
+        said = [record for path in sorted(folder.glob("*.jsonl")) if path.name != STORED for record in history.read(path)]
+        past = [each for each in history.read(folder / BEFORE) if isinstance(each, Stored) and each.revision <= self._revision]
+        present = [
+            each for each in history.read(folder / STORED) if not isinstance(each, Stored) or each.revision > self._revision
+        ]
+        told = [each for each in said if isinstance(each, Told)]
+        self._lagging = lagging(told, self._gone)
+        self._strangers = len(strangers((each for each in said if isinstance(each, Ran)), History([*past, *present])))
+        return [*without(said, self._gone), *past, *present]
+
+    def judge(self, seen: History) -> list[Expectation]:
+        noticed = self._gone.well - self._gone.back
+        return [
+            Expectation(noticed <= NOTICED, "from etcd's start to a bind of a leader elected since", milliseconds(noticed)),
+            Expectation(not self._lagging, "watches that had not begun anew by then", ", ".join(self._lagging) or "0"),
+            Expectation(self._strangers == 0, "pods that run at the end, and never were", str(self._strangers)),
+        ]
+
+
+class _Away:
+    """A process that is down for as long as something is done to its data."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._world = world
+        self._name = name
+        self.details = name
+
+    async def begin(self) -> None:
+        self._world.down(self._name, signal.SIGKILL)
+        await self._world.until_gone(self._name)
+
+    async def end(self) -> None:
+        await self._world.revive(self._name)
+
+
+async def _elected(act: Act, before: set[int]) -> Election | None:
+    with suppress(ApiError):
+        found = await view.leader(act.client)
+        return found if found is not None and found.token not in before else None
+    return None
+
+
+def without(records: Sequence[Record], gone: Gone) -> Iterator[Record]:
+    """What was said of the history that is left. Pure.
+
+    A call that had ended when the copy was made, or began when all was well, stands. A write that only touched the seconds
+    between may have been carried out in the history that is left: its outcome is unknown. A watch counts up to the copy, and
+    from when it last began anew: a server that had not noticed the restore may have told it what is gone until then.
+    """
+    anew = begun_anew((record for record in records if isinstance(record, Told)), gone)
+    for record in records:
+        match record:
+            case Call():
+                if record.ended <= gone.copied or record.began >= gone.well:
+                    yield record
+                elif record.verb not in ("get", "list") and (record.began < gone.copied or record.ended > gone.killed):
+                    yield replace(record, outcome="unknown", code="", items=tuple(map(_unknown, record.items)))
+            case Told():
+                if record.at <= gone.copied or record.at >= anew.get(record.stream, float("inf")):
+                    yield record
+            case Ran():
+                pass  # `strangers` looks at them
+            case _:
+                yield record
+
+
+def begun_anew(told: Iterable[Told], gone: Gone) -> dict[str, float]:
+    """By stream: when it last began anew between etcd's end and the first bind after it, or else when it first did later."""
+    anew: dict[str, float] = {}
+    for each in told:
+        begins = each.kind == "began" and not each.revision and each.at > gone.killed
+        if begins and (each.at <= gone.well or each.stream not in anew):
+            anew[each.stream] = each.at
+    return anew
+
+
+def lagging(told: Sequence[Told], gone: Gone) -> list[str]:
+    """The streams that went on after the restore as if nothing had happened. Pure."""
+    anew = begun_anew(told, gone)
+    return sorted({each.stream for each in told if each.at > gone.well and anew.get(each.stream, each.at) >= gone.well})
+
+
+def strangers(ran: Iterable[Ran], seen: History) -> set[str]:
+    """The uids of the pods that run at the end, and are not in this history of etcd. Pure."""
+    running: dict[str, set[str]] = defaultdict(set)
+    last: dict[str, float] = {}
+    for each in ran:
+        last[each.process] = max(each.at, last.get(each.process, 0.0))
+        if each.what == "started":
+            running[each.process].add(each.uid)
+        elif each.what == "stopped":
+            running[each.process].discard(each.uid)
+    end = max(last.values(), default=0.0)
+    alive = [uids for process, uids in running.items() if last[process] > end - LIVING]
+    return {uid for uids in alive for uid in uids} - {change.now.uid for change in seen.pods if change.now is not None}
+
+
+def _unknown(item: Item) -> Item:
+    return replace(item, outcome="unknown", revision=0, digest="", code="")

@@ -1,0 +1,189 @@
+"""I1: a pod UID is bound at most once, ever.
+
+Replayed from etcd's history: a pod's `nodeName` goes from empty to a node once, and never changes again. A pod that is created
+with a `nodeName` counts as bound.
+
+I2: no node is over its allocatable at any revision.
+
+Replayed from etcd's history, whole revisions at a time: the requests of the pods that a scheduler bound to a node and that have
+not finished are summed up and compared whenever one is added. Requests are those of pinnace.fit, taken with the history.
+
+Aside: pods that came to their node without a fence (a `nodeName` set by hand asks nobody). A node whose allocatable shrinks
+under its pods breaks nothing; so the largest that this node (by uid) has had counts. A bind does not ask whether its node is
+there (apiserver.registry.binding), and a scheduler hears of a deletion a little later: a bind to a node that has been deleted
+breaks nothing, as long as it fits into what the node had.
+
+I3: no bind but by the present leader of the pod's scheduler.
+
+Each fenced bind leaves its election and token on the pod. The transaction that bound it compared the election's key as it was
+*before* it; so at the revision before that of the bind, the key must have existed with that token as its create_revision. The
+key's value must name the scheduler of the pod: a token of another election, such as that of the controllers, says nothing about
+who schedules. Histories of version 1 do not have these names.
+
+A bind without a fence asks nobody, and anyone may do it by hand; but not of the pods that the run calls fenced.
+
+I4: one holder per token, and tokens strictly grow.
+
+Replayed from the history of each election's key. The token is the key's create_revision: it belongs to one holder and one
+session from the creation of the key to its deletion; the key is put again with the same content only (a leader that goes on
+with another API server), always under the session's lease.
+"""
+
+from collections import Counter
+from itertools import groupby
+
+from pinnace.api.resources import NODES, election_key
+from pinnace.check.history import ElectionFacts, NodeFacts, PodFacts, Stored
+from pinnace.check.index import History
+from pinnace.check.verdict import Findings
+
+BIND_ONCE = ("I1", "a pod UID is bound at most once, ever")
+
+
+def examine_bind_once(history: History, found: Findings) -> None:
+    bound: dict[str, tuple[str, int, int]] = {}  # uid -> node, token, revision
+    for stored, now, before in history.pods:
+        if now is None:
+            continue
+        if not now.node:
+            if before is not None and before.node:
+                text = f"pod {stored.key} (uid {now.uid}) was on node {before.node}, and is on none any more"
+                found.violated(text, revision=stored.revision, at=stored.at)
+            continue
+        if before is not None and (before.node, before.token) == (now.node, now.token):
+            continue
+        found.examined += 1
+        if earlier := bound.get(now.uid):
+            node, token, revision = earlier
+            text = (
+                f"pod {stored.key} (uid {now.uid}) was bound to {node} with token {token} at revision {revision}, "
+                f"and again to {now.node} with token {now.token}"
+            )
+            found.violated(text, revision=stored.revision, at=stored.at)
+        bound[now.uid] = (now.node, now.token, stored.revision)
+
+
+CAPACITY = ("I2", "no node is over its allocatable at any revision")
+
+
+class _Node:
+    """What is known of one node by name. `uid` "" : it has never been there."""
+
+    __slots__ = ("allocatable", "uid", "used")
+
+    def __init__(self) -> None:
+        self.uid = ""
+        self.allocatable: dict[str, int] = {}
+        self.used: Counter[str] = Counter()
+
+    def learn(self, facts: NodeFacts) -> None:
+        if facts.uid != self.uid:
+            self.uid, self.allocatable = facts.uid, {}
+        for name, amount in facts.allocatable:
+            self.allocatable[name] = max(amount, self.allocatable.get(name, 0))
+
+
+def examine_capacity(history: History, found: Findings) -> None:
+    nodes: dict[str, _Node] = {}
+    learned = iter(history.nodes)
+    learning = next(learned, None)
+    for revision, changes in groupby(history.pods, key=lambda change: change.stored.revision):
+        while learning is not None and learning.revision <= revision:
+            if isinstance(learning.facts, NodeFacts):
+                nodes.setdefault(learning.key.removeprefix(NODES.prefix), _Node()).learn(learning.facts)
+            learning = next(learned, None)
+        added: dict[str, Stored] = {}
+        for stored, now, before in changes:
+            was, is_now = _uses(before), _uses(now)
+            if was == is_now:
+                continue
+            if was is not None:
+                nodes[was.node].used.subtract(dict(was.requests))
+            if is_now is not None:
+                nodes.setdefault(is_now.node, _Node()).used.update(dict(is_now.requests))
+                if was is None or was.node != is_now.node:
+                    added[is_now.node] = stored
+        for name, stored in added.items():
+            found.examined += 1
+            _compare(name, nodes[name], stored, found)
+
+
+def _uses(pod: PodFacts | None) -> PodFacts | None:
+    """The pod, if it takes room on its node and a scheduler put it there."""
+    return pod if pod is not None and pod.node and pod.by_scheduler and not pod.finished else None
+
+
+def _compare(name: str, node: _Node, stored: Stored, found: Findings) -> None:
+    if not node.uid:
+        text = f"pod {stored.key} was bound to node {name}, which has never been there"
+        found.violated(text, revision=stored.revision, at=stored.at)
+        return
+    for resource, used in node.used.items():
+        capacity = node.allocatable.get(resource, 0)
+        if used > capacity:
+            text = f"node {name} is over its {resource} since {stored.key} was bound to it: {used} used of {capacity}"
+            found.violated(text, revision=stored.revision, at=stored.at)
+
+
+FENCED_BINDS = ("I3", "no bind but by the present leader of the pod's scheduler")
+
+
+def examine_fencing(history: History, found: Findings) -> None:
+    fenced = history.run.fenced if history.run else ()
+    named = history.run is None or history.run.version >= 2
+    for stored, now, before in history.pods:
+        if now is not None and now.node and not now.by_scheduler and stored.key.startswith(fenced):
+            if before is None or before.node != now.node or before.by_scheduler:
+                found.examined += 1
+                found.violated(
+                    f"pod {stored.key} was bound to {now.node} without a fence", revision=stored.revision, at=stored.at
+                )
+            continue
+        if now is None or not now.by_scheduler or (before is not None and before.token == now.token):
+            continue
+        found.examined += 1
+        leader = history.state(election_key(now.election), stored.revision - 1)
+        if leader is None or leader.create_revision != now.token:
+            valid = f"the token was {leader.create_revision}" if leader else "nobody led"
+            text = f'pod {stored.key} was bound to {now.node} with token {now.token} of election "{now.election}", when {valid}'
+            found.violated(text, revision=stored.revision, at=stored.at)
+        elif named and isinstance(leader.facts, ElectionFacts) and now.scheduler not in leader.facts.scheduler_names:
+            scope = ", ".join(leader.facts.scheduler_names) or "no scheduler"
+            by = f'the leader of election "{now.election}", which binds for {scope}'
+            text = f'pod {stored.key} of scheduler "{now.scheduler}" was bound to {now.node} by {by}'
+            found.violated(text, revision=stored.revision, at=stored.at)
+
+
+ONE_HOLDER = ("I4", "one holder per token; tokens strictly grow")
+
+
+def examine_elections(history: History, found: Findings) -> None:
+    for name, versions in history.elections.items():
+        held: Stored | None = None
+        for stored in versions:
+            if not stored.digest:
+                continue
+            found.examined += 1
+            for problem in _problems(held, stored):
+                found.violated(f'election "{name}": {problem}', revision=stored.revision, at=stored.at)
+            held = stored
+
+
+def _problems(held: Stored | None, stored: Stored) -> list[str]:
+    """What is wrong with a version of the key. `held`: the version before, of the same leader or of an earlier one."""
+    token, facts = stored.create_revision, stored.facts
+    if not isinstance(facts, ElectionFacts):
+        return ["the key holds no election"]
+    problems = []
+    if stored.lease != facts.session:
+        problems.append(f"token {token}: the key is attached to lease {stored.lease:x}, the session is {facts.session:x}")
+    if held is None or not isinstance(held.facts, ElectionFacts):
+        return problems
+    if token < held.create_revision:
+        problems.append(f"token {token} of {facts.holder} comes after the later token {held.create_revision}")
+    elif token == held.create_revision and facts != held.facts:
+        problems.append(
+            f"token {token} was that of {held.facts.holder} (session {held.facts.session:x}), "
+            f"and is now that of {facts.holder} (session {facts.session:x})"
+        )
+    return problems

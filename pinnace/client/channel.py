@@ -1,0 +1,362 @@
+"""One API server, as a client sees it: an address, and whether there is a connection to it.
+
+The streams of a Connection: from one server, or with one, until they end. Nothing here resumes one.
+
+What clients call through: a Connection, or one that calls in a leader's name (Guarded).
+
+A leader's calls: none is sent once its term is over, and what was sent before commits only while it leads.
+
+A process that was stopped, or starved, comes to itself in the middle of a look, and goes on with it before it hears that
+another one leads. What it then creates would be there twice. So each attempt asks for the lead at the moment in which it is
+sent, and carries the fence, in case that it arrives too late.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from pinnace.api.pods_pb2 import Fence
+from pinnace.client.errors import ApiError, unavailable, unimplemented, unknown_method, unreadable
+from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
+from pinnace.runtime.tls import Credentials, Renewed
+
+CONNECT_TIMEOUT = 1.0
+"""Seconds that one server is given to accept a connection, before the next is tried."""
+GRACE = 5.0
+"""Seconds that calls are given which are under way when their connection is replaced."""
+LOOKUP_TIMEOUT = 1.0
+"""Seconds that a name server is given."""
+MAX_MESSAGE = 64 << 20
+"""Bytes of the largest response that is taken."""
+OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 1000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.ping_timeout_ms", 2000),  # without it gRPC waits a minute for the answer, whatever the line above says
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),  # the least that gRPC takes
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.enable_http_proxy", 0),  # an API server is reached directly, also where the environment names a proxy
+    ("grpc.use_local_subchannel_pool", 1),  # each Connection has sockets of its own
+)
+
+
+class Peer:
+    """One API server: an address, and a channel that is made when it is first needed."""
+
+    def __init__(self, endpoint: str, host: str = "", tls: Renewed | None = None) -> None:
+        """`host`: what stands for the address; with `tls` the server's certificate must bear that name."""
+        self.endpoint = endpoint
+        self._host = host
+        self._tls = tls
+        self._shown: Credentials | None = None
+        self._doubted = False
+        self._channel: grpc.aio.Channel | None = None
+        self._retired: set[asyncio.Task[None]] = set()
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            self._channel = self._open()
+        return self._channel
+
+    def is_ready(self) -> bool:
+        """Is there a connection, of which there is no doubt?"""
+        return self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY and not self._doubted
+
+    async def connect(self) -> bool:
+        """As `is_ready`; waits for a connection that is being made, at most CONNECT_TIMEOUT."""
+        if self.is_ready():
+            return True
+        state = self.channel.get_state()
+        self._doubted = False
+        if self._tls is not None and (self._tls.renew() or self._shown is not self._tls.current):
+            self._retire()
+            state = self.channel.get_state(try_to_connect=True)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
+                    await self.channel.wait_for_state_change(state)
+                    state = self.channel.get_state(try_to_connect=True)
+        except (TimeoutError, grpc.aio.UsageError):  # the latter when it was closed meanwhile
+            return False
+        return state is grpc.ChannelConnectivity.READY
+
+    def doubt(self) -> None:
+        """The server does not take what it was shown any more: if there is something new, the next `connect` shows that."""
+        self._doubted = True
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            channel, self._channel = self._channel, None
+            await channel.close()
+        for task in self._retired:
+            task.cancel()
+        await asyncio.gather(*self._retired, return_exceptions=True)
+
+    def _retire(self) -> None:
+        """Makes room for a new channel. What was sent on the old one is answered there."""
+        if self._channel is not None:
+            task = asyncio.create_task(_close_later(self._channel))
+            self._retired.add(task)
+            task.add_done_callback(self._retired.discard)
+            self._channel = None
+
+    def _open(self) -> grpc.aio.Channel:
+        if self._tls is None:
+            return grpc.aio.insecure_channel(self.endpoint, options=OPTIONS)
+        self._shown = self._tls.current
+        named = [("grpc.ssl_target_name_override", self._host)] if self._host else []
+        return grpc.aio.secure_channel(self.endpoint, self._shown.for_channel(), options=[*OPTIONS, *named])
+
+
+async def _close_later(channel: grpc.aio.Channel) -> None:
+    try:
+        await asyncio.sleep(GRACE)
+    finally:
+        await channel.close()
+
+
+def host_of(endpoint: str) -> str:
+    """Of "host:port" or "[address]:port"."""
+    return endpoint.rpartition(":")[0].strip("[]")
+
+
+async def addresses(endpoint: str) -> list[str]:
+    """All addresses of "host:port"; itself, when it is one, or cannot be looked up now."""
+    port = endpoint.rpartition(":")[2]
+    try:
+        async with asyncio.timeout(LOOKUP_TIMEOUT):
+            found = await asyncio.get_running_loop().getaddrinfo(host_of(endpoint), int(port), type=socket.SOCK_STREAM)
+    except (OSError, ValueError):  # TimeoutError is an OSError
+        return [endpoint]
+    return [f"[{address[0]}]:{port}" if family is socket.AF_INET6 else f"{address[0]}:{port}" for family, *_, address in found]
+
+
+WRITE_TIMEOUT = 1.0
+"""Seconds in which a request of a stream must have left. gRPC waits for ever when a call ends before its metadata has been sent
+(`_StreamRequestMixin._write` in grpcio)."""
+
+Begin: TypeAlias = Callable[[Peer], Any]
+"""Begins the call of a stream at one server."""
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+
+def decoder(response: type[R]) -> Callable[[bytes], R | None]:
+    """Reads responses. None: it cannot be read (`unreadable`). If it raised, gRPC would log
+    that, and make None of it as well."""
+
+    def read(data: bytes) -> R | None:
+        try:
+            return response.FromString(data)
+        except DecodeError:
+            return None
+
+    return read
+
+
+class Servers(Protocol):
+    """A Connection."""
+
+    async def connected(self, method: str, ignorant: Collection[str]) -> Peer: ...
+
+    def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> ApiError: ...
+
+    def move_on(self, peer: Peer) -> None: ...
+
+
+class Stream(Generic[R]):
+    """What one server sends, until it ends or fails. Never resumed here. `cancel` it when done."""
+
+    def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin) -> None:
+        self._servers = servers
+        self._method = method
+        self._peer = peer
+        self._begin = begin
+        self._call = begin(peer)
+        self._ignorant: list[str] = []
+        """Servers that do not know the method."""
+
+    @property
+    def endpoint(self) -> str:
+        return self._peer.endpoint
+
+    async def read(self, silence: float | None = None) -> R | None:
+        """The next response; None at the end of the stream. Raises ApiError.
+
+        A server that sends nothing for `silence` seconds is left for the next: Unavailable.
+        """
+        try:
+            with HeedsCancellation():
+                async with asyncio.timeout(silence):
+                    response = await self._next()
+        except TimeoutError:
+            self.abandon()
+            raise unavailable(f"API server {self.endpoint} fell silent for {silence:.0f} s") from None
+        except CallCancelled:
+            raise unavailable(f"the stream from API server {self.endpoint} was cancelled") from None
+        except grpc.aio.AioRpcError as error:
+            failure = self._servers.failed(self._peer, error)
+            if not unknown_method(failure):
+                raise failure from None
+            self._ignorant.append(self.endpoint)
+            await self._begin_elsewhere()
+            return await self.read(silence)
+        if response is None:
+            raise unreadable(self._method, self.endpoint)
+        return None if response is grpc.aio.EOF else response
+
+    def leave(self) -> None:
+        """Moves the connection on to another server. The stream stays as it is."""
+        self._servers.move_on(self._peer)
+
+    def abandon(self) -> None:
+        """Breaks the stream off, and moves the connection on to another server."""
+        self.leave()
+        self.cancel()
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+    async def _begin_elsewhere(self) -> None:
+        self._peer = await self._servers.connected(self._method, self._ignorant)
+        self._call = self._begin(self._peer)
+
+    async def _next(self) -> Any:
+        return await self._call.read()
+
+
+class Duplex(Stream[R], Generic[Q, R]):
+    """A stream in both directions. It outlives those who read it: one that is `read` no longer is still there to be left.
+
+    Of what was written to a server that does not know the method only the first request is said again elsewhere: with more, it
+    is Unimplemented at once."""
+
+    def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin) -> None:
+        super().__init__(servers, method, peer, begin)
+        self._writing = asyncio.Lock()  # gRPC takes one message at a time
+        self._first: Q | None = None
+        self._written = 0
+        self._reading: asyncio.Future[Any] | None = None
+
+    async def write(self, request: Q, *, patience: float | None = WRITE_TIMEOUT) -> None:
+        """Sends, once the peer has room for it. A stream that has ended takes no notice: `read` says why it ended. A server
+        that takes nothing for `patience` seconds is left for the next: raises Unavailable."""
+        async with self._writing:
+            if self._first is None:
+                self._first = request
+            self._written += 1
+            await self._write(request, patience)
+
+    async def _write(self, request: Q, patience: float | None) -> None:
+        try:
+            async with asyncio.timeout(patience):
+                with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, CallCancelled), HeedsCancellation():
+                    await self._call.write(request)
+        except TimeoutError:
+            self.abandon()
+            raise unavailable(f"API server {self.endpoint} takes no requests") from None
+
+    async def _begin_elsewhere(self) -> None:
+        async with self._writing:
+            if self._written > 1:
+                raise unimplemented(self._method, self._ignorant)
+            await super()._begin_elsewhere()
+            self._reading = None
+            if self._first is not None:
+                await self._write(self._first, WRITE_TIMEOUT)
+
+    async def _next(self) -> Any:
+        """gRPC breaks a call off when its reader is cancelled (`_StreamResponseMixin._read` in grpcio): so that is a task that
+        nobody cancels, and whoever reads next finds it there."""
+        if self._reading is None:
+            self._reading = asyncio.ensure_future(self._call.read())
+            self._reading.add_done_callback(_heard)
+        response = await asyncio.shield(self._reading)
+        self._reading = None
+        return response
+
+
+def _heard(reading: asyncio.Future[Any]) -> None:
+    """How a read ends that nobody waits for any more is no news to anybody."""
+    if not reading.cancelled():
+        reading.exception()
+
+
+PresentFence: TypeAlias = Callable[[], Fence | None]
+"""The fence of a term for as long as it lasts; then None."""
+
+
+class Caller(Protocol):
+    """Each method as Connection has it."""
+
+    @property
+    def endpoint(self) -> str: ...
+
+    async def call(
+        self,
+        method: str,
+        request: Message,
+        response: type[R],
+        *,
+        timeout: float = 10.0,
+        retry: bool = True,
+        fence: PresentFence | None = None,
+    ) -> R: ...
+
+    async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]: ...
+
+    async def duplex(self, method: str, request: type[Q], response: type[R]) -> Duplex[Q, R]: ...
+
+    async def close(self) -> None: ...
+
+
+class Guarded:
+    """A Caller through another one, in the name of the present leader: `fence`, or None, and calls raise Fenced. A call belongs
+    to the term in which it began. Streams are not guarded: they change nothing."""
+
+    def __init__(self, connection: Caller, fence: PresentFence) -> None:
+        self._connection = connection
+        self._fence = fence
+
+    @property
+    def endpoint(self) -> str:
+        return self._connection.endpoint
+
+    async def call(
+        self,
+        method: str,
+        request: Message,
+        response: type[R],
+        *,
+        timeout: float = 10.0,
+        retry: bool = True,
+        fence: PresentFence | None = None,
+    ) -> R:
+        if fence is not None:
+            raise ValueError(f"{method}: the fence of this connection is its own")
+        began = self._fence()
+
+        def still() -> Fence | None:
+            return began if self._fence() == began else None
+
+        return await self._connection.call(method, request, response, timeout=timeout, retry=retry, fence=still)
+
+    async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]:
+        return await self._connection.stream(method, request, response)
+
+    async def duplex(self, method: str, request: type[Q], response: type[R]) -> Duplex[Q, R]:
+        return await self._connection.duplex(method, request, response)
+
+    async def close(self) -> None:
+        await self._connection.close()

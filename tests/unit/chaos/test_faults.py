@@ -165,7 +165,7 @@ async def test_an_api_server_without_an_audit_log_must_be_ready_and_count(
     async def read(http: str, name: str) -> int:
         return lost
 
-    monkeypatch.setattr(environment.metrics, "read", read)
+    monkeypatch.setattr(environment.usage, "read_metric", read)
     monkeypatch.setattr(environment, "COUNTED_WITHIN", 0.1)
     monkeypatch.setattr(environment, "POLL", 0.01)
     world = FakeWorld(1)

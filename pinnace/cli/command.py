@@ -1,8 +1,8 @@
 """The shapes of commands: `Verb`, a command with examples and the global flags, and `LazyGroup`, which imports a verb's module
 only when the verb is used.
 
-The module of verb `x` is `pinnace.cli.verbs.x`, and has the command as its attribute `x` (`node` may be a group); that of `x-y`
-is `x_y`.
+A verb is in the module of `pinnace.cli.verbs` that has its name, or in the one that `main.MODULES` names: verbs that share
+code share a module.
 """
 
 import difflib
@@ -168,8 +168,11 @@ class DefaultGroup(VerbGroup):
 
 
 class LazyGroup(click.Group):
-    """Knows its verbs by name and summary, by section; loads them from `package` when they are used. `unsupported`: verbs that
-    people expect and that are not there, with a hint each."""
+    """Knows its verbs by name and summary, by section, and imports a verb's module when the verb is used.
+
+    `modules`: the module in `package` of each verb that is in a module of another name. `unsupported`: the verbs of kubectl that
+    do not exist here, with a hint each.
+    """
 
     def __init__(
         self,
@@ -177,6 +180,7 @@ class LazyGroup(click.Group):
         *,
         package: str,
         sections: Mapping[str, Mapping[str, str]],
+        modules: Mapping[str, str],
         unsupported: Mapping[str, str],
         **attributes: Any,
     ) -> None:
@@ -185,6 +189,7 @@ class LazyGroup(click.Group):
         as_text(self.params)
         self._package = package
         self._sections = sections
+        self._modules = modules
         self._unsupported = unsupported
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -200,10 +205,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        module = module_of(cmd_name)
         with _kept():
-            found: click.Command = getattr(import_module(f"{self._package}.{module}"), module)
-        return found
+            module = import_module(f"{self._package}.{self._modules.get(cmd_name, cmd_name)}")
+        return next(each for each in vars(module).values() if isinstance(each, click.Command) and each.name == cmd_name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
@@ -237,11 +241,6 @@ def _kept() -> Iterator[None]:
         gc.freeze()
         if was_on:
             gc.enable()
-
-
-def module_of(verb: str) -> str:
-    """The name of a verb's module, and of the command in it."""
-    return verb.replace("-", "_")
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

@@ -73,11 +73,36 @@ SECTIONS = {
     },
 }
 
+MODULES = {
+    "api-resources": "explain",
+    "annotate": "label",
+    "completion": "version",
+    "cordon": "drain",
+    "diff": "apply",
+    "down": "processes",
+    "events": "get",
+    "exec": "logs",
+    "expose": "create",
+    "kill": "processes",
+    "patch": "edit",
+    "pod": "node",
+    "restart": "processes",
+    "run": "create",
+    "scale": "rollout",
+    "set": "label",
+    "start": "processes",
+    "status": "processes",
+    "stop": "processes",
+    "taint": "label",
+    "uncordon": "drain",
+}
+"""The modules of the verbs that share one with a verb of another name."""
+
 HELP = """A small, real cluster control plane: the verbs that kubectl taught everyone, and a few that nobody else has.
 
 Flags may stand before or after the verb. Every verb explains itself: pinnace VERB --help."""
 
-cli = LazyGroup("pinnace", package="pinnace.cli.verbs", sections=SECTIONS, unsupported=UNSUPPORTED, help=HELP)
+cli = LazyGroup("pinnace", package="pinnace.cli.verbs", sections=SECTIONS, modules=MODULES, unsupported=UNSUPPORTED, help=HELP)
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:

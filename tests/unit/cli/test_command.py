@@ -1,7 +1,6 @@
 """The group of verbs: what it says about itself, and that it loads no more than it must."""
 
 import gc
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ import click
 import pytest
 
 from pinnace.api.resources import ALL
-from pinnace.cli.command import VerbGroup, module_of, verb
+from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.main import SECTIONS, cli, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.unsupported import FLAGS, SUBCOMMANDS, UNSUPPORTED
@@ -21,9 +20,8 @@ VERBS = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(verb: str) -> None:
-    module = module_of(verb)
-    command = getattr(importlib.import_module(f"pinnace.cli.verbs.{module}"), module)
-    assert command.name == verb
+    command = cli.get_command(click.Context(cli), verb)
+    assert command is not None and command.name == verb
     text = command.get_help(click.Context(command, info_name=verb))
     assert VERBS[verb].rstrip(".") in text, "the summary in the list of verbs is the first line of the verb's help"
     for each in command.commands.values() if isinstance(command, click.Group) else [command]:
@@ -182,8 +180,8 @@ def test_so_they_do_before_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_flag_takes_the_next_word() -> None:
     """Such an option would be one with a boolean for a value."""
-    modules = [importlib.import_module(f"pinnace.cli.verbs.{module_of(name)}") for name in VERBS]
-    commands = [getattr(module, module_of(name)) for name, module in zip(VERBS, modules, strict=True)]
+    commands = [command for name in VERBS if (command := cli.get_command(click.Context(cli), name)) is not None]
+    assert len(commands) == len(VERBS)
     commands += [each for group in commands if isinstance(group, click.Group) for each in group.commands.values()]
     options = [each for command in commands for each in command.params if isinstance(each, click.Option)]
     assert [each.name for each in options if each.type is click.BOOL and not each.is_flag] == []

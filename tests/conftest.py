@@ -19,7 +19,7 @@ from aetcd.rpc import CompactionRequest, DeleteRangeRequest, KVStub, LeaseLeases
 
 from apiserver.storage.etcd import EtcdStorage
 from pinnace.cluster.etcd import EtcdBinary, EtcdMember, EtcdTls, etcd_command, etcd_environment, find_etcd, is_healthy
-from pinnace.cluster.ports import Ports
+from pinnace.cluster.processes import Ports
 
 # How fast a busy machine makes examples says nothing about the code.
 hypothesis.settings.register_profile(

@@ -17,11 +17,9 @@ from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster, Hook
-from pinnace.cluster.fittings import PLAIN, Fittings, Wiring
 from pinnace.cluster.links import Links
-from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import APISERVER, ETCD, SCHEDULER, ClusterSpec, pki_folder
-from pinnace.cluster.state import ClusterState
+from pinnace.cluster.spec import APISERVER, ETCD, PLAIN, SCHEDULER, ClusterSpec, ClusterState, Fittings, Wiring, pki_folder
+from pinnace.cluster.startup import Progress
 
 START_TIMEOUT = 180.0
 """Seconds; thousands of nodes take their time."""

@@ -32,9 +32,8 @@ from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, Fenced, error_of
 from pinnace.cluster import processes, startup, view
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.links import Link, Links
-from pinnace.cluster.progress import Progress
-from pinnace.cluster.proxy import Mode
+from pinnace.cluster.links import Link, Links, Mode
+from pinnace.cluster.startup import Progress
 
 TRICKLE_PODS, TRICKLE_INTERVAL = 2, 0.004
 """So many pods a call, and seconds between calls: the resolution of the gap."""

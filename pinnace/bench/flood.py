@@ -48,8 +48,8 @@ from pinnace.client.election import METHOD as CAMPAIGN
 from pinnace.client.election import SECRET
 from pinnace.client.errors import ApiError
 from pinnace.cluster import certificates
-from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, pki_folder
+from pinnace.cluster.startup import Progress
 from pinnace.pki import Subject
 from pinnace.pki.folder import Folder, Wanted
 from pinnace.runtime.tls import TlsFiles

@@ -30,8 +30,8 @@ from pinnace.bench.usage import Meter
 from pinnace.client.client import Client
 from pinnace.client.errors import Conflict, Unavailable
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import KUBELET, NODE_PREFIX, shares
+from pinnace.cluster.startup import Progress
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 RESUME_DELAY = 0.02

@@ -13,8 +13,8 @@ from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import KUBELET
+from pinnace.cluster.startup import Progress
 
 PATIENCE = 900.0
 POLL = 0.5

@@ -32,8 +32,8 @@ from pinnace.client.client import Client
 from pinnace.client.election import Candidate
 from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import ELECTION, KUBELET, SCHEDULER
+from pinnace.cluster.startup import Progress
 
 PATIENCE = 300.0
 """Seconds until a run is given up."""

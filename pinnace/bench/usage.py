@@ -16,8 +16,7 @@ from urllib.request import ProxyHandler, build_opener
 from prometheus_client.parser import text_string_to_metric_families
 
 from pinnace.bench import BenchError
-from pinnace.cluster.spec import APISERVER
-from pinnace.cluster.state import ClusterState
+from pinnace.cluster.spec import APISERVER, ClusterState
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Usage
 

@@ -19,7 +19,7 @@ from pinnace.chaos.load import BYSTANDER, BYSTANDER_RATE, pace
 from pinnace.chaos.workers import LOAD
 from pinnace.client.client import Client
 from pinnace.client.errors import NotFound
-from pinnace.cluster.helper import dying_with_us
+from pinnace.cluster.links import dying_with_us
 from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 

@@ -30,7 +30,7 @@ from pinnace.chaos.workers import ANOTHER
 from pinnace.chaos.world import NotPossible, World
 from pinnace.check import history
 from pinnace.check.history import Run
-from pinnace.cluster.helper import HelperError
+from pinnace.cluster.links import HelperError
 from pinnace.cluster.spec import ELECTION, ClusterSpec
 
 INTERVAL = 4.5

@@ -26,8 +26,8 @@ from pinnace.check.check import check
 from pinnace.check.index import History
 from pinnace.check.verdict import Status, Verdict, verdict_document
 from pinnace.client.errors import ApiError
-from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import ELECTION
+from pinnace.cluster.startup import Progress
 from pinnace.runtime.logs import (
     LeadershipAbandoned,
     LeadershipLost,

@@ -1,5 +1,5 @@
 """Takes a cluster down, and unmounts its disks, when whoever started it has died without doing so: a process that waits for the
-end of its stdin (pinnace.cluster.helper). When the cluster has been taken down by then, there is nothing to do.
+end of its stdin (pinnace.cluster.links). When the cluster has been taken down by then, there is nothing to do.
 """
 
 import asyncio

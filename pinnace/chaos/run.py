@@ -32,8 +32,8 @@ from pinnace.check.history import Call, Record, Told
 from pinnace.check.verdict import Report as Check
 from pinnace.check.verdict import Status, verdict_document
 from pinnace.cluster.etcd import find_etcd
-from pinnace.cluster.progress import Progress
 from pinnace.cluster.spec import ClusterSpec
+from pinnace.cluster.startup import Progress
 
 LEAST_RATE = 20.0
 """Calls a second that must have been answered, on average: with fewer nothing much was tried."""

@@ -28,12 +28,10 @@ from pinnace.check import history
 from pinnace.check.history import Record
 from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.fittings import Fittings
-from pinnace.cluster.helper import Helper, dying_with_us
-from pinnace.cluster.links import Links
-from pinnace.cluster.ports import Ports
-from pinnace.cluster.progress import Progress
-from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, NODE_PREFIX, SCHEDULER, ClusterSpec, pki_folder
+from pinnace.cluster.links import Helper, Links, dying_with_us
+from pinnace.cluster.processes import Ports
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, NODE_PREFIX, SCHEDULER, ClusterSpec, Fittings, pki_folder
+from pinnace.cluster.startup import Progress
 from pinnace.pki import Subject
 from pinnace.pki.folder import Folder as Pki
 from pinnace.pki.folder import Wanted

@@ -12,8 +12,7 @@ from pinnace.client.client import Client
 from pinnace.cluster import processes, startup, view
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import ClusterError
-from pinnace.cluster.helper import Helper, HelperError
-from pinnace.cluster.links import Links
+from pinnace.cluster.links import Helper, HelperError, Links
 from pinnace.cluster.spec import ETCD, SCHEDULER, Plan
 from pinnace.runtime import procfs
 

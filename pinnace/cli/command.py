@@ -170,8 +170,8 @@ class DefaultGroup(VerbGroup):
 class LazyGroup(click.Group):
     """Knows its verbs by name and summary, by section, and imports a verb's module when the verb is used.
 
-    `modules`: the module in `package` of each verb that is in a module of another name. `unsupported`: the verbs of kubectl that
-    do not exist here, with a hint each.
+    `modules`: the module in `package` of each verb that is in a module of another name. `unsupported`: the verbs of
+    kubectl that do not exist here, with a hint each.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ import click
 
 from pinnace.cli.outcomes import ExitCode, Failure, ReaderGone, Report, Reported
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import err
+from pinnace.cli.terminal import err
 
 LONGEST = 500
 """Characters of a message."""

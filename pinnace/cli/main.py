@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 import click
 
+from pinnace.cli import terminal
 from pinnace.cli.command import LazyGroup
 from pinnace.cli.errors import guarded
 from pinnace.cli.settings import Settings, completing
-from pinnace.cli.terminal import streams
 from pinnace.cli.unsupported import UNSUPPORTED
 from pinnace.runtime import interrupts
 
@@ -143,7 +143,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> NoReturn:
-    streams.prepare()
+    terminal.prepare()
     try:
         code = run(sys.argv[1:])
         interrupts.end_as(code)

@@ -14,8 +14,7 @@ from pinnace.cli.errors import explain, tell_hint, tell_lines
 from pinnace.cli.outcomes import ExitCode, Failure, Report, Reported, first, worst
 from pinnace.cli.servers import configuration, reach
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import note, progress, warning_once
-from pinnace.cli.terminal.streams import until_reader_gone
+from pinnace.cli.terminal import note, progress, until_reader_gone, warning_once
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection

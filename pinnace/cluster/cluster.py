@@ -27,30 +27,33 @@ from typing import Any
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
-from pinnace.cluster import certificates, inputs, processes, startup, strays, view
+from pinnace.cluster import certificates, inputs, processes, startup, view
 from pinnace.cluster.errors import AlreadyRunning, ClusterError, FolderError, NoCluster, StartFailed, joined
 from pinnace.cluster.etcd import EtcdBinary, EtcdMissing, find_etcd
-from pinnace.cluster.fittings import PLAIN, Fittings
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.ports import Ports, is_free
-from pinnace.cluster.progress import SILENT, Progress
+from pinnace.cluster.processes import Ports, is_free
 from pinnace.cluster.spec import (
     APISERVER,
     CONTROLLERS,
     ETCD,
     KUBELET,
+    PLAIN,
     SCHEDULER,
     ClusterSpec,
+    ClusterState,
+    Fittings,
     Plan,
+    ProcessRecord,
     by_us,
     etcd_folder,
     fleets,
     listening,
     pki_folder,
     plan,
+    planned,
     stores,
 )
-from pinnace.cluster.state import ClusterState, ProcessRecord, planned
+from pinnace.cluster.startup import SILENT, Progress
 from pinnace.cluster.view import ProcessStatus
 from pinnace.pki.folder import ADMIN
 from pinnace.runtime import procfs
@@ -415,7 +418,7 @@ class Cluster:
         """Makes the folder this cluster's. Raises AlreadyRunning when it is another's."""
         if (found := self.folder.read()) is not None:
             raise _there(self.folder.path, found)
-        strays.refuse(self.folder.path)
+        processes.refuse(self.folder.path)
         made = self.folder.forget_failed_start() or made
         cwd = Path.cwd()
         given = inputs.with_environment(self.spec, os.environ)

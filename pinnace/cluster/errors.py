@@ -9,7 +9,7 @@ ClusterError
 +-- FolderError          the folder cannot be used.
 +-- StartFailed          a process of the cluster did not start, or several; `logs` say more.
 |   +-- StartTimeout     it did not become ready in time.
-+-- HelperError          a process that stands between the others failed (pinnace.cluster.helper).
++-- HelperError          a process that stands between the others failed (pinnace.cluster.links).
 """
 
 from collections.abc import Mapping, Sequence

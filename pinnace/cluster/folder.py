@@ -25,10 +25,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pinnace.cluster import state as states
+from pinnace.cluster import spec as states
 from pinnace.cluster.errors import Busy, FolderError
-from pinnace.cluster.spec import KUBELET, config_folder, etcd_folder, pki_folder, pods_folder
-from pinnace.cluster.state import ClusterState, StateError
+from pinnace.cluster.spec import KUBELET, ClusterState, StateError, config_folder, etcd_folder, pki_folder, pods_folder
 from pinnace.runtime.files import remove_tree
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)

@@ -1,22 +1,48 @@
 """Starting and stopping the processes of a cluster.
 
 Each runs in a session of its own: it survives the terminal, and a Ctrl-C meant for `pinnace up` does not reach it.
+
+Free ports on loopback.
+
+A component keeps its port for as long as the cluster lives, also while it is dead and waits to be started again. So ports are
+taken from below the range from which the kernel serves outgoing connections: nothing sits on one by accident. And they are
+taken in blocks in which nobody else has any: what is dead now, or not yet listening, is safe from other clusters.
+
+Processes of a cluster whose state is gone: somebody has removed its folder while it ran, and they run on for good.
+
+They are known by their arguments, which name their data, certificates or pods in that folder. Only programs of a cluster count:
+whoever looks into the folder, as an editor or `tail` does, is none of ours to end.
 """
 
 import asyncio
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from shlex import quote
 
-from pinnace.cluster.errors import ClusterError, StartFailed
+from pinnace.cluster.errors import AlreadyRunning, ClusterError, StartFailed
+from pinnace.cluster.folder import Folder
 from pinnace.cluster.inputs import spawn_environment
-from pinnace.cluster.ports import is_free
-from pinnace.cluster.spec import APISERVER, CONTROLLERS, ETCD, KUBELET, SCHEDULER, Plan
-from pinnace.cluster.state import ProcessRecord
+from pinnace.cluster.spec import (
+    APISERVER,
+    CONTROLLERS,
+    ETCD,
+    KUBELET,
+    SCHEDULER,
+    STORE,
+    Plan,
+    ProcessRecord,
+    etcd_folder,
+    pki_folder,
+    pods_folder,
+)
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
@@ -107,3 +133,122 @@ async def gone(processes: Iterable[Identity], timeout: float) -> bool:
             return False
         await asyncio.sleep(POLL)
     return True
+
+
+LOWEST, HIGHEST = 15_000, 32_000
+"""Linux hands out 32768-60999 by default (ip_local_port_range)."""
+BLOCK = 40
+"""Ports that belong together."""
+ATTEMPTS = 1_000
+
+
+class Ports:
+    """`next()` gives a free port, each time another. As long as this object lives no other gives one of the same block, in any
+    process: it sits on the block's first port itself."""
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._rng = rng or random.Random()
+        self._left: list[int] = []
+
+    def next(self) -> int:
+        while True:
+            if not self._left:
+                self._left = self._claim()
+            port = self._left.pop()
+            if is_free(f"127.0.0.1:{port}"):
+                return port
+
+    def _claim(self) -> list[int]:
+        """The ports of a block. Raises ClusterError."""
+        for _ in range(ATTEMPTS):
+            first, *others = range(start := self._rng.randrange(LOWEST, HIGHEST, BLOCK), start + BLOCK)
+            seat = _sit_on(first)
+            if seat is not None:
+                if all(is_free(f"127.0.0.1:{port}") for port in others):
+                    weakref.finalize(self, seat.close)
+                    return others
+                seat.close()
+        raise ClusterError(
+            f"no {BLOCK} free ports in a row between {LOWEST} and {HIGHEST} on 127.0.0.1", hint="stop what uses them (ss -ltn)"
+        )
+
+
+def _sit_on(port: int) -> socket.socket | None:
+    """Until it is closed the port is nobody else's. None: it is somebody's."""
+    seat = socket.socket()
+    try:
+        seat.bind(("127.0.0.1", port))
+    except OSError:
+        seat.close()
+        return None
+    return seat
+
+
+def is_free(address: str) -> bool:
+    """Whether a server could listen at host:port. Connections of an earlier server that still linger do not count."""
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, int(port)))
+        except OSError:
+            return False
+    return True
+
+
+MODULES = (*(f"{component}.main" for component in (APISERVER, SCHEDULER, CONTROLLERS, KUBELET)), "kubelet.process.shim")
+"""What runs as `python -m MODULE`; a shim is the parent of a container that is a process."""
+
+
+def find(data_dir: Path) -> list[Identity]:
+    """Those that run, by whatever links the folder was named when they were started. Takes a few milliseconds."""
+    folder = data_dir.resolve()
+    etcd, *others = (make(folder) for make in (etcd_folder, pki_folder, pods_folder))
+
+    def inside(argument: str, *folders: Path) -> bool:
+        return argument.startswith("/") and not set(Path(argument).resolve().parents).isdisjoint(folders)
+
+    def ours(argv: Sequence[str]) -> bool:
+        if "-m" in argv[:-1] and argv[argv.index("-m") + 1] in MODULES:
+            return any(inside(argument, etcd, *others) for argument in argv)
+        stores = (argument.removeprefix(STORE) for argument in argv if argument.startswith(STORE))
+        return any(inside(store, etcd) for store in stores)
+
+    return [process for pid, argv in procfs.own() if ours(argv) and (process := procfs.identify(pid))]
+
+
+def refuse(data_dir: Path) -> None:
+    """Raises AlreadyRunning when there are any."""
+    if left := find(data_dir):
+        pids = ", ".join(str(process.pid) for process in left)
+        raise AlreadyRunning(
+            f"processes of an earlier cluster in {data_dir}, whose state is gone, still run (pid {pids})",
+            hint=f"end them with `pinnace down --data-dir {quote(str(data_dir))}`",
+        )
+
+
+async def end(data_dir: Path, patience: float = GRACE) -> int:
+    """Kills them, with all that they have started: what they could save is gone. How many there were; 0, too, when the folder
+    has a state, which says whose they are. Raises ClusterError."""
+    if not find(data_dir):
+        return 0
+    folder = Folder(data_dir)
+    made = folder.create()
+    try:
+        with folder.locked():
+            return 0 if folder.read() else await _kill(data_dir, patience)
+    finally:
+        folder.prune(made)
+
+
+async def _kill(data_dir: Path, patience: float) -> int:
+    killed: set[Identity] = set()
+    deadline = time.monotonic() + patience
+    while found := find(data_dir):  # again: a kubelet may have started a container meanwhile
+        for process in (*found, *procfs.descendants(found)):
+            procfs.send_signal(process, signal.SIGKILL)
+        killed.update(found)
+        if not await gone(found, max(0.0, deadline - time.monotonic())):
+            stuck = ", ".join(str(process.pid) for process in found if procfs.alive(process))
+            raise ClusterError(f"pid {stuck} cannot be killed", hint="look at what it waits for: cat /proc/PID/stack")
+    return len(killed)

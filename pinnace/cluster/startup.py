@@ -1,10 +1,14 @@
-"""What a cluster that starts still lacks, and waiting for it. Each question answers None when nothing is missing any more."""
+"""How long work tells a person where it is.
+
+What a cluster that starts still lacks, and waiting for it. Each question answers None when nothing is missing any more.
+"""
 
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
@@ -13,10 +17,37 @@ from pinnace.cluster.errors import StartFailed, StartTimeout
 from pinnace.cluster.etcd import lost_member
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.processes import running
-from pinnace.cluster.progress import Progress
-from pinnace.cluster.ready import ending
-from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER
-from pinnace.cluster.state import ProcessRecord
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, SCHEDULER, ProcessRecord
+from pinnace.cluster.view import ending
+
+
+class Progress(Protocol):
+    def waiting(self, what: str) -> None:
+        """Replaces what was being waited for."""
+        ...
+
+    def done(self, what: str) -> None:
+        """One step is finished."""
+        ...
+
+    def warn(self, what: str) -> None:
+        """All goes on, but not as one may think."""
+        ...
+
+
+class Silent:
+    def waiting(self, what: str) -> None:
+        pass
+
+    def done(self, what: str) -> None:
+        pass
+
+    def warn(self, what: str) -> None:
+        pass
+
+
+SILENT = Silent()
+
 
 POLL = 0.05
 

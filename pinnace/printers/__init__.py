@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pinnace.api import resources
-from pinnace.printers import cluster, services, storage, workloads
+from pinnace.printers import cluster, storage, workloads
 from pinnace.printers.columns import Columns
 
 COLUMNS: Mapping[str, Columns[Any]] = {
@@ -21,7 +21,7 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.PERSISTENT_VOLUME_CLAIMS.plural: storage.PERSISTENT_VOLUME_CLAIMS,
     resources.STORAGE_CLASSES.plural: storage.STORAGE_CLASSES,
     resources.CSI_NODES.plural: storage.CSI_NODES,
-    resources.SERVICES.plural: services.SERVICES,
+    resources.SERVICES.plural: storage.SERVICES,
     resources.POD_DISRUPTION_BUDGETS.plural: workloads.POD_DISRUPTION_BUDGETS,
     resources.RESOURCE_QUOTAS.plural: cluster.RESOURCE_QUOTAS,
     resources.LIMIT_RANGES.plural: cluster.LIMIT_RANGES,
@@ -32,6 +32,6 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.REPLICA_SETS.plural: workloads.REPLICA_SETS,
     resources.DEPLOYMENTS.plural: workloads.DEPLOYMENTS,
     resources.JOBS.plural: workloads.JOBS,
-    resources.ENDPOINT_SLICES.plural: services.ENDPOINT_SLICES,
+    resources.ENDPOINT_SLICES.plural: storage.ENDPOINT_SLICES,
 }
 """By plural name of the resource."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pinnace.client.config import ClientConfig, load
-from pinnace.cluster.ports import is_free
+from pinnace.cluster.processes import is_free
 from tests.conftest import free_port
 from tests.integration.processes import pinnace
 

@@ -14,7 +14,7 @@ from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import StorageError
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
-from pinnace.cluster.proxy import Mode, Proxy
+from pinnace.cluster.links import Mode, Proxy
 from tests.conftest import EtcdFactory, EtcdServer, wipe
 from tests.unit.cacher.plan import PLANS, Plan, run
 from tests.unit.cacher.world import CASES, Reader, World, eventually, pod, running

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cluster import processes, state
+from pinnace.cluster import processes, spec
 
 pytestmark = pytest.mark.chaos
 
@@ -55,7 +55,7 @@ async def test_nothing_runs_on_when_the_command_is_killed(tmp_path: Path) -> Non
     async for line in command.stderr:
         if b"freeze-apiserver" in line:
             break
-    cluster = state.decode((kept / "cluster" / "cluster.json").read_text())
+    cluster = spec.decode((kept / "cluster" / "cluster.json").read_text())
     command.kill()
     left = [record.process for record in cluster.processes if record.process]
     assert len(left) == len(cluster.processes)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pinnace.cluster import state
+from pinnace.cluster import spec
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
@@ -61,7 +61,7 @@ class Home:
 
     def processes(self) -> list[Identity]:
         """Those that the state file names."""
-        found = state.decode((self.data_dir / "cluster.json").read_text())
+        found = spec.decode((self.data_dir / "cluster.json").read_text())
         return [record.process for record in found.processes if record.process]
 
     def status(self) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from apiserver.storage.committer import Committer
 from apiserver.storage.etcd import EtcdStorage, members
 from apiserver.storage.interface import MAX_OPERATIONS, Committed, OutcomeUnknown, OutOfSpace, Storage, Unavailable, Write
 from pinnace.cluster import certificates
-from pinnace.cluster.proxy import Mode, Proxy
+from pinnace.cluster.links import Mode, Proxy
 from tests.conftest import EtcdFactory, EtcdServer
 from tests.contract.steps import DEADLINE, done, put, take
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from pinnace.cluster import state as states
-from pinnace.cluster.ports import is_free
+from pinnace.cluster import spec as states
+from pinnace.cluster.processes import is_free
 from pinnace.cluster.spec import listening
 from pinnace.runtime import procfs
 

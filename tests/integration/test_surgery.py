@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import Compacted, OutOfSpace, Write
-from pinnace.cluster.helper import Helper, HelperError
+from pinnace.cluster.links import Helper, HelperError
 from tests.conftest import EtcdFactory, EtcdServer
 from tests.contract.steps import put
 

@@ -8,7 +8,7 @@ from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import Unavailable
 from pinnace.client.client import Client
 from pinnace.client.informer import Informer
-from pinnace.cluster.proxy import Mode, Proxy
+from pinnace.cluster.links import Mode, Proxy
 from tests.builders import make_pod
 from tests.conftest import EtcdServer
 from tests.regression.servers import serving

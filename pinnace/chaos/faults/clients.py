@@ -33,10 +33,10 @@ from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Exhausted, Invalid, NotFound
 from pinnace.cluster import certificates
 from pinnace.cluster.folder import Folder as ClusterFolder
-from pinnace.cluster.helper import dying_with_us
-from pinnace.cluster.ports import Ports
-from pinnace.cluster.ready import problem
+from pinnace.cluster.links import dying_with_us
+from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import ELECTION, SCHEDULER, Plan, pki_folder
+from pinnace.cluster.view import problem
 from pinnace.pki import Subject
 from pinnace.pki import folder as certificates_folder
 from pinnace.pki.folder import Folder, Wanted

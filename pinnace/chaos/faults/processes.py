@@ -14,12 +14,10 @@ from pathlib import Path
 
 from pinnace.chaos.world import NotPossible, World
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.helper import dying_with_us
-from pinnace.cluster.links import Link
-from pinnace.cluster.ports import Ports
-from pinnace.cluster.proxy import Mode
-from pinnace.cluster.ready import problem
+from pinnace.cluster.links import Link, Mode, dying_with_us
+from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import Plan
+from pinnace.cluster.view import problem
 
 RUN_LOG = "--run-log"
 HTTP = "--http"

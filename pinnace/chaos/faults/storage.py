@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pinnace.chaos.faults.base import Measuring
 from pinnace.chaos.world import ETCD_FOLLOWER, NotPossible, World
-from pinnace.cluster.helper import HelperError
+from pinnace.cluster.links import HelperError
 
 JOIN_TIMEOUT = 30.0
 """Seconds in which a member that was removed must be one again. etcd refuses for some 5 s after members were apart."""

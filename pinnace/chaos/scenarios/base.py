@@ -35,7 +35,7 @@ from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
 from pinnace.client.resource import delete_request
 from pinnace.cluster import startup, view
-from pinnace.cluster.helper import HelperError
+from pinnace.cluster.links import HelperError
 from pinnace.cluster.spec import APISERVER, ClusterSpec
 from pinnace.runtime.logs import LogEvent, of_kind
 from pinnace.runtime.logs import read as read_log

@@ -1,19 +1,22 @@
 """All about a service: its pods, its ports, and where these are reached.
 
 Source: kubectl, pkg/describe, ServiceDescriber; its lines for each port are tables here.
+
+All about a slice of endpoints.
+
+Source: kubectl, pkg/describe, EndpointSliceDescriber.
 """
 
 from collections.abc import Iterable, Sequence
 
 from pinnace.api.core_v1_pb2 import Service, ServicePort
-from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointSlice
+from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
 from pinnace.api.scalars import int_or_string
-from pinnace.cli.describe.common import head
-from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, joined
-from pinnace.printers.services import UNSET, some
+from pinnace.cli.describe.text import NONE, Fields, NotShown, Rows, Value, head, joined
+from pinnace.printers.storage import UNSET, some
 
 
-def describe(service: Service, slices: Sequence[EndpointSlice] | NotShown) -> Fields:
+def describe_service(service: Service, slices: Sequence[EndpointSlice] | NotShown) -> Fields:
     """`slices`: its own."""
     spec = service.spec
     fields: dict[str, Value] = {**head(service.metadata), "Selector": joined(spec.selector), "Type": spec.type}
@@ -68,3 +71,29 @@ def _addresses(port: ServicePort, slices: Iterable[EndpointSlice]) -> str:
 def _ready(endpoint: Endpoint) -> bool:
     """Unknown is taken for ready."""
     return endpoint.conditions.ready or not endpoint.conditions.HasField("ready")
+
+
+def describe_endpoint_slice(endpoint_slice: EndpointSlice) -> Fields:
+    return {
+        **head(endpoint_slice.metadata),
+        "AddressType": endpoint_slice.addressType,
+        "Ports": Rows(("Name", "Port", "Protocol"), [_endpointslices_port(port) for port in endpoint_slice.ports]),
+        "Endpoints": {str(index): _endpoint(each) for index, each in enumerate(endpoint_slice.endpoints)},
+    }
+
+
+def _endpointslices_port(port: EndpointPort) -> tuple[str, str, str]:
+    return port.name or UNSET, str(port.port) if port.HasField("port") else UNSET, port.protocol
+
+
+def _endpoint(endpoint: Endpoint) -> Fields:
+    ready = str(endpoint.conditions.ready).lower() if endpoint.conditions.HasField("ready") else UNSET
+    fields: dict[str, Value] = {"Addresses": ", ".join(endpoint.addresses), "Ready": ready}
+    target = endpoint.targetRef
+    told = (
+        ("Hostname", endpoint.hostname),
+        ("TargetRef", f"{target.kind}/{target.name}" if target.name else ""),
+        ("NodeName", endpoint.nodeName),
+        ("Zone", endpoint.zone),
+    )
+    return fields | {label: text for label, text in told if text}

@@ -1,13 +1,27 @@
-"""The layout of `describe`: labels and values, nested, values of one level aligned. Values are data; `render` makes text."""
+"""The layout of `describe`: labels and values, nested, values of one level aligned. Values are data; `render` makes text.
 
-from collections.abc import Iterator, Mapping, Sequence
+What the descriptions of all kinds share.
+
+All about an object of a kind without a description of its own: its metadata, and its other fields as they are.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
-from pinnace.api.meta_v1_pb2 import MicroTime, Time
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+from pinnace.api.codec import Field, fields_of, to_dict
+from pinnace.api.core_v1_pb2 import Event
+from pinnace.api.merge import LAST_APPLIED
+from pinnace.api.meta_v1_pb2 import MicroTime, ObjectMeta, Time
+from pinnace.api.resources import Object
 from pinnace.api.scalars import to_datetime
-from pinnace.cli.terminal.table import one_line
-from pinnace.printers.columns import is_set
+from pinnace.cli.terminal import one_line
+from pinnace.printers import cluster
+from pinnace.printers.columns import is_set, since
 
 NONE = "<none>"
 INDENT = GAP = "  "
@@ -96,3 +110,87 @@ def joined(values: Mapping[str, str]) -> str:
 def instant(value: Time | MicroTime) -> str:
     """RFC 1123 in the local time zone, with the zone as a number, as kubectl has it; empty when not set."""
     return to_datetime(value).astimezone().strftime("%a, %d %b %Y %H:%M:%S %z") if is_set(value) else ""
+
+
+def head(meta: ObjectMeta) -> dict[str, Value]:
+    """What the description of any object may begin with."""
+    return {
+        "Name": meta.name,
+        **({"Namespace": meta.namespace} if meta.namespace else {}),
+        "Labels": pairs(meta.labels),
+        "Annotations": annotations(meta),
+        "CreationTimestamp": instant(meta.creationTimestamp) or NONE,
+    }
+
+
+def controlled_by(meta: ObjectMeta) -> dict[str, str]:
+    """The line that says who keeps it, if anybody does."""
+    owner = next((each for each in meta.ownerReferences if each.controller), None)
+    return {"Controlled By": f"{owner.kind}/{owner.name}"} if owner else {}
+
+
+def annotations(meta: ObjectMeta) -> list[str]:
+    """`key: value`, without what `apply` keeps for itself."""
+    shown = sorted((key, value) for key, value in meta.annotations.items() if key != LAST_APPLIED)
+    return [f"{key}: {value}" for key, value in shown]
+
+
+def finalizers(meta: ObjectMeta) -> str:
+    """On one line: "[a b]"."""
+    return f"[{' '.join(meta.finalizers)}]"
+
+
+def phase(meta: ObjectMeta, word: str, now: float) -> str:
+    """The word of the status, or for how long it has been going."""
+    return f"Terminating (lasts {since(meta.deletionTimestamp, now)})" if is_set(meta.deletionTimestamp) else word
+
+
+def events_table(events: Iterable[Event], now: float) -> Rows:
+    """Oldest first."""
+    rows = [
+        (
+            event.type,
+            event.reason,
+            cluster.occurrences(event, now),
+            event.reportingComponent or event.source.component,
+            event.message.strip(),
+        )
+        for event in sorted(events, key=cluster.when)
+    ]
+    return Rows(("Type", "Reason", "Age", "From", "Message"), rows)
+
+
+def describe_object(obj: Object) -> Fields:
+    own = {label: value for label, value in fields(cast(Message, obj)).items() if label != "Metadata"}
+    return {**head(obj.metadata), **own}
+
+
+def fields(message: Message) -> Fields:
+    """What is set of a message, by labels made of the fields' names."""
+    document = {key: value for key, value in to_dict(message).items() if key not in ("apiVersion", "kind")}
+    return _fields(document, cast(Descriptor, message.DESCRIPTOR))
+
+
+def _fields(document: Mapping[str, Any], kind: Descriptor | None) -> Fields:
+    known = fields_of(kind) if kind else {}
+    return {_label(key): _value(value, known[key]) for key, value in document.items()}
+
+
+def _label(name: str) -> str:
+    """holderIdentity -> Holder Identity."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return words[:1].upper() + words[1:]
+
+
+def _value(value: Any, field: Field) -> Value:
+    if field.value is not None:  # a map: its keys are the user's
+        return joined({key: _text(item) for key, item in value.items()})
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        return {str(index): _fields(item, field.descriptor.message_type) for index, item in enumerate(value)}
+    if isinstance(value, list):
+        return [_text(item) for item in value]
+    return _fields(value, field.descriptor.message_type) if isinstance(value, Mapping) else _text(value)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

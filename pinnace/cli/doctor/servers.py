@@ -1,4 +1,7 @@
-"""The API servers: does each answer, is it of this version, what time is it there, and are there leaders."""
+"""The API servers: does each answer, is it of this version, what time is it there, and are there leaders.
+
+The processes of a local cluster: does each run, and is it ready.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -6,13 +9,19 @@ from dataclasses import replace
 
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.scalars import to_seconds
-from pinnace.cli.doctor.finding import Finding, ok, problem, warning
+from pinnace.cli.client_errors import OUT_OF_SPACE
+from pinnace.cli.doctor.machine import Finding, ok, problem, warning
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.servers import reach, version_of
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.errors import ApiError, Forbidden
+from pinnace.cluster import etcd
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.processes import is_free
+from pinnace.cluster.spec import ELECTIONS, ETCD, ClusterState, ProcessRecord, data_dir_flag
+from pinnace.cluster.view import DEAD, problems
 from pinnace.runtime import build
 
 TIMEOUT = 3.0
@@ -83,3 +92,30 @@ def led(holders: Mapping[str, str], expected: Sequence[str]) -> Sequence[Finding
     ]
     said = ", ".join(f"{holder} leads {name}" for name, holder in sorted(holders.items()) if holder)
     return [*missing, *([ok("leaders", said)] if said else [])]
+
+
+async def processes(state: ClusterState) -> Sequence[Finding]:
+    reasons = zip(state.processes, await problems(state), strict=True)
+    found = [_unwell(state, record, reason) for record, reason in reasons if reason]
+    return found or [ok("processes", f"all {len(state.processes)} of the cluster in {state.spec.data_dir} are ready")]
+
+
+def elections(state: ClusterState) -> list[str]:
+    """That should have a leader."""
+    return [election for component, election in ELECTIONS.items() if state.of(component)]
+
+
+def _unwell(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
+    folder = state.spec.data_dir
+    log = f"its log is {Folder(folder).log(record.name)}"
+    if reason != DEAD:
+        if record.component == ETCD and "NOSPACE" in reason:
+            return problem("processes", f"{record.name} is not ready: out of space, only reads and deletes work", OUT_OF_SPACE)
+        return problem("processes", f"{record.name} is not ready: {reason}", log)
+    taken = [each for each in {record.plan.address, record.plan.http} if not is_free(each)]
+    if taken:
+        hint = "`pinnace stop` and `pinnace start` choose another one; `ss -ltnp` shows the program"
+        return problem("processes", f"{record.name} does not run, and another program has {taken[0]}", hint)
+    if lost := etcd.lost_member(record.name, Folder(folder).log_tail(record.name)):
+        return problem("processes", f"{record.name} does not run", lost)
+    return problem("processes", f"{record.name} does not run", f"pinnace start{data_dir_flag(folder)} {record.name}; {log}")

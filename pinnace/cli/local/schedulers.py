@@ -11,7 +11,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from pinnace.api.records import Dump, Malformed, from_json
 from pinnace.cli.outcomes import ExitCode, Failure, usage
-from pinnace.cli.terminal.console import note
+from pinnace.cli.terminal import note
 from pinnace.cluster.errors import FolderError
 from pinnace.cluster.folder import Folder
 from pinnace.cluster.inputs import CONFIG, PLUGIN, options

@@ -8,14 +8,32 @@ from typing import TypeAlias
 
 from pinnace.api.documents import MAX_SIZE
 from pinnace.api.manifest import Manifest, ManifestError, Validate, load
+from pinnace.api.resources import (
+    CLUSTER_ROLES,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    ROLES,
+    STORAGE_CLASSES,
+)
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session
-from pinnace.cli.terminal.console import err
+from pinnace.cli.terminal import err
 
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
 MAX_OBJECT = 1 << 20
 """Bytes of an encoded object: what fits into one transaction of etcd."""
+
+_FIRST = (
+    NAMESPACES, CLUSTER_ROLES, ROLES, RESOURCE_QUOTAS, LIMIT_RANGES, PRIORITY_CLASSES, STORAGE_CLASSES, PERSISTENT_VOLUMES,
+    PERSISTENT_VOLUME_CLAIMS, NODES,
+)  # fmt: skip
+"""What others need, or are bounded by, is applied before them, whatever the order of the files."""
 
 ReadSome: TypeAlias = Callable[[int], bytes]
 
@@ -121,3 +139,7 @@ def _too_large(manifests: Sequence[Manifest]) -> Iterator[str]:
         size = manifest.obj.ByteSize()
         if size > MAX_OBJECT:
             yield f"{where(manifest)}: the object has {size:,} bytes; at most {MAX_OBJECT:,} are stored"
+
+
+def in_order(manifests: Sequence[Manifest]) -> list[Manifest]:
+    return sorted(manifests, key=lambda each: _FIRST.index(each.resource) if each.resource in _FIRST else len(_FIRST))

@@ -1,4 +1,7 @@
-"""Which objects a command line means: targets, a namespace, selectors; and getting them."""
+"""Which objects a command line means: targets, a namespace, selectors; and getting them.
+
+What is known of objects elsewhere: their events, a node's lease, whether anybody leads an election. Raises ApiError.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,13 +9,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pinnace.api import selectors
-from pinnace.api.resources import Object, Resource
-from pinnace.api.selectors import FIELDS
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Event, Node
+from pinnace.api.resources import EVENTS, LEASES, NODE_LEASE_NAMESPACE, NODES, Object, Resource
+from pinnace.api.selectors import FIELDS, one_of
 from pinnace.api.tables_pb2 import Table
 from pinnace.cli.objects.targets import Selection, Target, parse
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session
-from pinnace.cli.terminal.console import err
+from pinnace.cli.terminal import err
+from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, Forbidden, NotFound
 from pinnace.client.resource import Listing
 
@@ -131,3 +137,38 @@ async def fetch_list(session: Session, query: Query, target: Target) -> Listing[
         else:
             objs.append(outcome)
     return Listing(objs, 0)
+
+
+NAMES_AT_ONCE = 500
+"""Objects whose events one call asks for: their names make a selector of 130 KB at most."""
+
+
+async def events_about(client: Client, resource: Resource[Any], objs: Sequence[Object]) -> list[list[Event]]:
+    """Of each object (they are of one namespace): those of this very one, not of an earlier namesake. (A node is its name: it
+    comes back as the same.)"""
+    found: dict[str, list[Event]] = {}
+    for start in range(0, len(objs), NAMES_AT_ONCE):
+        for event in await _events_about(client, resource, objs[start : start + NAMES_AT_ONCE]):
+            about = event.involvedObject
+            found.setdefault(about.name if resource is NODES else about.uid, []).append(event)
+    return [found.get(obj.metadata.name if resource is NODES else obj.metadata.uid, []) for obj in objs]
+
+
+async def _events_about(client: Client, resource: Resource[Any], objs: Sequence[Object]) -> Sequence[Event]:
+    names = one_of("involvedObject.name", [obj.metadata.name for obj in objs])
+    namespace = objs[0].metadata.namespace
+    return (await client.of(EVENTS).list(namespace, fields=f"involvedObject.kind={resource.kind},{names}")).items
+
+
+async def is_led(client: Client, election: str) -> bool:
+    try:
+        return bool((await client.elections.get(election)).holder)
+    except NotFound:
+        return False
+
+
+async def lease_of(client: Client, node: Node) -> Lease | None:
+    try:
+        return await client.of(LEASES).get(node.metadata.name, NODE_LEASE_NAMESPACE)
+    except NotFound:
+        return None

@@ -9,7 +9,7 @@ from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, SERVICE
 from pinnace.api.selectors import one_of
 from pinnace.cli.command import did_you_mean
 from pinnace.cli.outcomes import usage
-from pinnace.cli.terminal.table import one_line
+from pinnace.cli.terminal import one_line
 
 SELECTABLE = 50
 """So many objects are selected by name in a watch; for more, all of the namespace are watched."""

@@ -1,20 +1,100 @@
-"""Showing objects in tables, or as machines read them."""
+"""What `-o` says, as values: the formats in which objects are shown that are no table of the server's.
+
+What makes a format is imported once it is chosen: most of what is shown is a table.
+
+The table of one kind of object.
+
+Showing objects in tables, or as machines read them.
+"""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from pinnace.api.resources import Object
+from pinnace.api import tables_pb2
+from pinnace.api.resources import Object, Resource
 from pinnace.cli.objects.query import Query, fetch_list, fetch_table, of_each, tell_none
 from pinnace.cli.objects.targets import Item, Target, reference
-from pinnace.cli.output.formats import Format
-from pinnace.cli.output.object_table import ObjectTable, printed
+from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session
-from pinnace.cli.terminal.console import out
+from pinnace.cli.terminal import Table, out
 from pinnace.client.resource import Listing
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import View
+
+DOCUMENTS = ("yaml", "json", "name")
+JSONPATH = "jsonpath"
+CUSTOM_COLUMNS = "custom-columns"
+OUTPUTS = f"wide|{'|'.join(DOCUMENTS)}|{JSONPATH}=TEMPLATE|{CUSTOM_COLUMNS}=NAME:PATH,..."
+
+
+class Format(Protocol):
+    def one(self, item: Item) -> str:
+        """An object that was asked for by itself."""
+
+    def many(self, items: Sequence[Item], revision: int = 0) -> str:
+        """Objects of a list. `revision`: the resourceVersion of the list; 0: it has none."""
+
+    def appended(self, item: Item) -> str:
+        """An object behind others that were shown before, as a watch brings them."""
+
+
+def format_of(output: str | None, *, headers: bool = True) -> Format | None:
+    """The format of one of OUTPUTS; None for the server's tables (nothing, or wide). Raises Failure (usage)."""
+    if output is None or output == "wide":
+        return None
+    name, equals, argument = output.partition("=")
+    if not equals and name in DOCUMENTS:
+        from pinnace.cli.output.documents import Document
+
+        return Document(name)
+    if name == JSONPATH:
+        if not argument:
+            raise usage("which template?", hint=f"such as -o {JSONPATH}='{{.items[*].metadata.name}}'")
+        from pinnace.cli import jsonpath
+        from pinnace.cli.output import documents
+
+        return documents.Templated(jsonpath.parse(argument))
+    if name == CUSTOM_COLUMNS:
+        from pinnace.cli.output import documents
+
+        return documents.Columned(documents.columns(argument), headers)
+    raise usage(f'there is no output format "{output}"', hint=f"there are {OUTPUTS}")
+
+
+T = TypeVar("T", bound=Object)
+
+
+class ObjectTable(Generic[T]):
+    """Renders objects in one or several goes, with the headers before the first rows."""
+
+    def __init__(self, resource: Resource[T], view: View, *, headers: bool = True) -> None:
+        self._columns = COLUMNS[resource.plural]
+        self._view = view
+        self._table = Table(view.headers(self._columns), show_headers=headers)
+
+    def render(self, objs: Iterable[T], now: float, *, as_given: bool = False) -> str:
+        """Lines, each with its newline, in the kind's own order or as given. `now` in Unix time."""
+        ordered = sorted(objs, key=self._columns.order) if self._columns.order and not as_given else objs
+        return self._table.render([self._view.row(self._columns, obj, now) for obj in ordered])
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Names of the columns that a server has printed."""
+
+    headers: tuple[str, ...]
+    wide: tuple[str, ...]
+
+
+def printed(table: tables_pb2.Table, view: View, *, headers: bool = True) -> str:
+    """Lines of a table that the server has printed, each with its newline."""
+    names = [tuple(each.name for each in table.columnDefinitions if (each.priority > 0) is wide) for wide in (False, True)]
+    head = Head(*names)
+    rows = [view.frame(head, row.cells, row.object) for row in table.rows]
+    return Table(view.headers(head), show_headers=headers).render(rows)
+
 
 Order: TypeAlias = Callable[[Sequence[Object]], list[Object]]
 

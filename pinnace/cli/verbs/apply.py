@@ -1,19 +1,55 @@
-"""`pinnace apply`: makes the cluster's objects match manifests."""
+"""`pinnace apply`: makes the cluster's objects match manifests.
 
-from collections.abc import Sequence
-from typing import Literal
+`pinnace diff`: what `apply` would change.
 
+Carries out what `apply_decisions` decides, for objects that go together.
+
+Applying is idempotent, so it may be repeated whatever happened: when somebody else was faster, or when an answer was lost, the
+object is read again and decided upon again. What may not be done for all at once is done for each: who may get, create and
+update may apply.
+
+What `apply` decides, as values: what to do with each object, given what is there; and which objects go together.
+
+What would become of an object, line by line: unified differences of its YAML, as `diff -u` prints them. Pure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Any, Literal, NamedTuple
+
+import click
+
+from pinnace.api import merge, names
+from pinnace.api.codec import from_dict, revised, to_dict
 from pinnace.api.manifest import Manifest, Validate
-from pinnace.cli import options
-from pinnace.cli.changes.applier import Applier
-from pinnace.cli.changes.apply_decisions import chunks, in_order
+from pinnace.api.resources import (
+    NODES,
+    PODS,
+    UNSAID,
+    Object,
+    Resource,
+)
+from pinnace.api.selectors import one_of
+from pinnace.api.wire import portions
 from pinnace.cli.command import verb
-from pinnace.cli.objects.manifests import place_all, read, where
+from pinnace.cli.errors import told
+from pinnace.cli.objects import arguments
+from pinnace.cli.objects.manifests import in_order, place_all, read, where
+from pinnace.cli.objects.query import AT_ONCE
 from pinnace.cli.objects.targets import reference
-from pinnace.cli.outcomes import usage
+from pinnace.cli.outcomes import ExitCode, Reported, usage
+from pinnace.cli.output.documents import dump, written
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import err, out
+from pinnace.cli.terminal import err, escaped, is_live, out
+from pinnace.client.client import Client
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, OutcomeUnknown, error_of
+from pinnace.printers.columns import is_set
 
 
 @verb(
@@ -25,10 +61,10 @@ from pinnace.cli.terminal.console import err, out
         pinnace apply -f pods.yaml --dry-run=server     # would it be accepted?
     """,
 )
-@options.filenames
-@options.recursive
-@options.dry_run
-@options.validate
+@arguments.filenames
+@arguments.recursive
+@arguments.dry_run
+@arguments.validate
 def apply(
     settings: Settings,
     filenames: tuple[str, ...],
@@ -51,7 +87,7 @@ async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bo
     session.wait_for_each(len(manifests))
     place_all(manifests, session)
     applier = Applier(session.client, dry_run=dry_run, warn=lambda text: err(f"Warning: {text}"))
-    suffix = options.DRY_RUN_SAID if dry_run else ""
+    suffix = arguments.DRY_RUN_SAID if dry_run else ""
     with session.progress("applying", len(manifests)) as advance:
         for chunk in chunks(manifests):
             outcomes = await applier.apply(chunk)
@@ -61,3 +97,317 @@ async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bo
                 else:
                     out(f"{reference(manifest.resource, manifest.obj.metadata.name)} {outcome}{suffix}\n")
             advance(len(chunk))
+
+
+@verb(
+    "diff",
+    examples="""
+        pinnace diff -f pods.yaml
+        pinnace diff -f manifests/ -R || [ $? = 1 ] && echo "it can be applied"
+    """,
+)
+@arguments.filenames
+@arguments.recursive
+@arguments.validate
+def diff(settings: Settings, filenames: tuple[str, ...], recursive: bool, validate: Validate) -> None:
+    """Show what `apply` would change.
+
+    The server is asked what would become of each object, with defaults and all, and writes nothing. Ends with 0 when nothing
+    would change, with 1 when something would, and with 2 or more when something is wrong.
+    """
+    if not filenames:
+        raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")
+    found: list[str] = []
+
+    async def compare(session: Session) -> None:
+        await _compare(session, manifests, found, colours=is_live() and not settings.no_color)
+
+    try:
+        manifests = in_order(read(filenames, recursive=recursive, validate=validate, named=True))
+        run(settings, compare)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        raise Reported(max(told(error, settings), ExitCode.USAGE)) from error
+    if found:
+        raise Reported(ExitCode.DIFFERENT)
+
+
+async def _compare(session: Session, manifests: Sequence[Manifest], found: list[str], *, colours: bool) -> None:
+    """Prints the differences; `found` gets the names of what is different."""
+    session.wait_for_each(len(manifests))
+    place_all(manifests, session)
+    applier = Applier(session.client, dry_run=True)
+    for chunk in chunks(manifests):
+        for desired, preview in zip(chunk, await applier.preview(chunk), strict=True):
+            if isinstance(preview, Exception):
+                session.failed(preview, where(desired.manifest))
+                continue
+            name = reference(desired.resource, desired.obj.metadata.name)
+            if lines := difference(name, preview.before, preview.after):
+                found.append(name)
+                out("".join(f"{line}\n" for line in (coloured(lines) if colours else lines)), styled=colours)
+
+
+BATCHED = (PODS, NODES)
+"""Resources whose services create many objects in one call."""
+ROUNDS = 5
+"""How often an object is tried that somebody else changes at the same time, or whose answer was lost."""
+
+Outcome = str | ApiError
+
+
+class Preview(NamedTuple):
+    """An object before and after it is applied. None: it is not there."""
+
+    before: Any
+    after: Any
+
+
+class Item:
+    """One object on its way. `live` is what is there, as far as is known; None: nothing. `after`: what it was made."""
+
+    def __init__(self, desired: Desired) -> None:
+        self.desired = desired
+        self.live: Any = None
+        self.after: Any = None
+        self.perhaps = UNCHANGED
+        """What an attempt whose answer was lost has perhaps done already."""
+        self.outcome: Outcome | None = None
+        self.error: ApiError | None = None
+        """Why it must be tried again."""
+
+    def settle(self, did: str, error: ApiError | None) -> None:
+        """An attempt has ended. Leaves `outcome` None when the object must be read and decided upon again."""
+        self.error = error
+        match error:
+            case None:
+                self.outcome = did
+            case OutcomeUnknown():
+                self.perhaps = did
+            case AlreadyExists():
+                pass
+            case NotFound() if did == CONFIGURED:  # somebody has deleted it meanwhile
+                pass
+            case Conflict() if not self.desired.obj.metadata.resourceVersion:
+                pass
+            case _:
+                self.outcome = error
+
+    def unread(self, error: ApiError) -> None:
+        """What is there is not known, and so nothing can be done: unless an attempt has perhaps done it."""
+        self.outcome = self.error if isinstance(self.error, OutcomeUnknown) else error
+
+
+class Applier:
+    def __init__(self, client: Client, *, dry_run: bool, warn: Callable[[str], None] = lambda text: None) -> None:
+        """`warn`: is told what will not stay as it was applied."""
+        self._client = client
+        self._dry_run = dry_run
+        self._warn = warn
+        self._limit = asyncio.Semaphore(AT_ONCE)
+
+    async def apply(self, chunk: Sequence[Desired]) -> list[Outcome]:
+        """The outcome of each, in order; see `apply_decisions.chunks`."""
+        items = await self._settled(chunk)
+        for item in items:
+            if isinstance(item.outcome, str) and item.live is not None and is_set(item.live.metadata.deletionTimestamp):
+                name = reference(item.desired.resource, item.live.metadata.name)
+                self._warn(f"{name} is being deleted: apply it again once it is gone")
+        return [item.outcome or item.error or UNCHANGED for item in items]
+
+    async def preview(self, chunk: Sequence[Desired]) -> list[Preview | ApiError]:
+        """The same, of a dry run: what each is, and would be."""
+        items = await self._settled(chunk)
+        return [
+            outcome if isinstance(outcome := item.outcome or item.error, ApiError) else Preview(item.live, item.after)
+            for item in items
+        ]
+
+    async def _settled(self, chunk: Sequence[Desired]) -> list[Item]:
+        items = [Item(desired) for desired in chunk]
+        open_ = items
+        for _ in range(ROUNDS):
+            await self._read(open_)
+            open_ = [item for item in open_ if item.outcome is None]
+            new = [item for item in open_ if item.live is None]
+            await asyncio.gather(self._create(new), *(self._update(item) for item in open_ if item.live is not None))
+            open_ = [item for item in open_ if item.outcome is None]
+            if not open_:
+                break
+        return items
+
+    async def _read(self, items: Sequence[Item]) -> None:
+        """One list for each namespace. What cannot be read has an outcome."""
+        by_namespace: defaultdict[str, list[Item]] = defaultdict(list)
+        for item in items:
+            item.live = None
+            if not names.path_segment(item.desired.obj.metadata.name):  # what no kind takes as a name will be refused
+                by_namespace[item.desired.obj.metadata.namespace].append(item)
+        for namespace, group in by_namespace.items():
+            wanted = one_of("metadata.name", (item.desired.obj.metadata.name for item in group))
+            try:
+                listing = await self._client.of(group[0].desired.resource).list(namespace, fields=wanted)
+            except Forbidden:
+                await asyncio.gather(*map(self._read_one, group))
+            except ApiError as error:
+                for item in group:
+                    item.unread(error)
+            else:
+                found = {obj.metadata.name: obj for obj in listing.items}
+                for item in group:
+                    item.live = found.get(item.desired.obj.metadata.name)
+
+    async def _read_one(self, item: Item) -> None:
+        meta = item.desired.obj.metadata
+        async with self._limit:
+            try:
+                item.live = await self._client.of(item.desired.resource).get(meta.name, meta.namespace)
+            except NotFound:
+                pass
+            except ApiError as error:
+                item.unread(error)
+
+    async def _create(self, items: Sequence[Item]) -> None:
+        if len(items) < 2 or self._dry_run or items[0].desired.resource not in BATCHED:
+            await asyncio.gather(*map(self._create_one, items))
+            return
+        client = self._client.of(items[0].desired.resource)
+        try:
+            results = await client.create_batch([item.desired.obj for item in items])
+        except Forbidden:  # for one of them: they may be of several namespaces
+            await asyncio.gather(*map(self._create_one, items))
+            return
+        except ApiError as error:
+            for item in items:
+                item.settle(CREATED, error)
+            return
+        for item, result in zip(items, results, strict=True):
+            item.settle(CREATED, error_of(result))
+
+    async def _create_one(self, item: Item) -> None:
+        client = self._client.of(item.desired.resource)
+        async with self._limit:
+            try:
+                item.after = await client.create(item.desired.obj, dry_run=self._dry_run)
+            except ApiError as error:
+                item.settle(CREATED, error)
+            else:
+                item.settle(CREATED, None)
+
+    async def _update(self, item: Item) -> None:
+        new = merged(item.desired, item.live)
+        if new is None:
+            item.after = item.live
+            item.settle(item.perhaps, None)
+            return
+        client = self._client.of(item.desired.resource)
+        async with self._limit:
+            try:
+                item.after = await client.update(new, dry_run=self._dry_run)
+            except ApiError as error:
+                item.settle(CONFIGURED, error)
+            else:
+                did = UNCHANGED if self._is_same(item.after, item.live) else CONFIGURED
+                item.settle(did if item.perhaps == UNCHANGED else item.perhaps, None)
+
+    def _is_same(self, updated: Any, live: Any) -> bool:
+        """Whether the update was none: what the manifest leaves out, the server has completed as before."""
+        if self._dry_run:  # nothing is written, so there is no new version
+            return bool(updated == live)
+        return bool(updated.metadata.resourceVersion == live.metadata.resourceVersion)
+
+
+CHUNK = 200
+"""Objects that are sent together, at most."""
+CREATED, CONFIGURED, UNCHANGED = "created", "configured", "unchanged"
+
+_SHARED = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
+"""The metadata that are not the server's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What a manifest wants to be there."""
+
+    manifest: Manifest
+    form: Mapping[str, Any]
+    """What to merge into an object that is there: what was written, and the memory of that."""
+    obj: Object
+    """What to create where there is none."""
+
+    @property
+    def resource(self) -> Resource[Any]:
+        return self.manifest.resource
+
+
+def chunks(manifests: Iterable[Manifest]) -> Iterator[list[Desired]]:
+    """Neighbours of one resource, few and small enough for one request, and no object twice."""
+    for group in _groups(manifests):
+        yield from portions(map(desired, group), CHUNK, size=lambda each: each.obj.ByteSize())
+
+
+def _groups(manifests: Iterable[Manifest]) -> Iterator[list[Manifest]]:
+    """Neighbours of one resource, and no object twice."""
+    group, keys = list[Manifest](), set[str]()
+    for manifest in manifests:
+        key = manifest.resource.key_of(manifest.obj)
+        if group and (key in keys or group[0].resource is not manifest.resource):
+            yield group
+            group, keys = [], set()
+        group.append(manifest)
+        keys.add(key)
+    if group:
+        yield group
+
+
+def desired(manifest: Manifest) -> Desired:
+    form = merge.with_last_applied(_wanted(manifest))
+    return Desired(manifest, form, from_dict(manifest.resource, {**to_dict(manifest.obj), **form}))
+
+
+def merged(desired: Desired, live: Object) -> Any | None:
+    """What to update the live object to; None when it is already as desired.
+
+    It carries the live resourceVersion, unless the manifest names one: then that is what must be there.
+    """
+    now = to_dict(live)
+    result = revised(desired.resource, live, now, merge.apply(merge.last_applied(now), now, desired.form))
+    result.metadata.resourceVersion = desired.obj.metadata.resourceVersion or live.metadata.resourceVersion
+    return None if to_dict(result) == now else result
+
+
+def _wanted(manifest: Manifest) -> dict[str, Any]:
+    """What is applied, and remembered: what was written, zeros and nulls included, but for status, which a create may set, and
+    an update does not touch. `creationTimestamp: null`, as in manifests that programs write, is no wish, nor is a version that
+    names none."""
+    data = dict(manifest.written)
+    data.pop("status", None)
+    metadata = {name: value for name, value in data["metadata"].items() if value or name in _SHARED}
+    for cleared in ("managedFields", "selfLink"):  # by the server, which would make each apply a change
+        metadata.pop(cleared, None)
+    if str(metadata.get("resourceVersion")) in UNSAID:
+        del metadata["resourceVersion"]
+    if manifest.obj.metadata.namespace:  # which may be the session's
+        metadata["namespace"] = manifest.obj.metadata.namespace
+    return {**data, "metadata": metadata}
+
+
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def difference(name: str, before: Object | None, after: Object | None) -> list[str]:
+    """Lines; none when there is nothing to tell. What people do not write is left out."""
+    return list(unified_diff(_lines(before), _lines(after), f"{name} (live)", f"{name} (applied)", lineterm=""))
+
+
+def coloured(lines: Iterable[str]) -> Iterator[str]:
+    """As on a terminal."""
+    for line in lines:
+        line = escaped(line)
+        heading = line.startswith(("---", "+++"))
+        yield click.style(line, bold=True) if heading else click.style(line, fg=_COLOURS.get(line[:1]))
+
+
+def _lines(obj: Object | None) -> list[str]:
+    return [] if obj is None else dump("yaml", written(to_dict(obj))).splitlines()

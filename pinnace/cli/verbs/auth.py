@@ -10,8 +10,7 @@ from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Reported, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import out
-from pinnace.cli.terminal.table import Table
+from pinnace.cli.terminal import Table, out
 
 SHORT = {"elections": "elections.pinnace.io", "schedulers": "schedulers.pinnace.io"}
 UNSTORED = {**dict.fromkeys(SHORT.values(), False), "nodes.metrics.k8s.io": False, "pods.metrics.k8s.io": True}

@@ -23,11 +23,11 @@ from pinnace.bench.throughput import backlog, create, throughput
 from pinnace.bench.watch import crowd, watch
 from pinnace.bench.workloads import WORKLOADS
 from pinnace.cli.command import VerbGroup, verb
-from pinnace.cli.local import progress, running
-from pinnace.cli.local.progress import Steps
+from pinnace.cli.local import running
+from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
-from pinnace.cluster.ports import Ports
+from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import ClusterSpec
 
 POSITIVE = click.IntRange(min=1)
@@ -344,7 +344,7 @@ def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: s
     if output == "json":
         click.echo(json.dumps(report.to_json(), indent=2))
     else:
-        progress.console(settings).print(report.render())
+        running.console(settings).print(report.render())
     if wrong := [f"{name.replace('_', ' ')}: {count}" for name, count in report.violations.items() if count]:
         raise Failure(f"what must never happen has happened: {', '.join(wrong)}", code=ExitCode.VERDICT)
 

@@ -1,22 +1,196 @@
-"""`pinnace chaos`: breaking a cluster on purpose, and a verdict. The work is done in `pinnace.chaos`."""
+"""The runs of `pinnace chaos`: each in a folder, which goes when nothing in it is worth keeping.
+
+The scenarios of `pinnace chaos` as commands: one each, that plays it, tells its timeline, and judges it.
+
+`pinnace chaos`: breaking a cluster on purpose, and a verdict. The work is done in `pinnace.chaos`.
+"""
 
 import json
+import shutil
+import tempfile
+import textwrap
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 import click
 
+from pinnace.chaos import ChaosError
 from pinnace.chaos.faults.base import Kind
 from pinnace.chaos.faults.table import KINDS
+from pinnace.chaos.load import LoadError
+from pinnace.chaos.perform import SCENARIOS, Performance, perform
 from pinnace.chaos.run import Options
 from pinnace.chaos.run import run as run_chaos
-from pinnace.cli.command import VerbGroup, did_you_mean, verb
+from pinnace.chaos.scenarios.base import PlayError, Scenario
+from pinnace.chaos.scenarios.etcd import EtcdQuorum
+from pinnace.chaos.scenarios.figures import Moment
+from pinnace.chaos.stage import STORED
+from pinnace.chaos.world import NotPossible
+from pinnace.check.history import HistoryError
+from pinnace.check.verdict import Status
+from pinnace.cli.command import Verb, VerbGroup, did_you_mean, verb
 from pinnace.cli.local import running
-from pinnace.cli.local.progress import Steps
+from pinnace.cli.local.running import Steps, Story
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
-from pinnace.cli.stories.chaos_runs import judged, new_folder
-from pinnace.cli.stories.scenarios import scenario_verbs
+from pinnace.client.errors import ApiError
+from pinnace.cluster.errors import ClusterError
 from pinnace.cluster.spec import ClusterSpec
+
+
+class Report(Protocol):
+    kept: str
+    """Where the history and the logs are, "" when they were removed."""
+
+    @property
+    def status(self) -> Status: ...
+    def to_json(self) -> dict[str, Any]: ...
+
+
+R = TypeVar("R", bound=Report)
+
+
+def new_folder(save: Path | None, prefix: str) -> Path:
+    """The folder that is named, which must be empty, or a temporary one. Raises Failure."""
+    if save is None:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        save.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise usage(f"{save} cannot be used: {error.strerror}", hint="name another folder with --save") from error
+    if any(save.iterdir()):
+        raise usage(f"{save} is not empty", hint="name another folder with --save")
+    return save.resolve()
+
+
+def judged(run: Coroutine[Any, Any, R], folder: Path, *, keep: bool) -> R:
+    """The report of the run. Removes the folder unless it is to be kept, or there is something in it to look at: a bad verdict,
+    or what was recorded until the run failed. Then the error says where it is. Raises Failure, and ClusterError of a cluster
+    that did not start."""
+    try:
+        report = running.run(run, hangup=True)
+    except KeyboardInterrupt:
+        if not keep:
+            shutil.rmtree(folder)
+        raise
+    except (ChaosError, LoadError, ClusterError, ApiError, HistoryError, PlayError, NotPossible, OSError) as error:
+        if isinstance(error, ClusterError) and not (folder / STORED).exists():  # what its logs say is told with the error
+            if not keep:
+                shutil.rmtree(folder)
+            raise
+        seen = [moment_line(moment) for moment in error.moments] if isinstance(error, PlayError) else []
+        raise Failure(
+            f"the run proves nothing: {error}", hint=f"history and logs are in {folder}", code=ExitCode.VERDICT, details=seen
+        ) from error
+    except BaseException as error:
+        error.add_note(f"history and logs are in {folder}")
+        raise
+    if keep or report.status != "holds":
+        report.kept = str(folder)
+        with suppress(OSError):  # the verdict is told in any case: a full disk must not take it away
+            (folder / "report.json").write_text(json.dumps(report.to_json(), indent=2) + "\n")
+    else:
+        shutil.rmtree(folder)
+    return report
+
+
+def moment_line(moment: Moment) -> str:
+    """Milliseconds after the fault, in a column, and what happened."""
+    return f"{'t =' if moment.hit else '  +'} {moment.at * 1000:>6,.0f} ms  {moment.what}"
+
+
+COLUMN = 74
+"""Width of what is judged, before the figures."""
+SHOWN = 3
+"""Violations of one invariant that are told."""
+SECONDS = click.option(
+    "--seconds", type=click.FloatRange(1, 60), default=6.0, show_default=True, help="How long there is no majority."
+)
+
+
+def scenario_verbs() -> Iterator[Verb]:
+    for name, scenario in SCENARIOS.items():
+        yield _verb(name, scenario)
+
+
+def _verb(name: str, scenario: type[Scenario]) -> Verb:
+    story = scenario.story.replace("\n", "\n    ")  # indented as the rest, or the whole of it is indented in the help
+
+    def play(settings: Settings, output: str, seed: int, save: Path | None, **options: Any) -> None:
+        _play(settings, scenario(**options), output, seed, save)
+
+    play.__doc__ = f"""{scenario.title}.
+
+    {story}
+
+    Plays on a cluster of its own, in a temporary folder, under load. Exit code 10 when something did
+    not hold, or nothing is proven.
+    """
+    for option in _options(scenario):
+        play = option(play)
+    return verb(name, examples=f"pinnace chaos {name}", short_help=f"{scenario.title}.")(play)
+
+
+def _options(scenario: type[Scenario]) -> list[Callable[..., Any]]:
+    folder = click.Path(path_type=Path, file_okay=False)
+    shared = [
+        click.option("--save", type=folder, metavar="DIR", help="Keep history and logs in DIR."),
+        click.option("--seed", type=int, default=1, show_default=True, help="Seed for the load and for everything random."),
+        click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print the result."),
+    ]
+    return [*shared, SECONDS] if scenario is EtcdQuorum else shared
+
+
+def _play(settings: Settings, scenario: Scenario, output: str, seed: int, save: Path | None) -> None:
+    folder = new_folder(save, f"pinnace-{scenario.name}-")
+    with running.translated(), Steps(settings) as steps:
+        story = Story(settings, steps)
+        if output == "text":
+            story.chapter(scenario.title, scenario.story)
+        found = judged(perform(scenario, folder, steps, seed), folder, keep=save is not None)
+        if output == "text":
+            _tell(story, found)
+    if output == "json":
+        click.echo(json.dumps(found.to_json(), indent=2))
+    if found.status != "holds":
+        raise Failure(f"the verdict is {found.status}", hint=f"history and logs are in {found.kept}", code=ExitCode.VERDICT)
+
+
+def _tell(story: Story, found: Performance) -> None:
+    story.line("")
+    for moment in found.moments:
+        story.line(moment_line(moment), "bold" if moment.hit else "")
+    calls = f"{sum(found.calls.values()):,} calls ({found.rate:.0f}/s)"
+    story.chapter(
+        "Verdict",
+        f"By checkers that compare etcd's own history with the answers to {calls} and with all that watchers were told:",
+    )
+    for expectation in found.expectations:
+        story.judgement(expectation.good, expectation.what, expectation.figure, COLUMN)
+    for verdict in found.tested:
+        good = verdict.status == "holds"
+        story.judgement(
+            good,
+            f"{verdict.name:<4}{shortened(verdict.statement)}",
+            f"{verdict.status}, tried {verdict.examined:,} times",
+            COLUMN,
+        )
+        for violation in verdict.violations[:SHOWN]:
+            story.line(f"      {violation.text}")
+    for lacking in found.lacking[:SHOWN]:
+        story.judgement(False, "what must not be", lacking, COLUMN)
+    for reason in found.void:
+        story.judgement(False, "the run proves nothing", reason, COLUMN)
+    if found.kept:
+        story.line(f"\n  To be judged again: pinnace check {found.kept}/*.jsonl")
+
+
+def shortened(statement: str) -> str:
+    """What fits into the column."""
+    return textwrap.shorten(statement, COLUMN - 6, placeholder=" ...")
+
 
 POSITIVE = click.IntRange(min=1)
 

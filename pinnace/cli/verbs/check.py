@@ -14,7 +14,7 @@ from pinnace.check.history import HistoryError, Record, is_cut_off, read
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import out
+from pinnace.cli.terminal import out
 
 
 @verb(

@@ -1,19 +1,23 @@
-"""`pinnace config`: the contexts of the client's configuration, as `kubectl config` shows and changes them."""
+"""`pinnace config`: the contexts of the client's configuration, as `kubectl config` shows and changes them.
 
+The client's configuration as people see it: a table of its contexts, and the file without what is secret.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from pinnace.api.names import dns_label
 from pinnace.cli.command import VerbGroup, verb
-from pinnace.cli.local.contexts import editing
+from pinnace.cli.local.clusters import editing
 from pinnace.cli.outcomes import ExitCode, usage
-from pinnace.cli.output import contexts as shown
 from pinnace.cli.settings import Settings, complete_context
-from pinnace.cli.terminal.console import note, out
-from pinnace.cli.terminal.table import Table
+from pinnace.cli.terminal import Table, note, out
 from pinnace.client import contexts
-from pinnace.client.config import Document, config_path, entry, read
+from pinnace.client.config import Document, config_path, entries, entry, read
+from pinnace.client.contexts import CURRENT
 
 _context = click.argument("name", metavar="CONTEXT", shell_complete=complete_context)
 
@@ -43,11 +47,11 @@ def get_contexts(settings: Settings, name: str, output: str | None, no_headers: 
     if name:
         with editing(ExitCode.USAGE):
             entry(document, "context", name, path)
-    rows = [row for row in shown.rows(document) if name in ("", row[1])]
+    shown = [row for row in rows(document) if name in ("", row[1])]
     if output == "name":
-        out("".join(f"{row[1]}\n" for row in rows))
+        out("".join(f"{row[1]}\n" for row in shown))
     else:
-        out(Table(shown.HEADERS, show_headers=not no_headers).render(rows))
+        out(Table(HEADERS, show_headers=not no_headers).render(shown))
 
 
 @verb("current-context", examples="pinnace config current-context")
@@ -90,7 +94,7 @@ def view(settings: Settings, minify: bool, output: str) -> None:
             document = contexts.minified(document, settings.context or contexts.current(document, path), path)
     from pinnace.cli.output import documents
 
-    out(documents.dump(output, shown.redacted(document)))
+    out(documents.dump(output, redacted(document)))
 
 
 @verb(
@@ -156,3 +160,48 @@ def _read() -> tuple[Path, Document]:
     """The file, and what is in it. Raises Failure."""
     with editing(ExitCode.NOT_FOUND):
         return config_path(), read(config_path())
+
+
+HEADERS = ("CURRENT", "NAME", "CLUSTER", "SERVERS", "USER", "NAMESPACE")
+_OMITTED, _REDACTED = "DATA+OMITTED", "REDACTED"
+"""kubectl's words."""
+_SECRET = ("token", "password", "secret")
+_FILE = ("file", "path")
+"""Ends of names: of what says where a secret is, and is none."""
+
+
+def rows(document: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:
+    """One for each context, in alphabetical order."""
+    servers = {each.get("name"): _text(each, "cluster", "server") for each in entries(document, "cluster")}
+    current = document.get(CURRENT)
+    found = []
+    for each in entries(document, "context"):
+        name, cluster = str(each.get("name")), _text(each, "context", "cluster")
+        user, namespace = _text(each, "context", "user"), _text(each, "context", "namespace")
+        found.append(("*" if name == current else "", name, cluster, servers.get(cluster, ""), user, namespace))
+    return sorted(found, key=lambda row: row[1])
+
+
+def redacted(value: Any) -> Any:
+    """The same without keys, tokens and passwords, wherever they are."""
+    if isinstance(value, list):
+        return [redacted(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    if value.keys() == {"name", "value"}:  # an environment variable of a program that says who one is
+        return {**value, "value": _REDACTED}
+    return {key: _hidden(str(key), each) for key, each in value.items()}
+
+
+def _hidden(key: str, value: Any) -> Any:
+    name = key.lower()
+    if isinstance(value, Mapping | list) or not value:
+        return redacted(value)
+    if name.endswith("-data"):
+        return _OMITTED
+    return _REDACTED if any(word in name for word in _SECRET) and not name.endswith(_FILE) else value
+
+
+def _text(entry: Mapping[str, Any], kind: str, key: str) -> str:
+    value = entry.get(kind)
+    return str(value.get(key) or "") if isinstance(value, Mapping) else ""

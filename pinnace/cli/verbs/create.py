@@ -1,19 +1,112 @@
-"""`pinnace create`: makes objects that are not there yet."""
+"""Creating objects on the server, or only printing them: what `create`, `run` and `expose` share.
+
+`pinnace create`: makes objects that are not there yet.
+
+`pinnace run`: a pod without a manifest.
+
+`pinnace expose`: a service in front of the pods of an object.
+
+Objects that need no manifest, as `kubectl create KIND`, `run` and `expose` make them. Pure.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
+from pinnace.api.apps_v1_pb2 import Deployment
+from pinnace.api.batch_v1_pb2 import Job
+from pinnace.api.core_v1_pb2 import Namespace, Pod, PodSpec, PodTemplateSpec, Service
 from pinnace.api.manifest import Validate
-from pinnace.cli import options
-from pinnace.cli.changes import generators
-from pinnace.cli.changes.apply_decisions import in_order
-from pinnace.cli.changes.creating import CLIENT, How, Wanted, create_all, create_one, how_options, report
+from pinnace.api.resources import DEPLOYMENTS, JOBS, NAMESPACES, PODS, REPLICA_SETS, SERVICES
+from pinnace.api.scalars import STRING
+from pinnace.cli.changes import pairs_of
 from pinnace.cli.command import DefaultGroup, verb
-from pinnace.cli.objects.manifests import place_all, read, where
-from pinnace.cli.objects.targets import parse_resource
+from pinnace.cli.objects import arguments
+from pinnace.cli.objects.manifests import in_order, place_all, read, where
+from pinnace.cli.objects.query import AT_ONCE, Query
+from pinnace.cli.objects.targets import Item, parse_resource, reference
 from pinnace.cli.outcomes import usage
+from pinnace.cli.output import documents
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
+from pinnace.cli.terminal import out
+from pinnace.client.errors import ApiError
+
+CLIENT, SERVER = "client", "server"
+
+
+class CreateOptions(NamedTuple):
+    """`output`: yaml, json or name; None: a line of text."""
+
+    dry_run: str
+    output: str | None
+
+
+class NewObject(NamedTuple):
+    """An object to create, and where it was written."""
+
+    item: Item
+    where: str = ""
+
+
+def how_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `-o` and `--dry-run` to a verb that creates objects."""
+    output = click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), help="Print what was created.")
+    dry_run = click.option(
+        "--dry-run",
+        type=click.Choice(["none", CLIENT, SERVER]),
+        default="none",
+        help="client: ask no server, for `-o yaml`. server: let it check and complete everything, and write nothing.",
+    )
+    return output(dry_run(function))
+
+
+def create_one(settings: Settings, make: Callable[[str], Item], how: CreateOptions) -> None:
+    """Creates the object that `make` returns for a namespace; "" when the object is only printed."""
+    if how.dry_run == CLIENT:
+        report([make(settings.namespace or "")], how)
+    else:
+        run(settings, lambda session: create_all(session, [NewObject(make(session.namespace))], how))
+
+
+async def create_all(session: Session, wanted: Sequence[NewObject], how: CreateOptions) -> None:
+    """Creates objects kind by kind, in this order. A failure does not stop the others."""
+    session.wait_for_each(len(wanted))
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def attempt(each: NewObject) -> Item | ApiError:
+        resource, obj = each.item
+        async with limit:
+            try:
+                return resource, await session.client.of(resource).create(obj, dry_run=how.dry_run == SERVER)
+            except ApiError as error:
+                return error
+
+    created: list[Item] = []
+    for _, group in groupby(wanted, key=lambda each: each.item[0]):
+        same_kind = list(group)
+        for each, outcome in zip(same_kind, await asyncio.gather(*map(attempt, same_kind)), strict=True):
+            if isinstance(outcome, ApiError):
+                session.failed(outcome, each.where)
+            else:
+                created.append(outcome)
+    report(created, how)
+
+
+def report(created: Sequence[Item], how: CreateOptions) -> None:
+    if how.output is None:
+        said = f" ({how.dry_run} dry run)" if how.dry_run in (CLIENT, SERVER) else ""
+        out("".join(f"{reference(resource, obj.metadata.name)} created{said}\n" for resource, obj in created))
+    elif len(created) == 1:
+        out(documents.one(how.output, created[0]))
+    elif created:
+        out(documents.many(how.output, created))
+
 
 SIMPLE = ("namespace", "deployment", "job")
 """What can be created without a manifest."""
@@ -58,9 +151,9 @@ def create() -> None:
     """,
 )
 @click.argument("what", nargs=-1, metavar="")
-@options.filenames
-@options.recursive
-@options.validate
+@arguments.filenames
+@arguments.recursive
+@arguments.validate
 @how_options
 def file(
     settings: Settings,
@@ -78,11 +171,11 @@ def file(
     if not filenames:
         raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")
     manifests = in_order(read(filenames, recursive=recursive, validate=validate))
-    how = How(dry_run, output)
+    how = CreateOptions(dry_run, output)
 
     async def create_them(session: Session) -> None:
         place_all(manifests, session)
-        wanted = [Wanted((manifest.resource, manifest.obj), where(manifest)) for manifest in manifests]
+        wanted = [NewObject((manifest.resource, manifest.obj), where(manifest)) for manifest in manifests]
         await create_all(session, wanted, how)
 
     if dry_run == CLIENT:
@@ -96,7 +189,7 @@ def file(
 @how_options
 def namespace(settings: Settings, name: str, dry_run: str, output: str | None) -> None:
     """Create a namespace."""
-    create_one(settings, lambda _: generators.namespace(name), How(dry_run, output))
+    create_one(settings, lambda _: new_namespace(name), CreateOptions(dry_run, output))
 
 
 @verb(
@@ -111,7 +204,7 @@ def namespace(settings: Settings, name: str, dry_run: str, output: str | None) -
 @click.argument("command", nargs=-1, metavar="[-- COMMAND [ARGUMENT...]]")
 @click.option("--image", "images", required=True, multiple=True, metavar="IMAGE", help="Of a container; may be repeated.")
 @click.option(
-    "-r", "--replicas", type=click.IntRange(0, options.MOST_REPLICAS), default=1, show_default=True, help="How many pods."
+    "-r", "--replicas", type=click.IntRange(0, arguments.MOST_REPLICAS), default=1, show_default=True, help="How many pods."
 )
 @how_options
 def deployment(
@@ -128,8 +221,8 @@ def deployment(
         raise usage(
             "a command is for one container, and there are several images", hint="write a manifest: --dry-run=client -o yaml"
         )
-    how = How(dry_run, output)
-    create_one(settings, lambda space: generators.deployment(name, space, images, replicas, command), how)
+    how = CreateOptions(dry_run, output)
+    create_one(settings, lambda space: new_deployment(name, space, images, replicas, command), how)
 
 
 @verb("job", examples="pinnace create job pi --image perl -- perl -Mbignum=bpi -wle 'print bpi(2000)'")
@@ -144,8 +237,236 @@ def job(settings: Settings, name: str, command: tuple[str, ...], image: str, dry
     ends them, or `pinnace up --stages fast` or `realistic` those of all jobs (docs/kubelet.md). With --runtime process they run
     the command.
     """
-    create_one(settings, lambda space: generators.job(name, space, image, command), How(dry_run, output))
+    create_one(settings, lambda space: new_job(name, space, image, command), CreateOptions(dry_run, output))
 
 
 for each in (file, namespace, deployment, job):
     create.add_command(each)
+
+
+@verb(
+    "run",
+    examples="""
+        pinnace run web --image nginx:1.27 --port 80
+        pinnace run web --image nginx:1.27 --dry-run=client -o yaml > web.yaml
+        pinnace run clock --image busybox --restart Never --command -- sh -c 'date; sleep 5'
+    """,
+)
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENT...]")
+@click.option("--image", required=True, metavar="IMAGE", help="The image of the container.")
+@click.option("--command", "is_command", is_flag=True, help="The arguments are the command, not those of the image's command.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="An environment variable. May be repeated.")
+@click.option("-l", "--labels", default="", metavar="LABEL=VALUE[,...]", help="Labels of the pod, instead of run=NAME.")
+@click.option("--port", type=click.IntRange(1, 65535), default=None, help="A port that the container exposes.")
+@click.option("--restart", type=click.Choice(["Always", "OnFailure", "Never"]), default="Always", help="The restart policy.")
+@how_options
+def run_pod(
+    settings: Settings,
+    name: str,
+    arguments: tuple[str, ...],
+    image: str,
+    is_command: bool,
+    env: tuple[str, ...],
+    labels: str,
+    port: int | None,
+    restart: str,
+    dry_run: str,
+    output: str | None,
+) -> None:
+    """Create a pod of one container from an image."""
+    if is_command and not arguments:
+        raise usage("--command: no command is given", hint="write it behind --: pinnace run NAME --image IMAGE --command -- ls")
+    given = pairs_of("--labels", labels.split(",")) if labels else None
+    variables = list(pairs_of("--env", env).items())
+    create_one(
+        settings,
+        lambda namespace: new_pod(
+            name,
+            namespace,
+            image,
+            arguments=arguments,
+            is_command=is_command,
+            env=variables,
+            labels=given,
+            port=port or 0,
+            restart=restart,
+        ),
+        CreateOptions(dry_run, output),
+    )
+
+
+TYPES = ("ClusterIP", "NodePort", "LoadBalancer")
+EXPOSABLE = (PODS, DEPLOYMENTS, REPLICA_SETS, SERVICES)
+
+
+@verb(
+    "expose",
+    examples="""
+        pinnace expose deployment/web --port 80 --target-port 8080
+        pinnace expose pod web --port 80 --name front
+    """,
+)
+@arguments.what
+@click.option(
+    "--port", type=click.IntRange(1, 65535), default=None, help="The port of the service; by default the containers'."
+)
+@click.option("--target-port", default="", metavar="PORT|NAME", help="The port of the pods, if it is another one.")
+@click.option("--protocol", type=click.Choice(["TCP", "UDP", "SCTP"]), default="TCP", show_default=True)
+@click.option("--name", default="", help="The name of the service, if it is not that of the object.")
+@click.option("--type", "type_", type=click.Choice(TYPES), default=TYPES[0], show_default=True)
+@click.option("--selector", default="", metavar="LABEL=VALUE[,...]", help="The pods, if they are not those of the object.")
+@click.option("-l", "--labels", default="", metavar="LABEL=VALUE[,...]", help="Labels of the service, instead of the object's.")
+@how_options
+def expose(
+    settings: Settings,
+    what: tuple[str, ...],
+    port: int | None,
+    target_port: str,
+    protocol: str,
+    name: str,
+    type_: str,
+    selector: str,
+    labels: str,
+    dry_run: str,
+    output: str | None,
+) -> None:
+    """Create a service for a pod, deployment, replica set or service.
+
+    The service has EndpointSlices. Nothing routes its traffic yet.
+    """
+    query = Query.of(what)
+    if len(query.targets) != 1 or len(query.targets[0].names) != 1:
+        raise usage("one object is exposed", hint="name it, such as deployment/web")
+    (target,) = query.targets
+    if target.resource not in EXPOSABLE:
+        kinds = ", ".join(resource.plural for resource in EXPOSABLE)
+        raise usage(f"{target.resource.plural} cannot be exposed", hint=f"these can: {kinds}")
+
+    async def create(session: Session) -> None:
+        found: Any = await session.client.of(target.resource).get(target.names[0], session.namespace)
+        chosen = pairs_of("--selector", selector.split(",")) if selector else _selector(found)
+        if not chosen:
+            raise usage(f"{target.names[0]} selects no pods by equality of labels", hint="name them with --selector")
+        ports = [(port, target_port, protocol)] if port is not None else [(each, "", own) for each, own in _ports(found)]
+        if not ports:
+            raise usage("no port: the containers name none", hint="say --port PORT")
+        given = pairs_of("--labels", labels.split(",")) if labels else dict(found.metadata.labels)
+        made: Item = new_service(name or target.names[0], session.namespace, chosen, ports, type_, given)
+        await create_all(session, [NewObject(made)], CreateOptions(dry_run, output))
+
+    run(settings, create)
+
+
+def _selector(found: Any) -> dict[str, str]:
+    """The labels by which the pods of an object are found. Expressions cannot be said in a service."""
+    if found.DESCRIPTOR.full_name == PODS.message.DESCRIPTOR.full_name:
+        return dict(found.metadata.labels)
+    if found.DESCRIPTOR.full_name == SERVICES.message.DESCRIPTOR.full_name:
+        return dict(found.spec.selector)
+    return {} if found.spec.selector.matchExpressions else dict(found.spec.selector.matchLabels)
+
+
+def _ports(found: Any) -> list[tuple[int, str]]:
+    """(port, protocol) of the containers, or of the service."""
+    if found.DESCRIPTOR.full_name == SERVICES.message.DESCRIPTOR.full_name:
+        return [(each.port, each.protocol or "TCP") for each in found.spec.ports]
+    spec: PodSpec = found.spec if found.DESCRIPTOR.full_name == PODS.message.DESCRIPTOR.full_name else found.spec.template.spec
+    return [(port.containerPort, port.protocol or "TCP") for container in spec.containers for port in container.ports]
+
+
+LABEL = "app"
+"""Has the name of the deployment: kubectl's choice."""
+RUN_LABEL = "run"
+"""Has the name of the pod that `run` makes: kubectl's choice."""
+_LONGEST_NAME = 63
+
+
+def new_namespace(name: str) -> Item:
+    made = Namespace()
+    made.metadata.name = name
+    return NAMESPACES, made
+
+
+def new_deployment(name: str, new_namespace: str, images: Sequence[str], replicas: int, command: Sequence[str]) -> Item:
+    """Images that are called alike make containers of one name, which the server refuses."""
+    made = Deployment()
+    made.metadata.name, made.metadata.namespace = name, new_namespace
+    made.spec.replicas = replicas
+    template = made.spec.template
+    _fill(template, images, command)
+    for labels in (made.metadata.labels, made.spec.selector.matchLabels, template.metadata.labels):
+        labels[LABEL] = name
+    return DEPLOYMENTS, made
+
+
+def new_job(name: str, new_namespace: str, image: str, command: Sequence[str]) -> Item:
+    made = Job()
+    made.metadata.name, made.metadata.namespace = name, new_namespace
+    made.spec.template.spec.containers.add(name=name, image=image, command=command)
+    made.spec.template.spec.restartPolicy = "Never"
+    return JOBS, made
+
+
+def new_pod(
+    name: str,
+    new_namespace: str,
+    image: str,
+    *,
+    arguments: Sequence[str] = (),
+    is_command: bool = False,
+    env: Sequence[tuple[str, str]] = (),
+    labels: Mapping[str, str] | None = None,
+    port: int = 0,
+    restart: str = "Always",
+) -> Item:
+    """A pod of one container, as `kubectl run` makes it. `labels`: None is run=NAME. `is_command`: the arguments are the
+    command, not those of the image's command."""
+    made = Pod()
+    made.metadata.name, made.metadata.namespace = name, new_namespace
+    made.metadata.labels.update({RUN_LABEL: name} if labels is None else labels)
+    container = made.spec.containers.add(name=name, image=image)
+    (container.command if is_command else container.args).extend(arguments)
+    for key, value in env:
+        container.env.add(name=key, value=value)
+    if port:
+        container.ports.add(containerPort=port)
+    made.spec.restartPolicy = restart
+    return PODS, made
+
+
+def new_service(
+    name: str,
+    new_namespace: str,
+    selector: Mapping[str, str],
+    ports: Sequence[tuple[int, str, str]],
+    type_: str,
+    labels: Mapping[str, str],
+) -> Item:
+    """A service in front of the pods that the selector matches. `ports`: (port, target port, protocol) each; an empty target is
+    the port itself."""
+    made = Service()
+    made.metadata.name, made.metadata.namespace = name, new_namespace
+    made.metadata.labels.update(labels)
+    made.spec.selector.update(selector)
+    made.spec.type = type_
+    for port, target, protocol in ports:
+        entry = made.spec.ports.add(port=port, protocol=protocol)
+        if len(ports) > 1:
+            entry.name = f"port-{len(made.spec.ports)}"
+        if target and not target.isdigit():
+            entry.targetPort.type, entry.targetPort.strVal = STRING, target
+        else:
+            entry.targetPort.intVal = int(target or port)
+    return SERVICES, made
+
+
+def container_name(image: str) -> str:
+    """As kubectl does: what the image is called, without its registry, tag and digest."""
+    name = image.rpartition("/")[2].partition("@")[0].partition(":")[0].lower()
+    return re.sub("[^a-z0-9-]", "-", name)[:_LONGEST_NAME].strip("-") or "main"
+
+
+def _fill(template: PodTemplateSpec, images: Sequence[str], command: Sequence[str]) -> None:
+    for image in images:
+        template.spec.containers.add(name=container_name(image), image=image, command=command)

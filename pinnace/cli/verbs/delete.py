@@ -2,17 +2,16 @@
 
 import click
 
-from pinnace.cli import options
-from pinnace.cli.changes.deleting import CLIENT, SERVER, How, delete_all
 from pinnace.cli.command import verb
+from pinnace.cli.deleting import CLIENT, SERVER, DeleteOptions, delete_all
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.manifests import place_all, read
 from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import err, note
-from pinnace.cli.waiting.gone import Doomed
+from pinnace.cli.terminal import err, note
+from pinnace.cli.waiting import Doomed
 
 HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or give manifests with -f"
 
@@ -27,15 +26,15 @@ HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or
     """,
 )
 @arguments.what
-@options.filenames
-@options.recursive
-@options.all_namespaces
-@options.selector
-@options.field_selector
+@arguments.filenames
+@arguments.recursive
+@arguments.all_namespaces
+@arguments.selector
+@arguments.field_selector
 @click.option("--all", "every", is_flag=True, help="All objects of the kind.")
 @click.option(
     "--grace-period",
-    type=click.IntRange(0, options.MOST),
+    type=click.IntRange(0, arguments.MOST),
     metavar="SECONDS",
     help="Time for pods to stop; without --force at least 1.",
 )
@@ -77,7 +76,7 @@ def delete(
 
     A pod that runs is given its grace period to stop. The command waits until all are gone, at most two minutes or --timeout.
     """
-    how = How(grace_of(grace_period, force=force, now=now), ignore_not_found, wait, cascade.capitalize(), dry_run)
+    how = DeleteOptions(grace_of(grace_period, force=force, now=now), ignore_not_found, wait, cascade.capitalize(), dry_run)
     if force:
         err("Warning: nobody waits until what runs in pods has ended: it may go on for as long as their kubelet is silent")
     selected = bool(selector or field_selector or every)
@@ -113,7 +112,7 @@ def grace_of(period: int | None, *, force: bool, now: bool) -> int | None:
     return 0
 
 
-async def _matching(session: Session, query: Query, how: How) -> None:
+async def _matching(session: Session, query: Query, how: DeleteOptions) -> None:
     doomed = []
     for target in query.targets:
         if target.names:

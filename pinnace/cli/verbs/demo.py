@@ -1,23 +1,181 @@
-"""`pinnace demo`: stories on a real cluster, with a verdict."""
+"""Act one: the leading scheduler dies, three times, while pods come in.
 
+Act two: a kubelet dies with half of the nodes under Deployments, their pods move, and it comes back.
+
+`pinnace demo`: stories on a real cluster, with a verdict.
+"""
+
+import asyncio
 import shutil
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from importlib.resources import files
 
 import click
 
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.manifest import load as load_manifests
 from pinnace.bench.calibration import scratch_cluster
+from pinnace.bench.failover import (
+    LEADER_TIMEOUT,
+    Failover,
+    VacancyLog,
+    bring_back,
+    end_of_term,
+    hit_leader,
+    is_fenced,
+    present_leader,
+    timeline,
+    trickle,
+)
+from pinnace.bench.load import Load
+from pinnace.bench.node_loss import Loss, Outage, deploy, deployment, lose, nodes_of, observing, of_a_deployment
+from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import running
-from pinnace.cli.local.progress import Steps
+from pinnace.cli.local.running import Judgement, Steps, Story
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
-from pinnace.cli.stories.failover import failover
-from pinnace.cli.stories.node_loss import node_loss
-from pinnace.cli.stories.story import Judgement, Story
+from pinnace.cli.terminal import Table
 from pinnace.client.client import Client
 from pinnace.cluster.cluster import Cluster
-from pinnace.cluster.spec import ClusterSpec
+from pinnace.cluster.spec import ELECTION, ClusterSpec
+
+TIMES = 3
+TRICKLE = 10
+"""Pods to a call, while they come in."""
+EXAMPLE = "demo.yaml"
+PATIENCE_GAP = 1.0
+"""Seconds within which the next leader must have bound a pod, for the verdict. (Kubernetes' defaults make it 15 or more.)"""
+
+
+async def failover(story: Story, cluster: Cluster, client: Client) -> list[Judgement]:
+    async with witnessing(client) as witness:
+        applied = await _apply(story, client, witness)
+        load, failovers, fenced = Load(), list[Failover](), list[bool]()
+        story.chapter(
+            f"The leader dies, {TIMES} times",
+            "Pods come in all the while. Nothing is announced: kill -9, and the kernel closes its connections.",
+        )
+        for turn in range(1, TIMES + 1):
+            story.steps.waiting(f"failover {turn} of {TIMES}")
+            failovers.append(await _hit(story, cluster, client, witness, load))
+            fenced.append(await _act_for(story, client, failovers[-1].old))
+        story.steps.waiting("the last pods to be bound")
+        await witness.reached(BOUND, len(load.uids) + len(applied), LEADER_TIMEOUT)
+    return judge_failover(witness.history, applied + load.uids, failovers, fenced)
+
+
+async def _apply(story: Story, client: Client, witness: Witness) -> list[str]:
+    """Creates the example's pods and waits until they run; their uids."""
+    text = files("pinnace.cli").joinpath(EXAMPLE).read_text()
+    story.chapter("A few pods", "What a manifest says, the scheduler gives a node and the kubelet runs.")
+    pods = [await client.of(manifest.resource).create(manifest.obj) for manifest in load_manifests(text, EXAMPLE)]
+    await witness.reached(RUNNING, len(pods), LEADER_TIMEOUT)
+    found = await client.pods.list("default")
+    rows = [(pod.metadata.name, pod.status.phase, pod.spec.nodeName, pod.status.podIP) for pod in found.items]
+    for line in Table(["NAME", "STATUS", "NODE", "IP"]).render(rows).splitlines():
+        story.line(line)
+    return [pod.metadata.uid for pod in pods]
+
+
+async def _hit(story: Story, cluster: Cluster, client: Client, witness: Witness, load: Load) -> Failover:
+    vacancy = VacancyLog()
+    recording = asyncio.create_task(vacancy.record(client))
+    try:
+        async with trickle(load, client, pods=TRICKLE):
+            found = await hit_leader(cluster, client, witness, signal.SIGKILL)
+    finally:
+        recording.cancel()
+        await asyncio.wait((recording,))
+    pid = cluster.state.find(found.old.holder).pid
+    story.line("")
+    story.line(f"t = 0 ms       kill -9 {pid}: {found.old.holder}, which led with token {found.old.token}", "bold")
+    seen = vacancy.seen
+    if seen is None:  # the next leader was there already when somebody asked: the history of the election knows more
+        seen = end_of_term(await client.elections.history(ELECTION), found)
+    for moment in timeline(found, await present_leader(client), seen):
+        story.moment(moment.at, moment.what)
+    story.steps.waiting(f"{found.old.holder} to be back")
+    await bring_back(cluster, found.old.holder, signal.SIGKILL)
+    story.line(f"               {found.old.holder} is started again, and stands by")
+    return found
+
+
+async def _act_for(story: Story, client: Client, deposed: Election) -> bool:
+    """Binds a pod in the name of a leader that is no more: the fence must refuse it."""
+    nodes = await client.nodes.list(page_size=1)
+    fenced = await is_fenced(client, deposed, nodes.items[0].metadata.name)
+    verdict = "is refused by the fence" if fenced else "was NOT refused"
+    story.line(f"               a bind with the old token {deposed.token} {verdict}", "" if fenced else "bold red")
+    return fenced
+
+
+def judge_failover(history: History, acknowledged: list[str], failovers: list[Failover], fenced: list[bool]) -> list[Judgement]:
+    """Pure. Every line must be good."""
+    violations = history.violations(acknowledged)
+    gaps = [failover.gap for failover in failovers]
+    return [
+        Judgement(violations["lost"] == 0, "pods lost", f"{violations['lost']} of {len(acknowledged):,}"),
+        Judgement(violations["bound_twice"] == 0, "pods bound twice", str(violations["bound_twice"])),
+        Judgement(violations["bound_by_deposed"] == 0, "pods bound by a deposed leader", str(violations["bound_by_deposed"])),
+        Judgement(all(fenced), "binds with an old token refused", f"{sum(fenced)} of {len(fenced)}"),
+        Judgement(
+            len(gaps) == TIMES and max(gaps) <= PATIENCE_GAP,
+            "from kill to the next leader's bind",
+            ", ".join(f"{gap * 1000:.0f} ms" for gap in gaps),
+        ),
+    ]
+
+
+APPS, REPLICAS = ("web", "shop", "mail"), 40
+"""Deployments, and pods of each."""
+UNREADY_WITHIN = 3.0
+"""Seconds within which the nodes must be NotReady, for the verdict. (Kubernetes' defaults make it 40 to 50.)"""
+
+
+async def node_loss(story: Story, cluster: Cluster, client: Client) -> list[Judgement]:
+    fleet, wanted = cluster.spec.kubelets - 1, len(APPS) * REPLICAS
+    outage = Outage(nodes_of(cluster, fleet), counts=of_a_deployment)
+    story.chapter(
+        f"A kubelet dies, and {len(outage.nodes)} nodes with it",
+        f"{len(APPS)} Deployments want {REPLICAS} pods each, which stay on a lost node for one second. Again kill -9, and "
+        "nothing is announced.",
+    )
+    async with observing(client, outage) as observer:
+        story.steps.waiting(f"{wanted} pods to serve")
+        await deploy(client, [deployment(name, REPLICAS) for name in APPS], observer)
+        loss = await lose(cluster, fleet, wanted, observer, story.steps)
+    tell(story, cluster.state.processes[-1].name, loss, wanted)
+    return judge_node_loss(loss, wanted)
+
+
+def tell(story: Story, name: str, loss: Loss, wanted: int) -> None:
+    story.line("")
+    story.line(
+        f"t = 0 ms       kill -9 {loss.pid}: {name}, with {loss.nodes} nodes and {loss.lost} of the {wanted} pods", "bold"
+    )
+    story.moment(loss.all_unready, f"all {loss.nodes} nodes are NotReady; {loss.fewest} pods serve")
+    story.moment(loss.first_ended, "the first pod is evicted")
+    story.moment(loss.all_ended, "the last one is")
+    story.moment(loss.replaced, f"{wanted} pods serve again, all on other nodes")
+    story.line("")
+    story.line(f"t = 0 ms       {name} is started again", "bold")
+    story.moment(loss.ready_again, "its nodes are Ready")
+    story.moment(loss.cleared, "the pods that it had are gone")
+
+
+def judge_node_loss(loss: Loss, wanted: int) -> list[Judgement]:
+    """Pure. Every line must be good."""
+    spared = wanted - loss.lost
+    return [
+        Judgement(loss.all_unready <= UNREADY_WITHIN, "from kill to nodes NotReady", f"{loss.all_unready * 1000:,.0f} ms"),
+        Judgement(True, "until all pods served again", f"{loss.replaced * 1000:,.0f} ms"),
+        Judgement(loss.fewest >= spared, "pods that served at the worst moment", f"{loss.fewest} of {spared} on other nodes"),
+        Judgement(loss.moved == 0, "pods bound to a second node", str(loss.moved)),
+    ]
+
 
 SPEC = ClusterSpec(nodes=100, kubelets=2, controllers=2)
 Act = Callable[[Story, Cluster, Client], Awaitable[list[Judgement]]]

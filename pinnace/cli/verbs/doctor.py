@@ -1,18 +1,28 @@
-"""`pinnace doctor`: what is wrong with this machine, the client's configuration and the cluster, and what to do about it."""
+"""`pinnace doctor`: what is wrong with this machine, the client's configuration and the cluster, and what to do about it.
+
+Which checks there are, and in which order: what is known of the servers decides whether they are asked.
+"""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from shlex import quote
 
 import click
 
 from pinnace.cli.command import verb
-from pinnace.cli.doctor.examination import examine
-from pinnace.cli.doctor.finding import DEADLINE, Level, text
-from pinnace.cli.local import contexts
+from pinnace.cli.doctor import machine, servers
+from pinnace.cli.doctor.machine import DEADLINE, Check, Finding, Level, ok, problem, run, text
+from pinnace.cli.local import clusters
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import out
+from pinnace.cli.terminal import out
+from pinnace.client.config import ClientConfig, config_path
+from pinnace.cluster.errors import FolderError
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.spec import ELECTION, ClusterState, data_dir_flag, default_data_dir, pki_folder
 from pinnace.runtime import process
 
 
@@ -23,7 +33,7 @@ from pinnace.runtime import process
         pinnace doctor -o json | jq '.[] | select(.level != "ok")'
     """,
 )
-@contexts.data_dir_option
+@clusters.data_dir_option
 @click.option("-o", "--output", type=click.Choice(["json"]), help="As a document.")
 def doctor(settings: Settings, data_dir: Path | None, output: str | None) -> None:
     """Find what is wrong with a cluster or this client.
@@ -32,8 +42,101 @@ def doctor(settings: Settings, data_dir: Path | None, output: str | None) -> Non
     says what to do about what is missing. Nothing is changed. The exit code is 10 when there is a problem; warnings are none.
     `--timeout` is the time for each check.
     """
-    folder = contexts.named_data_dir(settings, data_dir)
+    folder = clusters.named_data_dir(settings, data_dir)
     found = process.run_command(examine(settings, folder, settings.timeout or DEADLINE))
     out(json.dumps([asdict(each) for each in found], indent=4) + "\n" if output == "json" else text(found))
     if any(each.level is Level.PROBLEM for each in found):
         raise Reported(ExitCode.VERDICT)
+
+
+async def examine(settings: Settings, data_dir: Path | None, deadline: float) -> list[Finding]:
+    """`deadline`: seconds for each check. `data_dir`: of the local cluster; None: that of the context, or the default one."""
+    config: ClientConfig | None = None
+    state: ClusterState | None = None
+
+    def configured() -> Sequence[Finding]:
+        nonlocal config
+        config, found = machine.configuration(settings)
+        return found
+
+    known = await run([Check("configuration", configured)], deadline)
+    elsewhere = data_dir is None and config is not None and config.data_dir is None
+    folder = data_dir or (config.data_dir if config is not None else None) or default_data_dir()
+
+    def local() -> Sequence[Finding]:
+        nonlocal state
+        try:
+            state = Folder(folder).read()
+        except FolderError as error:
+            return [problem("cluster", error.message, error.hint)]
+        if state is not None:
+            return []
+        if config is not None and config.data_dir == folder:
+            hint = "`pinnace up` starts one; `pinnace down` removes the context"
+            return [problem("cluster", f"there is none in {folder}, where the context says it is", hint)]
+        return [ok("cluster", f"none has been started in {folder}")]
+
+    here = [] if elsewhere else [Check("cluster", local)]
+    known += await run([*_of_machine(folder, elsewhere=elsewhere), *here], deadline)
+    running = [Check("processes", partial(servers.processes, state))] if state is not None else []
+    known += await run([*_of_files(config, state), *running], deadline)
+    if config is not None:
+        known += await _of_servers(config, state, deadline)
+    return known
+
+
+def _of_machine(folder: Path, *, elsewhere: bool) -> list[Check]:
+    always = [
+        Check("python", machine.python),
+        Check("packages", machine.packages),
+        Check("etcd", partial(machine.etcd, elsewhere=elsewhere)),
+    ]
+    local = [
+        Check("disk", partial(machine.disk, folder)),
+        Check("memory", machine.memory),
+        Check("files", machine.files),
+        Check("ports", machine.ports),
+    ]
+    return always if elsewhere else [*always, *local]
+
+
+def _of_files(config: ClientConfig | None, state: ClusterState | None) -> list[Check]:
+    """Keys and certificates, each once."""
+    tls = config.tls if config is not None else None
+    keys, certificates = set[Path](), set[Path]()
+    if tls is not None:
+        keys |= {path for path in (config_path() if tls.token else tls.key,) if path is not None}
+        certificates |= {path for path in (tls.ca, tls.cert) if path is not None}
+    if state is not None:
+        pki = pki_folder(state.spec.data_dir)
+        keys |= set(pki.rglob("*.key"))
+        certificates |= set(pki.rglob("*.crt"))
+    return [
+        Check("keys", partial(machine.keys, sorted(keys))),
+        Check("certificates", partial(machine.certificates, sorted(certificates), partial(renewal, state))),
+    ]
+
+
+def renewal(state: ClusterState | None, certificate: Path) -> str:
+    """How a certificate is made anew. `state`: of the local cluster, where it may be one of that."""
+    pki = pki_folder(state.spec.data_dir) if state is not None else None
+    if pki is None or not certificate.is_relative_to(pki):
+        return "`pinnace pki` makes new ones, where its authority is"
+    if certificate.name == "ca.crt":
+        return "`pinnace up --fresh`: a new cluster has a new authority; it has none of the objects of this one"
+    if certificate.parent.name == "users":
+        return f"make a new one: pinnace pki {quote(str(pki))} --user {certificate.stem}, and its --group as before"
+    return f"`pinnace restart{data_dir_flag(pki.parent)}` makes new ones; what runs takes them up"
+
+
+async def _of_servers(config: ClientConfig, state: ClusterState | None, deadline: float) -> list[Finding]:
+    found = await run([Check("server", partial(servers.server, config, each)) for each in config.endpoints], deadline)
+    if all(each.level is Level.PROBLEM for each in found):
+        return found
+    ours = state is not None and not set(config.endpoints).isdisjoint(state.endpoints)
+    expected = servers.elections(state) if state is not None and ours else [ELECTION]
+    more = [
+        Check("clock", partial(servers.clock, config)),
+        Check("leaders", partial(servers.leaders, config, expected)),
+    ]
+    return found + await run(more, deadline)

@@ -1,25 +1,42 @@
-"""`pinnace drain`: empties nodes."""
+"""`pinnace drain`: empties nodes.
 
+`pinnace cordon`: marks nodes.
+
+`pinnace uncordon`: the opposite of `cordon`.
+
+Emptying nodes: which pods may go, and evicting them as their disruption budgets allow.
+
+Source: kubectl, pkg/drain; the messages, too. Unlike there, all pods of a node are asked for in one call, and those that are
+refused again after as long as the server says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from pinnace.api.resources import NODES
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.pods import ended
+from pinnace.api.policy_v1_pb2 import Eviction
+from pinnace.api.resources import NODES, PODS
 from pinnace.api.selectors import parse_labels
-from pinnace.cli import options
-from pinnace.cli.changes.compare_and_swap import change_one
-from pinnace.cli.changes.draining import How
-from pinnace.cli.changes.draining import drain as drain_node
-from pinnace.cli.changes.nodes import marking
+from pinnace.cli.changes import change_nodes, change_one, marking
 from pinnace.cli.command import verb
+from pinnace.cli.deleting import BATCH
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query, fetch
-from pinnace.cli.objects.targets import reference
-from pinnace.cli.outcomes import Failure, usage
+from pinnace.cli.objects.targets import reference, some_of
+from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import out
-from pinnace.client.errors import ApiError
+from pinnace.cli.terminal import err, out
+from pinnace.cli.waiting import Doomed, wait_until_gone
+from pinnace.client.errors import ApiError, Conflict, Exhausted, Forbidden, NotFound, error_of
+from pinnace.client.resource import delete_request
 
 WAIT = 600.0
 """Seconds, unless --timeout says otherwise: budgets may make it wait for other pods."""
@@ -34,19 +51,19 @@ WAIT = 600.0
     """,
 )
 @arguments.nodes
-@options.selector
+@arguments.selector
 @click.option("--pod-selector", default="", metavar="LABELS", help="Evict only pods with these labels.")
 @click.option("--force", is_flag=True, help="Also pods without a controller: nobody makes them again.")
 @click.option("--delete-emptydir-data", is_flag=True, help="Also pods with an emptyDir: what is in it is lost.")
 @click.option(
     "--grace-period",
-    type=click.IntRange(-1, options.MOST),
+    type=click.IntRange(-1, arguments.MOST),
     default=-1,
     metavar="SECONDS",
     help="Time for each pod to stop; -1: the pod's own.",
 )
 @click.option("--ignore-daemonsets", is_flag=True, expose_value=False, help="Changes nothing: there are no DaemonSets.")
-def drain(
+def drain_verb(
     settings: Settings,
     nodes: tuple[str, ...],
     selector: str,
@@ -63,12 +80,12 @@ def drain(
     if not nodes and not selector:
         raise usage("which node?", hint="name nodes, or select them with -l")
     parse_labels(pod_selector)
-    how = How(force, delete_emptydir_data, grace_period if grace_period >= 0 else None, pod_selector)
+    how = DrainOptions(force, delete_emptydir_data, grace_period if grace_period >= 0 else None, pod_selector)
     query = Query.of([NODES.plural, *(name.removeprefix("node/") for name in nodes)], labels=selector)
     run(settings, lambda session: drain_all(session, query, how))
 
 
-async def drain_all(session: Session, query: Query, how: How) -> None:
+async def drain_all(session: Session, query: Query, how: DrainOptions) -> None:
     """All are cordoned before the first is emptied, so that no pod is moved twice; none, when one of them is not there."""
     session.wait_up_to(WAIT)
     client = session.client.of(NODES)
@@ -84,3 +101,182 @@ async def drain_all(session: Session, query: Query, how: How) -> None:
             await drain_node(session, node.metadata.name, how)
         except (Failure, ApiError) as error:
             session.failed(error)
+
+
+@verb(
+    "cordon",
+    examples="""
+        pinnace cordon node-0
+        pinnace cordon -l zone=a
+    """,
+)
+@arguments.nodes
+@arguments.selector
+def cordon(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
+    """Keep new pods off nodes.
+
+    Pods that are on a node stay; pods that tolerate node.kubernetes.io/unschedulable still come.
+    """
+    change_nodes(settings, nodes, selector, marking(unschedulable=True))
+
+
+@verb(
+    "uncordon",
+    examples="""
+        pinnace uncordon node-0
+        pinnace uncordon -l zone=a
+    """,
+)
+@arguments.nodes
+@arguments.selector
+def uncordon(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
+    """Let new pods onto nodes again."""
+    change_nodes(settings, nodes, selector, marking(unschedulable=False))
+
+
+REMINDER = 10.0
+"""Seconds."""
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+
+@dataclass(frozen=True, slots=True)
+class DrainOptions:
+    force: bool = False
+    """Also pods that nobody will make again."""
+    delete_empty_dirs: bool = False
+    """Also pods whose data is lost with them."""
+    grace: int | None = None
+    """Seconds; None: the pod's own."""
+    pod_selector: str = ""
+
+
+@dataclass(slots=True)
+class Sorted:
+    """What is to be evicted, what is worth knowing about that, and why nothing may be, if so."""
+
+    evict: list[Pod] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    obstacles: list[str] = field(default_factory=list)
+
+
+def sort_out(pods: Iterable[Pod], how: DrainOptions) -> Sorted:
+    """Pods that have ended may always go; mirror pods are not ours to evict."""
+    found = Sorted()
+    ownerless, local = list[str](), list[str]()
+    for pod in pods:
+        if MIRROR_ANNOTATION in pod.metadata.annotations:
+            continue
+        found.evict.append(pod)
+        if ended(pod):
+            continue
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if not any(owner.controller for owner in pod.metadata.ownerReferences):
+            ownerless.append(name)
+        if any(volume.volumeSource.HasField("emptyDir") for volume in pod.spec.volumes):
+            local.append(name)
+    for names, allowed, what, option in (
+        (ownerless, how.force, "Pods that declare no controller", "--force"),
+        (local, how.delete_empty_dirs, "Pods with local storage", "--delete-emptydir-data"),
+    ):
+        if names and allowed:
+            found.warnings.append(f"deleting {what}: {', '.join(names)}")
+        elif names:
+            found.obstacles.append(f"cannot delete {what} (use {option} to override): {', '.join(names)}")
+    return found
+
+
+async def drain_node(session: Session, node: str, how: DrainOptions) -> None:
+    """Evicts the pods of one node, and waits until they are gone. What is refused for good is told, and keeps back no other.
+    Raises Failure when pods may not go; ApiError."""
+    listing = await session.client.pods.list(labels=how.pod_selector, fields=f"spec.nodeName={node}")
+    found = sort_out(listing.items, how)
+    if found.obstacles:
+        message = f'unable to drain node "{node}": {found.obstacles[0]}'
+        hint = f"no pod was evicted from it, and it stays cordoned: `pinnace uncordon {node}`"
+        raise Failure(message, hint=hint, code=ExitCode.CONFLICT, details=found.obstacles[1:])
+    for warning in found.warnings:
+        err(f"Warning: {warning}")
+    evicted = list[Doomed]()
+    try:
+        stay = await _evict(session, found.evict, how, evicted)
+        await wait_until_gone(session, evicted)
+    except asyncio.CancelledError:
+        done = some_of([f"{one.namespace}/{one.name}" for one in evicted]) or "none"
+        err(f"evicted from {node} before the end: {done} ({len(evicted)} of {len(found.evict)} pods)")
+        raise
+    for one in evicted:
+        out(f"{reference(PODS, one.name)} evicted\n")
+    if not stay:
+        out(f"{reference(NODES, node)} drained\n")
+
+
+async def _evict(session: Session, pods: Sequence[Pod], how: DrainOptions, evicted: list[Doomed]) -> bool:
+    """Until all are, or the command's time is up. Adds to `evicted` at once, and returns whether other pods stay for good. Pods
+    that change meanwhile (they start, say) are asked for again, too."""
+    refusals, stay = _Refusals(), False
+    left = list(pods)
+    for pod in left:
+        err(f"evicting pod {pod.metadata.namespace}/{pod.metadata.name}")
+    while left:
+        session.waiting_for = f"{len(left)} of {len(pods)} pods to be evicted{refusals.latest}"
+        refused, wait = [], 0.0
+        for start in range(0, len(left), BATCH):
+            batch = left[start : start + BATCH]
+            for pod, error in zip(batch, await _asked(session, batch, how), strict=True):
+                metadata = pod.metadata
+                if error is None:
+                    evicted.append(Doomed(PODS, metadata.namespace, metadata.name, metadata.uid))
+                elif isinstance(error, Exhausted | Conflict) and error.retry_after is not None:
+                    refused.append(pod)
+                    wait = max(wait, error.retry_after)
+                    refusals.tell(pod, error)
+                elif not isinstance(error, NotFound) and error.reason != "UIDMismatch":
+                    session.failed(error, where=f"error when evicting {_named(pod)}")
+                    stay = True
+        left = refused
+        if left:
+            await asyncio.sleep(wait)
+    return stay
+
+
+async def _asked(session: Session, pods: Sequence[Pod], how: DrainOptions) -> list[ApiError | None]:
+    """How each eviction went. What is allowed is asked of all pods of a call at once, and they may be of several namespaces:
+    where it is not, each goes by itself."""
+    try:
+        outcomes = await session.client.pods.evict_batch([_eviction(pod, how) for pod in pods])
+    except Forbidden as error:
+        if len(pods) == 1:
+            return [error]
+        return [each for pod in pods for each in await _asked(session, [pod], how)]
+    return list(map(error_of, outcomes))
+
+
+class _Refusals:
+    """Tells of each pod why it may not go yet: again when it is for another reason, or after REMINDER."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[str, float]] = {}
+        """What was told of a pod, and when, by uid."""
+        self.latest = ""
+        """To be put behind what is waited for."""
+
+    def tell(self, pod: Pod, error: ApiError) -> None:
+        metadata, now = pod.metadata, asyncio.get_running_loop().time()
+        cause = dict(error.metadata).get("cause", "")
+        why = f"{error.message} {cause}".rstrip()
+        if cause:
+            self.latest = f": {cause.rstrip('.')} (`pinnace get pdb -n {metadata.namespace}` shows what it allows)"
+        said, since = self._told.get(metadata.uid, ("", now))
+        if why != said or now - since >= REMINDER:
+            self._told[metadata.uid] = why, now
+            err(f"error when evicting {_named(pod)} (will retry after {error.retry_after:g}s): {why}")
+
+
+def _named(pod: Pod) -> str:
+    return f'pods/"{pod.metadata.name}" -n "{pod.metadata.namespace}"'
+
+
+def _eviction(pod: Pod, how: DrainOptions) -> Eviction:
+    made = Eviction(deleteOptions=delete_request("", grace=how.grace, uid=pod.metadata.uid).options)
+    made.metadata.namespace, made.metadata.name = pod.metadata.namespace, pod.metadata.name
+    return made

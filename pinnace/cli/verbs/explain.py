@@ -1,18 +1,36 @@
-"""`pinnace explain`: what fields an object has, and what they mean."""
+"""`pinnace explain`: what fields an object has, and what they mean.
+
+Where a path such as pod.spec.containers leads: fields by their names in manifests, with types as kubectl writes them.
+
+The text of `explain`, in the form that kubectl gives it.
+
+`pinnace api-resources`: the kinds that there are.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from pinnace.cli.command import verb
+from pinnace.api import codec, resources
+from pinnace.api.codec import Field, fields_of
+from pinnace.api.meta_v1_pb2 import MicroTime, Time
+from pinnace.api.resources import Resource
+from pinnace.api.scalars import SCALARS
+from pinnace.cli.command import did_you_mean, verb
+from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import usage
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import out
+from pinnace.cli.terminal import Table, out
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from pinnace.cli.explain import places
-
-    return [CompletionItem(path) for path in places.completions(incomplete)]
+    return [CompletionItem(path) for path in completions(incomplete)]
 
 
 @verb(
@@ -33,8 +51,204 @@ def explain(settings: Settings, path: str, recursive: bool) -> None:
     """
     if not path:
         raise usage("which kind?", hint="name one, such as `pod` or `pod.spec`; `pinnace api-resources` lists them")
-    from pinnace.cli.explain import places, text
+    resource, steps = split(path)
+    place = find(resource, steps)
+    out(explanation(resource, steps[-1] if steps else "", place, recursive=recursive))
 
-    resource, steps = places.split(path)
-    place = places.find(resource, steps)
-    out(text.text(resource, steps[-1] if steps else "", place, recursive=recursive))
+
+_PRIMITIVES = {
+    FieldDescriptor.TYPE_STRING: "string",
+    FieldDescriptor.TYPE_BOOL: "boolean",
+    FieldDescriptor.TYPE_INT32: "integer",
+    FieldDescriptor.TYPE_INT64: "integer",
+    FieldDescriptor.TYPE_BYTES: "string",
+}
+_TIMES = (Time.DESCRIPTOR.full_name, MicroTime.DESCRIPTOR.full_name)
+"""Strings in manifests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A field, or an object as a whole. `type` is as in kubectl: []Container, map[string]string. `message`: what has the fields
+    of it, or of its items; None: it has none."""
+
+    type: str
+    texts: tuple[str, ...]
+    """What is known of it, and then of its type."""
+    required: bool = False
+    message: Descriptor | None = None
+    resource: Resource[Any] | None = None
+    """Of an object as a whole."""
+
+    @property
+    def fields(self) -> Mapping[str, "Place"]:
+        """By name, in alphabetical order."""
+        if self.message is None:
+            return {}
+        found = {name: _of_field(field) for name, field in fields_of(self.message).items()}
+        if self.resource is not None:
+            found["apiVersion"] = Place("string", (f"The API group and its version: {self.resource.api_version}.",))
+            found["kind"] = Place("string", (f"What the object is: {self.resource.kind}.",))
+        return dict(sorted(found.items()))
+
+
+def split(path: str) -> tuple[Resource[Any], Sequence[str]]:
+    """The resource, with or without its API group, and the names of fields that follow. Indexes and keys, which the paths of
+    errors have, are passed over: pod.spec.containers[0].image. Raises Failure (usage)."""
+    name, _, rest = re.sub(r"\[[^\]]*\]", "", path).partition(".")
+    resource = parse_resource(name)
+    version = resource.api_version.rpartition("/")[2]
+    for group in (f"{version}.{resource.group}", resource.group, version):
+        if group and f"{rest}.".startswith(f"{group}."):
+            rest = rest.removeprefix(group)
+            break
+    return resource, [step for step in rest.split(".") if step]
+
+
+def find(resource: Resource[Any], steps: Sequence[str]) -> Place:
+    """Raises Failure (usage)."""
+    message = resource.message.DESCRIPTOR
+    place, way = (
+        Place(resource.kind, _texts(codec.of_message(message)), message=message, resource=resource),
+        [resource.kind],
+    )
+    for step in steps:
+        fields = place.fields
+        if not fields:
+            raise usage(f'{".".join(way)} is a <{place.type}>, and has no field "{step}"')
+        if step not in fields:
+            hint = f"`pinnace explain {'.'.join((way[0].lower(), *way[1:]))}` shows its fields"
+            raise usage(f'{".".join(way)} has no field "{step}"{did_you_mean(step, list(fields))}', hint=hint)
+        place = fields[step]
+        way.append(step)
+    return place
+
+
+def completions(incomplete: str) -> list[str]:
+    """Paths that begin like this, one step further."""
+    kind, dot, rest = incomplete.partition(".")
+    resource = resources.by_name(kind)
+    if not dot or resource is None:
+        return [each.plural for each in resources.ALL if each.plural.startswith(incomplete)]
+    place = Place(resource.kind, (), message=resource.message.DESCRIPTOR, resource=resource)
+    *steps, last = rest.split(".")
+    for step in steps:
+        place = place.fields.get(step, Place("", ()))
+    return [".".join((kind, *steps, name)) for name in place.fields if name.startswith(last)]
+
+
+def _of_field(field: Field) -> Place:
+    said = codec.of_field(field.descriptor)
+    of = field.value or field.descriptor
+    name, message = _type(of)
+    if field.value is not None:
+        name = f"map[string]{name}"
+    elif field.descriptor.is_repeated:
+        name = f"[]{name}"
+    about = codec.of_message(of.message_type) if of.message_type is not None else ""
+    return Place(name, _texts(said.text, about), said.required, message)
+
+
+def _type(field: FieldDescriptor) -> tuple[str, Descriptor | None]:
+    """Of one value: its name, and the message if that has fields in manifests."""
+    if field.message_type is None:
+        return _PRIMITIVES[field.type], None
+    name = field.message_type.full_name
+    if name in _TIMES:
+        return "string", None
+    return field.message_type.name, None if name in SCALARS else field.message_type
+
+
+def _texts(*texts: str) -> tuple[str, ...]:
+    """Each once, without those that say nothing."""
+    return tuple(dict.fromkeys(text for text in texts if text))
+
+
+_WIDTH = 80
+_DEEP = 4
+"""Characters that a description is indented by."""
+
+
+def explanation(resource: Resource[Any], name: str, place: Place, *, recursive: bool) -> str:
+    """`name`: the field's; "" is the object as a whole. `recursive`: fields of fields, without what they mean."""
+    return "\n".join(_lines(resource, name, place, recursive)) + "\n"
+
+
+def _lines(resource: Resource[Any], name: str, place: Place, recursive: bool) -> Iterator[str]:
+    version = resource.api_version.rpartition("/")[2]
+    if resource.group:
+        yield f"GROUP:      {resource.group}"
+    yield f"KIND:       {resource.kind}"
+    yield f"VERSION:    {version}"
+    yield ""
+    if name:
+        yield f"FIELD: {_titled(name, place, ' ')}"
+        yield ""
+    yield "DESCRIPTION:"
+    for paragraph in place.texts or ("<empty>",):
+        yield from _wrapped(paragraph)
+    if place.fields:
+        yield ""
+        yield "FIELDS:"
+        yield from _tree(place, 1) if recursive else _described(place)
+
+
+def _tree(place: Place, depth: int) -> Iterator[str]:
+    for name, field in place.fields.items():
+        yield "  " * depth + _titled(name, field)
+        yield from _tree(field, depth + 1)
+
+
+def _described(place: Place) -> Iterator[str]:
+    for name, field in place.fields.items():
+        yield f"  {_titled(name, field)}"
+        for paragraph in field.texts[:1]:
+            yield from _wrapped(paragraph)
+        yield ""
+
+
+def _titled(name: str, place: Place, gap: str = "\t") -> str:
+    return f"{name}{gap}<{place.type}>{' -required-' if place.required else ''}"
+
+
+def _wrapped(paragraph: str) -> list[str]:
+    indent = " " * _DEEP
+    return textwrap.wrap(paragraph, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+HEADERS = ("NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND")
+
+
+@verb(
+    "api-resources",
+    examples="""
+        pinnace api-resources
+        pinnace api-resources --namespaced=false -o name
+        pinnace api-resources --api-group apps
+    """,
+)
+@click.option(
+    "--namespaced/--no-namespaced", default=None, help="Only kinds that are in namespaces, or only those that are not."
+)
+@click.option("--api-group", metavar="GROUP", help='Only kinds of this group, such as apps; "" is the core\'s.')
+@click.option("-o", "--output", type=click.Choice(["name"]), help="How to show them.")
+@click.option("--no-headers", is_flag=True, help="No line of column names.")
+def api_resources(
+    settings: Settings, namespaced: bool | None, api_group: str | None, output: str | None, no_headers: bool
+) -> None:
+    """Show the kinds of objects.
+
+    They are those that this program knows; a server of another version may have others.
+    """
+    shown = [
+        each
+        for each in sorted(resources.ALL, key=lambda each: (each.group, each.plural))
+        if namespaced in (None, each.namespaced) and api_group in (None, each.group)
+    ]
+    if output == "name":
+        out("".join(f"{each.plural}{'.' if each.group else ''}{each.group}\n" for each in shown))
+        return
+    rows = [
+        (each.plural, ",".join(each.short_names), each.api_version, str(each.namespaced).lower(), each.kind) for each in shown
+    ]
+    out(Table(HEADERS, show_headers=not no_headers).render(rows))

@@ -1,17 +1,21 @@
-"""`pinnace get`: objects in tables, or as machines read them; once, or for as long as they change."""
+"""`pinnace get`: objects in tables, or as machines read them; once, or for as long as they change.
+
+`pinnace events`: what happened, oldest first.
+"""
 
 from dataclasses import replace
 from functools import partial
 
 import click
 
-from pinnace.cli import options
+from pinnace.api.resources import EVENTS
+from pinnace.api.selectors import one_of
 from pinnace.cli.command import verb
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
+from pinnace.cli.objects.targets import parse
 from pinnace.cli.outcomes import usage
-from pinnace.cli.output.formats import COLUMNS, DOCUMENTS, OUTPUTS, TEMPLATE, chosen
-from pinnace.cli.output.showing import Order, Style, show
+from pinnace.cli.output.showing import CUSTOM_COLUMNS, DOCUMENTS, JSONPATH, OUTPUTS, Order, Style, format_of, show
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.printers.columns import View
@@ -34,15 +38,15 @@ from pinnace.printers.columns import View
     """,
 )
 @arguments.what
-@options.all_namespaces
-@options.selector
-@options.field_selector
-@options.at_revision
+@arguments.all_namespaces
+@arguments.selector
+@arguments.field_selector
+@arguments.at_revision
 @click.option(
     "-o",
     "--output",
     metavar=OUTPUTS,
-    shell_complete=arguments.one_of("wide", *DOCUMENTS, f"{TEMPLATE}=", f"{COLUMNS}="),
+    shell_complete=arguments.one_of("wide", *DOCUMENTS, f"{JSONPATH}=", f"{CUSTOM_COLUMNS}="),
     help="How to show the objects.",
 )
 @click.option("--sort-by", default="", metavar="PATH", help="Sort by the field at this path, such as .status.startTime.")
@@ -84,7 +88,7 @@ def get(
     keys = tuple(key for each in label_columns for key in each.split(",") if key)
     view = View(wide=output == "wide", labels=show_labels, label_columns=keys)
     order = _order(sort_by)
-    style = Style(format=chosen(output, headers=not no_headers), view=view, headers=not no_headers, order=order)
+    style = Style(format=format_of(output, headers=not no_headers), view=view, headers=not no_headers, order=order)
     if watch and order:
         raise usage("changes come in the order in which they are made", hint="leave out --watch or --sort-by")
     if at_revision is not None and watch:
@@ -107,6 +111,64 @@ def _order(path: str) -> Order | None:
     if not path:
         return None
     from pinnace.cli import jsonpath
-    from pinnace.cli.output import sorting
+    from pinnace.cli.output import documents
 
-    return partial(sorting.ordered, path=jsonpath.parse_path(path))
+    return partial(documents.ordered, path=jsonpath.parse_path(path))
+
+
+TYPES = ("Normal", "Warning")
+"""Kubernetes has no others."""
+
+
+@verb(
+    "events",
+    examples="""
+        pinnace events                          # of the namespace default
+        pinnace events --for pod/a              # about one object
+        pinnace events -A --types Warning -w    # all that goes wrong, as it happens
+    """,
+)
+@arguments.all_namespaces
+@click.option("--for", "about", metavar="KIND/NAME", help="Only events about this object.")
+@click.option("--types", metavar="TYPE[,...]", default="", help="Only events of these types: Normal, Warning.")
+@click.option("-o", "--output", type=click.Choice(["wide", "yaml", "json", "name"]), help="How to show the events.")
+@click.option("-w", "--watch", is_flag=True, help="Then show new ones, until interrupted or --timeout.")
+@click.option("--no-headers", is_flag=True, help="No line of column names.")
+def events(
+    settings: Settings,
+    all_namespaces: bool,
+    about: str | None,
+    types: str,
+    output: str | None,
+    watch: bool,
+    no_headers: bool,
+) -> None:
+    """Show what happened, oldest first.
+
+    An event is kept for an hour after its last occurrence.
+    """
+    fields = [one_of("type", _types(types))] if types else []
+    if about:
+        targets = parse([about])
+        if len(targets) != 1 or len(targets[0].names) != 1:
+            raise usage(f'--for "{about}": expected one object', hint="as in --for pod/a")
+        resource, (name,) = targets[0].resource, targets[0].names
+        fields += [f"involvedObject.kind={resource.kind}", one_of("involvedObject.name", (name,))]
+        all_namespaces = all_namespaces or not resource.namespaced
+    query = Query.of([EVENTS.plural], all_namespaces=all_namespaces, fields=",".join(fields))
+    style = Style(format_of(output), View(wide=output == "wide"), headers=not no_headers)
+    if watch:
+        from pinnace.cli.output.following import follow
+
+        run(settings, lambda session: session.watch(follow(session, query, style)))
+    else:
+        run(settings, lambda session: show(session, query, style))
+
+
+def _types(text: str) -> list[str]:
+    """In whatever case they are written. Raises Failure (usage)."""
+    known = {each.lower(): each for each in TYPES}
+    words = [word.strip() for word in text.split(",")]
+    if unknown := [word for word in words if word.lower() not in known]:
+        raise usage(f'--types: "{unknown[0]}" is not a type of event', hint=f"they are {' and '.join(TYPES)}")
+    return [known[word.lower()] for word in words]

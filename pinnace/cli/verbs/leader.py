@@ -1,26 +1,30 @@
-"""`pinnace leader`: who leads an election, and since when; who led before; and making another lead."""
+"""`pinnace leader`: who leads an election, and since when; who led before; and making another lead.
+
+The terms of an election as people and programs read them. A presumed end was then at the latest: what follows from it is a
+bound, or not told.
+"""
 
 import asyncio
 import json
 import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import click
 
-from pinnace.api.elections_pb2 import Election
-from pinnace.api.scalars import format_rfc3339
+from pinnace.api.elections_pb2 import Election, Term
+from pinnace.api.meta_v1_pb2 import MicroTime
+from pinnace.api.scalars import format_rfc3339, to_seconds
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 from pinnace.cli.command import DefaultGroup, did_you_mean, verb
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.output import documents
-from pinnace.cli.output.election_terms import HEADERS as PAST
-from pinnace.cli.output.election_terms import records, rows, short
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import note, out
-from pinnace.cli.terminal.table import Table
+from pinnace.cli.terminal import Table, note, out
 from pinnace.client.errors import NotFound, Unavailable
-from pinnace.printers.columns import NONE, since
+from pinnace.printers.columns import NONE, human_duration, since
 
 HEADERS = ("ELECTION", "HOLDER", "TOKEN", "SINCE", "WAITING")
 USUAL = SCHEDULER_ELECTION
@@ -141,7 +145,7 @@ async def past(session: Session, election: str, form: str | None) -> None:
     terms = await session.client.elections.history(election)
     if not terms:
         raise Failure(f'election "{election}" has had no leader yet', hint=_taken_for(election), code=ExitCode.NOT_FOUND)
-    out(documents.dump(form, {"items": records(terms)}) if form else Table(PAST).render(rows(terms)))
+    out(documents.dump(form, {"items": records(terms)}) if form else Table(TERM_HEADERS).render(rows(terms)))
 
 
 async def present(session: Session, election: str, form: str | None) -> None:
@@ -223,3 +227,55 @@ def document(election: Election) -> dict[str, Any]:
 def _line(election: Election, form: str) -> str:
     """A document in a stream of them."""
     return json.dumps(document(election)) + "\n" if form == "json" else "---\n" + documents.dump(form, document(election))
+
+
+TERM_HEADERS = ("HOLDER", "TOKEN", "FROM", "TO", "LASTED", "WHY IT ENDED", "GAP")
+
+
+def rows(terms: Sequence[Term]) -> list[tuple[str, ...]]:
+    return [
+        (
+            term.holder,
+            str(term.token),
+            moment(term.began),
+            moment(term.ended) if term.HasField("ended") else "",
+            "<=" * term.presumed + short(to_seconds(term.ended) - to_seconds(term.began)) if term.HasField("ended") else "",
+            (term.reason + "?" * term.presumed) if term.HasField("ended") else "leads",
+            "" if gap is None else short(gap),
+        )
+        for term, gap in zip(terms, gaps(terms), strict=True)
+    ]
+
+
+def records(terms: Sequence[Term]) -> list[dict[str, Any]]:
+    """`gapSeconds`: until the next term; left out where that is not known."""
+    return [_record(term, gap) for term, gap in zip(terms, gaps(terms), strict=True)]
+
+
+def _record(term: Term, gap: float | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"election": term.election, "holder": term.holder, "token": term.token}
+    found["began"] = format_rfc3339(term.began)
+    if term.HasField("ended"):
+        found |= {"ended": format_rfc3339(term.ended), "reason": term.reason, "presumed": term.presumed}
+    return found if gap is None else found | {"gapSeconds": round(gap, 6)}
+
+
+def gaps(terms: Sequence[Term]) -> Iterator[float | None]:
+    """Seconds from the end of each term to the next; None: not known, or not yet. Two servers' clocks may make it a little less
+    than nothing, which is nothing."""
+    for term, following in pairwise(terms):
+        known = term.HasField("ended") and not term.presumed
+        yield max(0.0, to_seconds(following.began) - to_seconds(term.ended)) if known else None
+    yield from [None] * bool(terms)
+
+
+def short(seconds: float) -> str:
+    """With milliseconds while they matter: "4ms", "1.02s", "3m12s"."""
+    if seconds < 1.0:
+        return f"{seconds * 1000:.0f}ms"
+    return f"{seconds:.2f}s" if seconds < 10.0 else human_duration(seconds)
+
+
+def moment(instant: MicroTime) -> str:
+    """ "2026-01-31 12:00:00.123": UTC, to the millisecond."""
+    return format_rfc3339(instant).replace("T", " ")[:23]

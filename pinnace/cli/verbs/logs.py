@@ -1,29 +1,111 @@
-"""`pinnace logs`: what the containers of pods write, and the logs of the components of a local cluster."""
+"""Which pods and containers `pinnace logs` and `pinnace exec` mean.
+
+`pinnace logs`: what the containers of pods write, and the logs of the components of a local cluster.
+
+What the containers of pods write, printed: of one, of several, as it comes.
+
+Reading a log file, or the end of it, and what is added to it: in pieces, however long it is.
+
+`pinnace exec`: a command in a container.
+
+Reading standard input while other things go on, whatever it is: a terminal, a pipe or a file.
+"""
 
 import asyncio
-from contextlib import suppress
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
-from pinnace.api.pods_pb2 import LogOptions
-from pinnace.api.resources import PODS
-from pinnace.api.scalars import parse_rfc3339
-from pinnace.cli import options
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import LabelSelector
+from pinnace.api.pods_pb2 import ExecRequest, ExecResponse, ExecStart, LogOptions, LogsRequest
+from pinnace.api.resources import DEPLOYMENTS, JOBS, PODS, REPLICA_SETS, SERVICES, Resource
+from pinnace.api.scalars import parse_rfc3339, to_seconds
+from pinnace.api.selectors import from_message
+from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.cli.command import did_you_mean, verb
-from pinnace.cli.logs import files
-from pinnace.cli.logs.pods import show, sources
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.arguments import items, names_of
-from pinnace.cli.objects.containers import pods_of
 from pinnace.cli.objects.targets import parse_resource
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.servers import configuration
-from pinnace.cli.session import Session, run
+from pinnace.cli.session import DEFAULT_DEADLINE, Session, run
 from pinnace.cli.settings import DURATION, SHOWN, Settings
-from pinnace.cli.terminal.console import bytes_out, note
-from pinnace.client.errors import NotFound
+from pinnace.cli.terminal import bytes_out, err, note
+from pinnace.client.channel import Duplex
+from pinnace.client.errors import ApiError, NotFound, Unavailable
 from pinnace.runtime import process
+
+SELECTING: tuple[Resource[Any], ...] = (DEPLOYMENTS, REPLICA_SETS, JOBS, SERVICES)
+"""Whose selector says which pods are theirs. Those of claims and budgets are for something else."""
+ELSEWHERE = "name a pod: `pinnace get pods` lists them"
+
+
+@contextmanager
+def unbroken(lost: str, hint: str) -> Iterator[None]:
+    """While a stream that has begun is read: what is told when its connection is lost, which no server says. Raises Failure."""
+    try:
+        yield
+    except Unavailable as error:
+        if error.reason:
+            raise
+        raise Failure(f"{lost} ({error.message})", hint=hint, code=ExitCode.UNAVAILABLE) from error
+
+
+async def pods_of(session: Session, what: str, labels: str) -> list[Pod]:
+    """The pod of that name; all that carry the labels; or one of a workload or service ("deployment/web"), as kubectl chooses
+    it: one that runs, is ready, stays, and has been ready for longest, as far as any is. Raises ApiError and Failure."""
+    pods = session.client.pods
+    if not what:
+        return (await pods.list(session.namespace, labels=labels)).items
+    kind, _, name = what.rpartition("/")
+    resource = parse_resource(kind) if kind else PODS
+    if resource is PODS:
+        return [await pods.get(name, session.namespace)]
+    if resource not in SELECTING:
+        raise usage(f'"{what}" has no pods of its own', hint=ELSEWHERE)
+    spec = (await session.client.of(resource).get(name, session.namespace)).spec
+    selector = LabelSelector(matchLabels=spec.selector) if resource is SERVICES else spec.selector
+    selected = str(from_message(selector))
+    if not selected:  # for the server this is every pod
+        raise usage(f'"{what}" selects no pods: its selector is empty', hint=ELSEWHERE)
+    found = (await pods.list(session.namespace, labels=selected)).items
+    if not found:
+        raise Failure(f'"{what}" has no pods', hint=f"`pinnace describe {what}` says why")
+    chosen = min(found, key=_preference)
+    if len(found) > 1:
+        note(f"found {len(found)} pods, using pod/{chosen.metadata.name}")
+    return [chosen]
+
+
+def _preference(pod: Pod) -> tuple[bool, bool, bool, float, float, str]:
+    """The least goes first."""
+    ready = conditions.find(pod.status.conditions, "Ready")
+    is_ready = ready is not None and ready.status == "True"
+    since = to_seconds(ready.lastTransitionTime) if ready is not None and is_ready else 0.0
+    created = to_seconds(pod.metadata.creationTimestamp)
+    ends = pod.metadata.HasField("deletionTimestamp")
+    return pod.status.phase != "Running", not is_ready, ends, since, created, pod.metadata.name
+
+
+def default_container(pod: Pod) -> str:
+    """The one that is meant when none is named; says which, when there are others."""
+    names = [each.name for each in pod.spec.containers]
+    annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER_ANNOTATION, "")
+    if annotated in names:
+        return annotated
+    if len(names) > 1:
+        note(f'defaulted container "{names[0]}" out of: {", ".join(names)}')
+    return names[0]
+
 
 COMPONENT = "component"
 MAX_FOLLOWED = 5
@@ -54,7 +136,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 )
 @click.argument("what", default="", metavar="POD | KIND/NAME | component/NAME", shell_complete=_complete)
 @click.option("-f", "--follow", is_flag=True, help="Then show what is added, until it ends, interrupted or --timeout.")
-@click.option("--tail", type=click.IntRange(-1, options.MOST), metavar="N", help="Only the last N lines; -1: all.")
+@click.option("--tail", type=click.IntRange(-1, arguments.MOST), metavar="N", help="Only the last N lines; -1: all.")
 @click.option("--since", type=DURATION, metavar="DURATION", help="Only what was written in this time, such as 5s or 2m.")
 @click.option("--since-time", metavar="TIME", help="Only what was written since then (RFC 3339).")
 @click.option("--timestamps", is_flag=True, help="Begin each line with when it was written.")
@@ -62,11 +144,11 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option("-c", "--container", default="", metavar="NAME", help="Only this container of the pod.")
 @click.option("--all-containers", is_flag=True, help="All containers of the pod.")
 @click.option("--prefix", is_flag=True, help="Begin each line with its pod and container.")
-@click.option("--limit-bytes", type=click.IntRange(1, options.MOST), metavar="N", help="No more than N bytes of each.")
+@click.option("--limit-bytes", type=click.IntRange(1, arguments.MOST), metavar="N", help="No more than N bytes of each.")
 @click.option(
     "--max-log-requests", type=click.IntRange(min=1), default=MAX_FOLLOWED, help="How many logs are followed at most."
 )
-@options.selector
+@arguments.selector
 def logs(
     settings: Settings,
     what: str,
@@ -143,7 +225,7 @@ def show_component(settings: Settings, name: str, follow: bool, tail: int | None
     write = bytes_out()
 
     async def show() -> None:
-        async for data in files.read(path, tail, follow=follow):
+        async for data in read(path, tail, follow=follow):
             write(data)
 
     try:
@@ -176,3 +258,241 @@ def look_elsewhere(data_dir: Path | None, name: str) -> None:
     if data_dir is not None and name in components(data_dir):
         hint = f"`pinnace logs {COMPONENT}/{name}` shows the log of the component"
         raise Failure(f'there is no pod "{name}"', hint=hint, code=ExitCode.NOT_FOUND) from None
+
+
+Print = Callable[[bytes], None]
+
+
+class Source(NamedTuple):
+    pod: Pod
+    container: str
+
+    @property
+    def prefix(self) -> bytes:
+        return f"[pod/{self.pod.metadata.name}/{self.container}] ".encode()
+
+
+def sources(pod: Pod, container: str, everything: bool) -> list[Source]:
+    if everything:
+        return [Source(pod, each.name) for each in (*pod.spec.initContainers, *pod.spec.containers)]
+    return [Source(pod, container or default_container(pod))]
+
+
+async def show(session: Session, found: Sequence[Source], options: LogOptions, prefixed: bool) -> None:
+    """One after the other; those that are followed, all at once. What cannot be had of one is told, and the others go on."""
+
+    async def one(source: Source) -> None:
+        try:
+            await _copy(session, source, options, printer(source, prefixed, whole_lines=len(found) > 1))
+        except (ApiError, Failure) as error:
+            session.failed(error)
+
+    if options.follow:
+        async with asyncio.TaskGroup() as group:
+            for source in found:
+                group.create_task(one(source))
+        return
+    for source in found:
+        await one(source)
+
+
+def printer(source: Source, prefixed: bool, *, whole_lines: bool) -> Print:
+    """How chunks are printed: as they come; or, so that lines of several do not mix, by whole lines. The last one is empty."""
+    rest = b""
+    write = bytes_out()
+
+    def write_lines(data: bytes) -> None:
+        nonlocal rest
+        *lines, rest = (rest + data).split(b"\n")
+        if not data and rest:
+            lines, rest = [rest], b""
+        write(b"".join((source.prefix if prefixed else b"") + line + b"\n" for line in lines))
+
+    return write_lines if prefixed or whole_lines else write
+
+
+async def _copy(session: Session, source: Source, options: LogOptions, write: Print) -> None:
+    metadata = source.pod.metadata
+    request = LogsRequest(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, options=options)
+    request.options.container = source.container
+    stream = await session.client.pods.logs(request)
+    again = "run it again" + ", with --since or --tail for what came meanwhile" * options.follow
+    try:
+        with unbroken(f"the connection was lost while the log of {metadata.name} was read", again):
+            while (response := await stream.read()) is not None:
+                write(response.data)
+                if not options.follow:
+                    session.wait_up_to(DEFAULT_DEADLINE)  # as long as it comes
+        write(b"")
+    finally:
+        stream.cancel()
+
+
+POLL = 0.1
+"""Seconds between two looks at a file that is followed."""
+CHUNK = 1 << 16
+
+
+async def read(path: Path, lines: int | None, *, follow: bool) -> AsyncIterator[bytes]:
+    """The last lines of the file (None: all of it); with `follow` then what is added, for ever. A file that became shorter was
+    begun anew, and is read from its start. Can be cancelled after each piece. Raises OSError."""
+    offset, end = _span(path, lines)
+    while follow or offset < end:
+        data, offset = _piece(path, offset)
+        if data:
+            yield data
+        elif not follow:
+            return
+        await asyncio.sleep(0 if data else POLL)
+
+
+def _span(path: Path, lines: int | None) -> tuple[int, int]:
+    """The offsets at which the last lines begin, and end."""
+    with path.open("rb") as file:
+        end = file.seek(0, 2)
+        return 0 if lines is None else _start(file, end, lines), end
+
+
+def _start(file: BinaryIO, end: int, lines: int) -> int:
+    if not lines:
+        return end
+    position = end - 1  # a line feed there ends the last line
+    while position > 0:
+        step = min(CHUNK, position)
+        position -= step
+        file.seek(position)
+        data = file.read(step)
+        here = data.count(b"\n")
+        if here >= lines:
+            return position + _nth_last(data, lines) + 1
+        lines -= here
+    return 0
+
+
+def _nth_last(data: bytes, number: int) -> int:
+    """The index of the line feed that is this one from the end; there are as many."""
+    found = len(data)
+    for _ in range(number):
+        found = data.rfind(b"\n", 0, found)
+    return found
+
+
+def _piece(path: Path, offset: int) -> tuple[bytes, int]:
+    """What is there, and where it ends."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0 if file.seek(0, 2) < offset else offset)
+            return file.read(CHUNK), file.tell()
+    except FileNotFoundError:
+        return b"", 0
+
+
+LOST = "the connection ended before the command did: nobody knows what became of it"
+AGAIN = "see what it has done, and run it again"
+
+
+@verb(
+    "exec",
+    examples="""
+        pinnace exec web-1 -- ls -l
+        pinnace exec web-1 -c sidecar -- sh -c 'echo $HOSTNAME'
+        tar c site | pinnace exec -i web-1 -- tar x
+    """,
+)
+@click.argument("what", metavar="POD | KIND/NAME", shell_complete=names_of(PODS))
+@click.argument("command", nargs=-1, metavar="-- COMMAND [ARGUMENT...]")
+@click.option("-c", "--container", default="", metavar="NAME", help="In this container of the pod.")
+@click.option("-i", "--stdin", "has_input", is_flag=True, help="Pass standard input on to it.")
+@click.option("-t", "--tty", is_flag=True, help="(There are no terminals here yet.)")
+def exec_verb(settings: Settings, what: str, command: tuple[str, ...], container: str, has_input: bool, tty: bool) -> int:
+    """Run a command in a container, and end as it does: with its exit code.
+
+    It runs where the container's own command does, with the same variables. It is killed when this one ends.
+    """
+    if tty:
+        raise usage("-t: a command gets no terminal here", hint="leave it out; -i passes standard input on")
+    if not command:
+        raise usage("which command?", hint="write it behind --: pinnace exec POD -- ls")
+    codes: list[int] = []
+
+    async def body(session: Session) -> None:
+        (pod,) = await pods_of(session, what, "")
+        metadata = pod.metadata
+        start = ExecStart(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            container=container or default_container(pod),
+            command=command,
+            stdin=has_input,
+        )
+        session.waiting_for = "the command to end"
+        session.wait_for_ever()
+        await converse(session, start, codes)
+
+    run(settings, body)
+    if codes[0]:
+        err(f"command terminated with exit code {codes[0]}")
+    return codes[0]
+
+
+async def converse(session: Session, start: ExecStart, codes: list[int]) -> None:
+    """Appends the exit code. Input that cannot be read ends it: the command would wait for it for ever."""
+    stream = await session.client.pods.exec()
+    try:
+        await stream.write(ExecRequest(start=start))
+        async with asyncio.TaskGroup() as group:
+            feeding = group.create_task(_feed(stream)) if start.stdin else None
+            codes.append(await _exec_copy(stream))
+            if feeding is not None:
+                feeding.cancel()
+    finally:
+        stream.cancel()
+
+
+async def _exec_copy(stream: Duplex[ExecRequest, ExecResponse]) -> int:
+    """Writes what the command writes, until it ends. Its exit code."""
+    with unbroken(LOST, AGAIN):
+        while (response := await stream.read()) is not None:
+            if response.HasField("exit"):
+                return response.exit.code
+            for file, data in ((sys.stdout, response.stdout), (sys.stderr, response.stderr)):
+                if data:
+                    file.buffer.write(data)
+                    file.flush()
+    raise Failure(LOST, hint=AGAIN)
+
+
+async def _feed(stream: Duplex[ExecRequest, ExecResponse]) -> None:
+    """As fast as the command takes it."""
+    async for data in chunks():
+        await stream.write(ExecRequest(stdin=data), patience=None)
+    await stream.write(ExecRequest(closeStdin=True), patience=None)
+
+
+async def chunks() -> AsyncIterator[bytes]:
+    """To its end. A thread reads, one chunk ahead of whoever takes them; it dies with the process, wherever it is then. Raises
+    Failure (usage) when it cannot be read."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    taken = threading.Semaphore(1)
+    descriptor = sys.stdin.fileno()
+
+    def read() -> None:
+        found: bytes | OSError = b"first"
+        while found and not isinstance(found, OSError):
+            taken.acquire()
+            try:
+                found = os.read(descriptor, CHUNK)
+            except OSError as error:
+                found = error
+            with suppress(RuntimeError):  # the loop is closed: nobody wants it any more
+                loop.call_soon_threadsafe(ready.put_nowait, found)
+
+    threading.Thread(target=read, daemon=True).start()
+    while data := await ready.get():
+        if isinstance(data, OSError):
+            message = f"standard input cannot be read: {(data.strerror or str(data)).lower()}"
+            raise usage(message, hint="without -i it is not read") from data
+        yield data
+        taken.release()

@@ -1,25 +1,38 @@
-"""`pinnace node`: adds virtual nodes to a fleet, lists nodes, and lets them fail."""
+"""`pinnace node`: adds virtual nodes to a fleet, lists nodes, and lets them fail.
 
-from itertools import islice
+`pinnace pod`: lets pods crash.
+
+New virtual nodes: whose they are, what they are called, what they look like. Pure.
+
+A node is played by the kubelet fleet whose name is the value of its label `pinnace.io/fleet`. Until the fleet holds the node's
+lease and has made it Ready, the taint that the API server gives to it keeps pods away.
+
+Faults on demand, as changes of objects: the fleet that plays the node obeys the annotations. Pure.
+
+What they mean: kubelet/faults.py.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, islice
 from typing import Any
 
 import click
 
+from pinnace.api.core_v1_pb2 import ContainerStatus, Node, Pod
+from pinnace.api.machines import MachineShape
 from pinnace.api.quantity import QuantityError, parse
-from pinnace.api.resources import NODES
-from pinnace.cli import options
-from pinnace.cli.changes.faults import SHORTAGES, failing, pressing, recovering
-from pinnace.cli.changes.nodes import change_nodes
-from pinnace.cli.changes.virtual_nodes import fleet_of, free_names, new_node
+from pinnace.api.resources import NODES, PODS
+from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION, FLEET_LABEL, PRESSURE_ANNOTATION, REGION_LABEL, ZONE_LABEL
+from pinnace.cli.changes import Change, change_each, change_nodes
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
 from pinnace.cli.objects.targets import reference
-from pinnace.cli.output.formats import chosen
-from pinnace.cli.output.showing import Style, show
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.output.showing import Style, format_of, show
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import out
+from pinnace.cli.terminal import out
 from pinnace.client.errors import error_of
 from pinnace.client.flags import Machines
 from pinnace.client.flags import machines as machine_options
@@ -106,18 +119,18 @@ async def add_nodes(session: Session, count: int, prefix: str, fleet: str | None
 
 
 @verb("list", examples="pinnace node list -o wide")
-@options.selector
+@arguments.selector
 @click.option("-o", "--output", type=click.Choice(["wide", "yaml", "json", "name"]), help="How to show the nodes.")
 def list_(settings: Settings, selector: str, output: str | None) -> None:
     """List the nodes: short for `pinnace get nodes`."""
     query = Query.of([NODES.plural], labels=selector)
-    style = Style(chosen(output), View(wide=output == "wide"), headers=True)
+    style = Style(format_of(output), View(wide=output == "wide"), headers=True)
     run(settings, lambda session: show(session, query, style))
 
 
 @verb("fail", examples="pinnace node fail node-0        # until: pinnace node recover node-0")
 @arguments.nodes
-@options.selector
+@arguments.selector
 def fail(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     """Make virtual nodes fail, as if their machines had lost power.
 
@@ -129,7 +142,7 @@ def fail(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 
 @verb("freeze", examples="pinnace node freeze -l zone=a   # until: pinnace node recover -l zone=a")
 @arguments.nodes
-@options.selector
+@arguments.selector
 def freeze(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     """Cut virtual nodes off, as if the network to them had gone.
 
@@ -140,7 +153,7 @@ def freeze(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 
 @verb("recover", examples="pinnace node recover node-0 node-1")
 @arguments.nodes
-@options.selector
+@arguments.selector
 def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     """Take back what fail, freeze and pressure have done.
 
@@ -158,7 +171,7 @@ def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     """,
 )
 @arguments.nodes
-@options.selector
+@arguments.selector
 @click.option("--of", "kinds", type=Shortage(), multiple=True, default=("memory",), show_default=True, help="KIND[=AMOUNT].")
 def pressure(settings: Settings, nodes: tuple[str, ...], selector: str, kinds: tuple[str, ...]) -> None:
     """Make virtual nodes run short of memory, disk or pids.
@@ -175,3 +188,129 @@ node.add_command(fail)
 node.add_command(freeze)
 node.add_command(recover)
 node.add_command(pressure)
+
+
+@click.group("pod", cls=VerbGroup)
+def pod() -> None:
+    """Make pods crash."""
+
+
+@verb(
+    "crash",
+    examples="""
+        pinnace pod crash web-0
+        pinnace pod crash web-0 -c app --exit-code 137
+        pinnace pod crash -l app=web
+    """,
+)
+@arguments.pods
+@arguments.selector
+@click.option("-c", "--container", default="", metavar="NAME", help="Only this one.  [default: all that run]")
+@click.option("--exit-code", type=click.IntRange(0, 255), default=1, show_default=True, help="Of the containers.")
+def crash(settings: Settings, pods: tuple[str, ...], selector: str, container: str, exit_code: int) -> None:
+    """Make the containers of pods crash, once.
+
+    What becomes of them then is up to the pod's restartPolicy. Containers that are processes are killed, with code 137.
+    """
+    if not pods and not selector:
+        raise usage("which pod?", hint="name pods, or select them with -l")
+    names = [name.removeprefix("pod/") for name in pods]
+    query = Query.of([PODS.plural, *names], labels=selector)
+    run(settings, lambda session: change_each(session, query, crashing(container, exit_code)))
+
+
+pod.add_command(crash)
+
+
+def fleet_of(nodes: Iterable[Node], wanted: str | None) -> str:
+    """The fleet that new nodes belong to: the one asked for, else the only one that has nodes. Raises Failure."""
+    fleets = sorted({node.metadata.labels[FLEET_LABEL] for node in nodes if FLEET_LABEL in node.metadata.labels})
+    if wanted is not None:
+        return wanted
+    if not fleets:
+        raise Failure("no node belongs to a fleet yet", hint="name the kubelet's fleet with --fleet", code=ExitCode.NOT_FOUND)
+    if len(fleets) > 1:
+        raise Failure(f"there are {len(fleets)} fleets: {', '.join(fleets)}", hint="choose with --fleet", code=ExitCode.USAGE)
+    return fleets[0]
+
+
+def free_names(taken: Iterable[str], prefix: str) -> Iterator[str]:
+    """Names after the highest number that is taken: node-10, node-11, ..."""
+    numbers = [int(rest) for name in taken if name.startswith(prefix) and (rest := name.removeprefix(prefix)).isdecimal()]
+    return (f"{prefix}{number}" for number in count(max(numbers, default=-1) + 1))
+
+
+def new_node(name: str, fleet: str, shape: MachineShape, *, zoned: bool = False) -> Node:
+    """`zoned`: in one of the shape's zones; else the fleet decides where it is."""
+    node = Node()
+    node.metadata.name = name
+    node.metadata.labels.update(shape.labels)
+    node.metadata.labels[FLEET_LABEL] = fleet
+    if zoned:
+        own = shape.default_labels(name, shape.resources)
+        node.metadata.labels.update((key, own[key]) for key in (ZONE_LABEL, REGION_LABEL) if key in own)
+    node.spec.taints.extend(shape.taints)
+    for resource, amount in shape.resources.items():
+        node.status.capacity[resource].string = amount
+        node.status.allocatable[resource].string = amount
+    return node
+
+
+SHORTAGES = ("memory", "disk", "pid")
+
+
+def failing(fault: str) -> Change:
+    """`fault`: "failed" or "frozen"."""
+
+    def change(node: Node) -> str:
+        _check(node)
+        if node.metadata.annotations.get(FAULT_ANNOTATION) == fault:
+            return f"already {fault}"
+        node.metadata.annotations[FAULT_ANNOTATION] = fault
+        return fault
+
+    return change
+
+
+def pressing(kinds: Sequence[str]) -> Change:
+    """`kinds`: such as "memory=4Gi", "pid"."""
+    value = ",".join(kinds)
+
+    def change(node: Node) -> str:
+        _check(node)
+        node.metadata.annotations[PRESSURE_ANNOTATION] = value
+        return f"under pressure: {value}"
+
+    return change
+
+
+def recovering(node: Node) -> str:
+    annotations = node.metadata.annotations
+    found = [key for key in (FAULT_ANNOTATION, PRESSURE_ANNOTATION) if key in annotations]
+    for key in found:
+        del annotations[key]
+    return "recovered" if found else "has nothing to recover from"
+
+
+def crashing(container: str, code: int) -> Change:
+    """`container`: its name; empty: all that run."""
+
+    def change(pod: Pod) -> str:
+        running = [each for each in _statuses(pod) if each.state.HasField("running") and container in ("", each.name)]
+        if not running:
+            raise Failure(f"its container {container} does not run" if container else "none of its containers runs")
+        for each in running:
+            pod.metadata.annotations[CRASH_ANNOTATION + each.name] = f"{each.restartCount} {code}"
+        return f"crashed: {', '.join(each.name for each in running)}"
+
+    return change
+
+
+def _statuses(pod: Pod) -> Sequence[ContainerStatus]:
+    return (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+
+
+def _check(node: Node) -> None:
+    """Raises Failure for a node that nobody would obey."""
+    if FLEET_LABEL not in node.metadata.labels:
+        raise Failure("no fleet plays it", hint="only virtual nodes can be told to fail: those of `pinnace node add`")

@@ -12,7 +12,7 @@ from pinnace.api.names import NodeNames
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import SHOWN, Settings
-from pinnace.cli.terminal.console import note, out
+from pinnace.cli.terminal import note, out
 
 
 @verb(
@@ -101,7 +101,7 @@ def _of_person(folder: Path, user: str, groups: Sequence[str], servers: str) -> 
 
 
 def _is_of_local_cluster(folder: Path) -> bool:
-    from pinnace.cluster.state import FILE
+    from pinnace.cluster.spec import FILE
 
     return (folder / FILE).is_file()
 

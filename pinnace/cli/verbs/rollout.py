@@ -1,29 +1,37 @@
-"""`pinnace rollout`: rollouts of deployments."""
+"""`pinnace rollout`: rollouts of deployments.
+
+`pinnace scale`: how many pods there are to be.
+
+Rollouts of deployments, for people: how far one is, and going back to what there was before. Pure.
+
+Source: kubectl, pkg/polymorphichelpers: rollout_status.go, history.go, rollback.go; the messages, too.
+"""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from pinnace.api import conditions
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
+from pinnace.api.quantities import equal
 from pinnace.api.resources import DEPLOYMENTS, REPLICA_SETS
-from pinnace.api.rollouts import by_revision, revision
-from pinnace.cli import options
-from pinnace.cli.changes import rollouts
-from pinnace.cli.changes.compare_and_swap import change_each
+from pinnace.api.rollouts import CHANGE_CAUSE_ANNOTATION, OWN_ANNOTATIONS, bare, by_revision, revision
+from pinnace.api.scalars import format_rfc3339, to_time
+from pinnace.cli.changes import change_each
 from pinnace.cli.command import VerbGroup, verb
-from pinnace.cli.describe.templates import template
 from pinnace.cli.describe.text import render
+from pinnace.cli.describe.workloads import template
 from pinnace.cli.objects import arguments
-from pinnace.cli.objects.follower import Follower
 from pinnace.cli.objects.query import Query, fetch, tell_none
 from pinnace.cli.objects.targets import Selection, reference
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import note, out
-from pinnace.cli.terminal.table import Table
+from pinnace.cli.terminal import Table, note, out
+from pinnace.cli.waiting import Follower
 
 WAIT = 600.0
 """Seconds for a rollout, unless --timeout says otherwise: its own deadline is as long, if nothing else is said."""
@@ -53,7 +61,7 @@ def query_of(what: Sequence[str], selector: str = "") -> Query:
     """,
 )
 @arguments.what
-@options.selector
+@arguments.selector
 @click.option("-w", "--watch/--no-watch", default=True, show_default="watch", help="Follow it to its end.")
 @click.option("--revision", type=click.IntRange(min=0), default=0, help="Fail if another revision comes meanwhile.")
 def status(settings: Settings, what: tuple[str, ...], selector: str, watch: bool, revision: int) -> None:
@@ -80,7 +88,7 @@ async def follow(session: Session, namespace: str, name: str, watch: bool, numbe
     """Prints each step."""
     client = session.client.of(DEPLOYMENTS)
     follower = Follower(client, Selection.named(namespace, [name]), note=note)
-    told = rollouts.Told()
+    told = RolloutReporter()
 
     def done() -> bool:
         deployment = next(iter(follower.store.values()), None)
@@ -108,7 +116,7 @@ async def follow(session: Session, namespace: str, name: str, watch: bool, numbe
     """,
 )
 @arguments.what
-@options.selector
+@arguments.selector
 @click.option("--revision", type=click.IntRange(min=0), default=0, help="Show the template of this one.")
 def history(settings: Settings, what: tuple[str, ...], selector: str, revision: int) -> None:
     """Show the revisions that a deployment can go back to.
@@ -124,11 +132,11 @@ def history(settings: Settings, what: tuple[str, ...], selector: str, revision: 
         for deployment, revisions in deployments:
             name = reference(DEPLOYMENTS, deployment.metadata.name)
             if revision:
-                found = revisions[rollouts.chosen(deployment, revisions, revision)]
+                found = revisions[chosen(deployment, revisions, revision)]
                 lines = render({"Pod Template": template(found.spec.template)})
                 out(f"{name} with revision #{revision}\n" + "".join(f"{line}\n" for line in lines))
             else:
-                out(f"{name}\n{Table(rollouts.HEADERS).render([rollouts.row(*each) for each in revisions.items()])}\n")
+                out(f"{name}\n{Table(HEADERS).render([row(*each) for each in revisions.items()])}\n")
 
     run(settings, show)
 
@@ -141,7 +149,7 @@ def history(settings: Settings, what: tuple[str, ...], selector: str, revision: 
     """,
 )
 @arguments.what
-@options.selector
+@arguments.selector
 @click.option("--to-revision", type=click.IntRange(min=0), default=0, help="Which one; 0 is the one before.", show_default=True)
 def undo(settings: Settings, what: tuple[str, ...], selector: str, to_revision: int) -> None:
     """Go back to an earlier revision of a deployment: its template and annotations become the present ones again."""
@@ -152,7 +160,7 @@ def undo(settings: Settings, what: tuple[str, ...], selector: str, to_revision: 
 
         def change(deployment: Deployment) -> str:
             revisions = by_revision(deployment, sets)
-            return rollouts.roll_back(deployment, revisions[rollouts.chosen(deployment, revisions, to_revision)])
+            return roll_back(deployment, revisions[chosen(deployment, revisions, to_revision)])
 
         await change_each(session, query, change)
 
@@ -172,8 +180,10 @@ async def revisions_of(session: Session, query: Query) -> list[tuple[Any, dict[i
 
 
 def _changing(name: str, text: str, change: Callable[[Deployment], str]) -> Any:
+    """A subcommand that changes each deployment that it is given."""
+
     @arguments.what
-    @options.selector
+    @arguments.selector
     def run_it(settings: Settings, what: tuple[str, ...], selector: str) -> None:
         query = query_of(what, selector)
         run(settings, lambda session: change_each(session, query, change))
@@ -182,11 +192,175 @@ def _changing(name: str, text: str, change: Callable[[Deployment], str]) -> Any:
     return verb(name, examples=f"pinnace rollout {name} deployment/web")(run_it)
 
 
-pause = _changing("pause", "Stop the rollout where it is: changes of the template wait.", rollouts.pause)
-resume = _changing("resume", "Go on with a rollout that was paused.", rollouts.resume)
+pause = _changing("pause", "Stop the rollout where it is: changes of the template wait.", lambda found: pause_deployment(found))
+resume = _changing("resume", "Go on with a rollout that was paused.", lambda found: resume_deployment(found))
 restart = _changing(
-    "restart", "Replace all pods, as if the template had changed.", lambda found: rollouts.restart(found, time.time())
+    "restart", "Replace all pods, as if the template had changed.", lambda found: restart_deployment(found, time.time())
 )
 
 for each in (status, history, undo, pause, resume, restart):
     rollout.add_command(each)
+
+
+REPLICAS = click.IntRange(0, arguments.MOST_REPLICAS)
+SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
+
+
+@verb(
+    "scale",
+    examples="""
+        pinnace scale deployment/web --replicas 5
+        pinnace scale --current-replicas 2 --replicas 3 deployment/web     # only if there are to be 2 now
+        pinnace scale rs -l app=web --replicas 0
+    """,
+)
+@arguments.what
+@arguments.selector
+@click.option("--replicas", type=REPLICAS, required=True, metavar="N", help="How many pods there are to be.")
+@click.option("--current-replicas", type=REPLICAS, metavar="N", help="Change it only if it is this number now.")
+def scale(settings: Settings, what: tuple[str, ...], selector: str, replicas: int, current_replicas: int | None) -> None:
+    """Set how many pods a deployment or a replica set is to have."""
+    query = Query.of(what, labels=selector)
+    if not selector and not all(target.names for target in query.targets):
+        raise usage("which objects?", hint="name them, such as deployment/web, or select them with -l")
+    for target in query.targets:
+        if target.resource not in SCALABLE:
+            raise usage(f"{target.resource.plural} cannot be scaled", hint="deployments and replicasets can")
+
+    def change(obj: Any) -> str:
+        if current_replicas not in (None, obj.spec.replicas):
+            message = f"Expected replicas to be {current_replicas}, was {obj.spec.replicas}"
+            raise Failure(message, hint="it was not changed", code=ExitCode.CONFLICT)
+        obj.spec.replicas = replicas
+        return "scaled"
+
+    run(settings, lambda session: change_each(session, query, change, needed=True))
+
+
+RESTARTED_ANNOTATION = "kubectl.kubernetes.io/restartedAt"
+"""On a template: it becomes another one by this."""
+HEADERS = ("REVISION", "CHANGE-CAUSE")
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutProgress:
+    text: str
+    done: bool
+
+
+def progress(deployment: Deployment) -> RolloutProgress:
+    """Raises Failure when the rollout has missed its deadline."""
+    name, wanted, status = deployment.metadata.name, deployment.spec.replicas, deployment.status
+    if deployment.metadata.generation > status.observedGeneration:
+        return RolloutProgress("Waiting for deployment spec update to be observed...", False)
+    said = conditions.find(status.conditions, "Progressing")
+    if said is not None and said.reason == "ProgressDeadlineExceeded":
+        raise _late(name)
+    waiting = f'Waiting for deployment "{name}" rollout to finish:'
+    if status.updatedReplicas < wanted:
+        text = f"{waiting} {status.updatedReplicas} out of {wanted} new replicas have been updated..."
+    elif status.replicas > status.updatedReplicas:
+        text = f"{waiting} {status.replicas - status.updatedReplicas} old replicas are pending termination..."
+    elif status.availableReplicas < status.updatedReplicas:
+        text = f"{waiting} {status.availableReplicas} of {status.updatedReplicas} updated replicas are available..."
+    else:
+        return RolloutProgress(f'deployment "{name}" successfully rolled out', True)
+    return RolloutProgress(text, False)
+
+
+class RolloutReporter:
+    """What has been told of one rollout: each step once, whatever comes and goes. Times are of any clock, in seconds.
+
+    Pods that are refused and replaced count as progress for the controller, again and again, so that it never calls the rollout
+    late: here it is, when nothing new has been seen for its progress deadline.
+    """
+
+    def __init__(self) -> None:
+        self._generation = 0
+        self._said = set[str]()
+        self._since = 0.0
+
+    def step(self, deployment: Deployment, now: float) -> tuple[str, bool]:
+        """What is new, or "", and whether it is complete. Raises Failure when the rollout has missed its deadline."""
+        found = progress(deployment)
+        if deployment.metadata.generation != self._generation:
+            self._generation, self._said = deployment.metadata.generation, set()
+        if found.text not in self._said:
+            self._said.add(found.text)
+            self._since = now
+            return found.text, found.done
+        spec = deployment.spec
+        if spec.HasField("progressDeadlineSeconds") and not spec.paused and now - self._since > spec.progressDeadlineSeconds:
+            raise _late(deployment.metadata.name)
+        return "", found.done
+
+
+def _late(name: str) -> Failure:
+    hint = f"`pinnace describe deployment {name}` and its replica sets say why; `pinnace rollout undo` goes back"
+    return Failure(f'deployment "{name}" exceeded its progress deadline', hint=hint)
+
+
+def row(number: int, replica_set: ReplicaSet) -> tuple[str, str]:
+    return str(number), replica_set.metadata.annotations.get(CHANGE_CAUSE_ANNOTATION, "") or "<none>"
+
+
+def chosen(deployment: Deployment, revisions: Mapping[int, ReplicaSet], number: int) -> int:
+    """The revision to go back to: `number`, or with 0 the one before the present one. Raises Failure."""
+    name, present = deployment.metadata.name, revision(deployment.metadata.annotations)
+    if number:
+        if number in revisions:
+            return number
+        hint = f"`pinnace rollout history deployment/{name}` shows what there is"
+        raise Failure(f"unable to find specified revision {number} in history", hint=hint, code=ExitCode.NOT_FOUND)
+    earlier = [each for each in revisions if each != present]
+    if not earlier:
+        hint = "there is no other revision to go back to"
+        raise Failure(f'no rollout history found for deployment "{name}"', hint=hint, code=ExitCode.NOT_FOUND)
+    return max(earlier)
+
+
+def roll_back(deployment: Deployment, to: ReplicaSet) -> str:
+    """Gives the deployment the template and the annotations of an earlier revision. Raises Failure when it is paused."""
+    if deployment.spec.paused:
+        message = "you cannot rollback a paused deployment; resume it first and try again"
+        raise Failure(message, hint=f"`pinnace rollout resume deployment/{deployment.metadata.name}`", code=ExitCode.CONFLICT)
+    template = bare(to.spec.template)
+    if equal(bare(deployment.spec.template), template):
+        number = revision(to.metadata.annotations)
+        return f"skipped rollback (current template already matches revision {number})"
+    deployment.spec.template.CopyFrom(template)
+    annotations = deployment.metadata.annotations
+    own = {key: value for key, value in annotations.items() if key in OWN_ANNOTATIONS}
+    earlier = {key: value for key, value in to.metadata.annotations.items() if key not in OWN_ANNOTATIONS}
+    annotations.clear()
+    annotations.update({**own, **earlier})
+    return "rolled back"
+
+
+def pause_deployment(deployment: Deployment) -> str:
+    """Raises Failure when it is."""
+    if deployment.spec.paused:
+        raise Failure("is already paused", code=ExitCode.CONFLICT)
+    deployment.spec.paused = True
+    return "paused"
+
+
+def resume_deployment(deployment: Deployment) -> str:
+    """Raises Failure when it is not paused."""
+    if not deployment.spec.paused:
+        raise Failure("is not paused", code=ExitCode.CONFLICT)
+    deployment.spec.paused = False
+    return "resumed"
+
+
+def restart_deployment(deployment: Deployment, now: float) -> str:
+    """`now` is Unix time. Raises Failure when it is paused, or was restarted in the same second: nothing would change."""
+    if deployment.spec.paused:
+        raise Failure("can't restart paused deployment (run rollout resume first)", code=ExitCode.CONFLICT)
+    annotations, instant = deployment.spec.template.metadata.annotations, format_rfc3339(to_time(now))
+    if annotations.get(RESTARTED_ANNOTATION) == instant:
+        raise Failure(
+            "was restarted in this very second", hint="a second later it can be restarted again", code=ExitCode.CONFLICT
+        )
+    annotations[RESTARTED_ANNOTATION] = instant
+    return "restarted"

@@ -8,11 +8,10 @@ import click
 
 from pinnace.api.records import CacheDump, Place, QueueDump, Room, to_json
 from pinnace.cli.command import VerbGroup, verb
-from pinnace.cli.local import contexts, running
+from pinnace.cli.local import clusters, running
 from pinnace.cli.local.schedulers import ask
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import out
-from pinnace.cli.terminal.table import Table
+from pinnace.cli.terminal import Table, out
 from pinnace.printers.columns import human_duration
 
 SHOWN = ("pods", "cpu", "memory")
@@ -37,12 +36,12 @@ def sched() -> None:
     """,
 )
 @http_option
-@contexts.data_dir_option
+@clusters.data_dir_option
 @output_option
 def queue(settings: Settings, http: str, data_dir: Path | None, output: str) -> None:
     """Show the pods that wait for a node: where in the queue, how often they were tried, and what they wait for."""
     with running.translated():
-        found = ask(QueueDump, http, contexts.present_data_dir(settings, data_dir))
+        found = ask(QueueDump, http, clusters.present_data_dir(settings, data_dir))
     out(
         json.dumps(to_json(found), indent=2) + "\n" if output == "json" else "".join(f"{line}\n" for line in queue_lines(found))
     )
@@ -56,7 +55,7 @@ def queue(settings: Settings, http: str, data_dir: Path | None, output: str) -> 
     """,
 )
 @http_option
-@contexts.data_dir_option
+@clusters.data_dir_option
 @output_option
 def dump(settings: Settings, http: str, data_dir: Path | None, output: str) -> None:
     """Show the scheduler's cache: nodes and what is free on them, assumed pods; and compare it with what its informers hold.
@@ -64,7 +63,7 @@ def dump(settings: Settings, http: str, data_dir: Path | None, output: str) -> N
     `kill -USR2` makes a scheduler write the same, and its queue, to its log.
     """
     with running.translated():
-        found = ask(CacheDump, http, contexts.present_data_dir(settings, data_dir))
+        found = ask(CacheDump, http, clusters.present_data_dir(settings, data_dir))
     out(
         json.dumps(to_json(found), indent=2) + "\n" if output == "json" else "".join(f"{line}\n" for line in cache_lines(found))
     )

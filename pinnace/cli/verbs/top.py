@@ -1,22 +1,30 @@
-"""`pinnace top`: what nodes and pods use."""
+"""`pinnace top`: what nodes and pods use.
+
+What nodes and pods use, as tables in kubectl's form. Pure.
+"""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from math import ceil
+from typing import NamedTuple
 
 import click
 
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
+from pinnace.api.quantity import QuantityError, parse
+from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import NODES, PODS
-from pinnace.cli import options
 from pinnace.cli.command import verb
+from pinnace.cli.objects import arguments
 from pinnace.cli.objects.arguments import targets_of
 from pinnace.cli.objects.query import Query, fetch
 from pinnace.cli.objects.targets import reference
 from pinnace.cli.outcomes import Failure, usage
-from pinnace.cli.output import consumption
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import err, out
+from pinnace.cli.terminal import Table, err, out
 
 
 @verb(
@@ -29,9 +37,9 @@ from pinnace.cli.terminal.console import err, out
     """,
 )
 @click.argument("what", nargs=-1, metavar="KIND [NAME...] | KIND/NAME...", shell_complete=targets_of(NODES, PODS))
-@options.all_namespaces
-@options.selector
-@options.field_selector
+@arguments.all_namespaces
+@arguments.selector
+@arguments.field_selector
 @click.option("--sort-by", type=click.Choice(["cpu", "memory"]), help="Largest first.")
 @click.option("--containers", is_flag=True, help="A line for each container of a pod.")
 @click.option("--sum", "summed", is_flag=True, help="A last line with what all pods use.")
@@ -77,7 +85,7 @@ async def _nodes(session: Session, query: Query, by: str, *, capacity: bool, hea
     )
     _warn(metrics.warnings)
     if nodes := [each for each in found if isinstance(each, Node)]:
-        out(consumption.of_nodes(nodes, metrics.items, by, capacity=capacity, headers=headers))
+        out(of_nodes(nodes, metrics.items, by, capacity=capacity, headers=headers))
     elif not target.names:
         err("No resources found.")
 
@@ -89,7 +97,7 @@ async def _pods(session: Session, query: Query, by: str, *, containers: bool, su
     _warn(metrics.warnings)
     if metrics.items:
         everywhere = query.all_namespaces
-        out(consumption.of_pods(
+        out(of_pods(
             metrics.items, by, namespaces=everywhere, containers=containers, summed=summed, headers=headers
         ))  # fmt: skip
     elif not target.names:
@@ -111,3 +119,90 @@ def _unmeasured(pod: Pod) -> Failure:
 def _warn(warnings: Iterable[str]) -> None:
     for each in warnings:
         err(f"Warning: {each}")
+
+
+UNKNOWN = "<unknown>"
+_MI = 1 << 20
+_LINE = "________"
+
+
+class Used(NamedTuple):
+    cpu: Decimal = Decimal(0)
+    """Cores."""
+    memory: Decimal = Decimal(0)
+    """Bytes."""
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        """Millicores, rounded up, and mebibytes."""
+        return f"{ceil(self.cpu * 1000)}m", f"{self.memory // _MI:f}Mi"
+
+    def share(self, of: "Used") -> tuple[str, str]:
+        """In percent; unknown of what has none."""
+        pairs = ((self.cpu, of.cpu), (self.memory, of.memory))
+        cpu, memory = (f"{part * 100 // whole:f}%" if whole else UNKNOWN for part, whole in pairs)
+        return cpu, memory
+
+
+class Row(NamedTuple):
+    names: tuple[str, ...]
+    used: Used
+
+
+def used(amounts: Mapping[str, Quantity]) -> Used:
+    return Used(_amount(amounts, "cpu"), _amount(amounts, "memory"))
+
+
+def total(each: Iterable[Used]) -> Used:
+    """Exactly; what is shown is rounded."""
+    cpu, memory = Decimal(0), Decimal(0)
+    for one in each:
+        cpu, memory = cpu + one.cpu, memory + one.memory
+    return Used(cpu, memory)
+
+
+def of_nodes(nodes: Sequence[Node], metrics: Iterable[NodeMetrics], by: str, *, capacity: bool, headers: bool) -> str:
+    """All nodes, those that are not measured last. `by`: see `ordered`. `capacity`: percentages are of that, and not of what
+    pods may have of it."""
+    known = {each.metadata.name: used(each.usage) for each in metrics}
+    has = {node.metadata.name: used(node.status.capacity if capacity else node.status.allocatable) for node in nodes}
+    measured = [Row((name,), known[name]) for name in has if name in known]
+    lines: list[tuple[str, ...]] = []
+    for (name,), uses in sorted_rows(measured, by):
+        (cpu, memory), (of_cpu, of_memory) = uses.cells, uses.share(has[name])
+        lines.append((name, cpu, of_cpu, memory, of_memory))
+    lines += [(name, *[UNKNOWN] * 4) for name in sorted(has.keys() - known.keys())]
+    return Table(("NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"), show_headers=headers).render(lines)
+
+
+def of_pods(metrics: Iterable[PodMetrics], by: str, *, namespaces: bool, containers: bool, summed: bool, headers: bool) -> str:
+    """`namespaces`, `containers`: whether there is a column of these; those of a pod are together. `summed`: with a line of
+    what all use."""
+    pods: list[Row] = []
+    inside: dict[tuple[str, ...], list[Row]] = {}
+    for pod in metrics:
+        metadata = pod.metadata
+        names = (metadata.namespace, metadata.name) if namespaces else (metadata.name,)
+        inside[names] = [Row((*names, each.name), used(each.usage)) for each in pod.containers]
+        pods.append(Row(names, total(each.used for each in inside[names])))
+    pods = sorted_rows(pods, by)
+    rows = [row for pod in pods for row in sorted_rows(inside[pod.names], by)] if containers else pods
+    head = (*(("NAMESPACE",) if namespaces else ()), *(("POD", "NAME") if containers else ("NAME",)))
+    lines = [(*names, *uses.cells) for names, uses in rows]
+    if summed:
+        nothing = [""] * len(head)
+        lines += [(*nothing, _LINE, _LINE), (*nothing, *total(row.used for row in rows).cells)]
+    return Table((*head, "CPU(cores)", "MEMORY(bytes)"), show_headers=headers).render(lines)
+
+
+def sorted_rows(rows: Iterable[Row], by: str) -> list[Row]:
+    """By name; or by what is used, "cpu" or "memory", the most first."""
+    named = sorted(rows, key=lambda row: row.names)
+    return sorted(named, key=lambda row: getattr(row.used, by), reverse=True) if by else named
+
+
+def _amount(amounts: Mapping[str, Quantity], resource: str) -> Decimal:
+    try:
+        return parse(amounts[resource].string) if resource in amounts else Decimal(0)
+    except QuantityError:  # from a server that speaks otherwise
+        return Decimal(0)

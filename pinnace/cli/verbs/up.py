@@ -1,8 +1,13 @@
-"""`pinnace up`: a local cluster."""
+"""`pinnace up`: a local cluster.
 
+What changes in a cluster while one looks on: a line for each change.
+"""
+
+import asyncio
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
@@ -12,17 +17,17 @@ import click
 from click.core import ParameterSource
 
 from pinnace.cli.command import verb
-from pinnace.cli.local import contexts, running
-from pinnace.cli.local.progress import Steps
+from pinnace.cli.local import clusters, running
+from pinnace.cli.local.running import Steps
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.settings import Settings
 from pinnace.client.flags import Machines, check_registering
 from pinnace.client.flags import machines as machine_options
-from pinnace.cluster import inputs, strays
+from pinnace.cluster import inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
-from pinnace.cluster.errors import Busy, NoCluster, OtherOptions
-from pinnace.cluster.follow import follow
-from pinnace.cluster.spec import FAKE, PROCESS, STAGES, ClusterSpec, data_dir_flag, default_data_dir
+from pinnace.cluster.errors import Busy, FolderError, NoCluster, OtherOptions
+from pinnace.cluster.spec import ELECTIONS, FAKE, PROCESS, STAGES, ClusterSpec, data_dir_flag, default_data_dir
+from pinnace.cluster.view import ProcessStatus
 
 POSITIVE = click.IntRange(min=1)
 
@@ -71,7 +76,7 @@ POSITIVE = click.IntRange(min=1)
     help="A plugin of your own: module:Class or path/to/file.py:Class. Can be given again.",
 )
 @click.option("--admission-config", default="", metavar="FILE", help="Webhooks that the API servers ask.")
-@contexts.data_dir_option
+@clusters.data_dir_option
 @click.option("--fresh", is_flag=True, help="Remove the cluster that is there, with all its objects, and start a new one.")
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
 def up(settings: Settings, data_dir: Path | None, fresh: bool, detach: bool, machines: Machines, **options: Any) -> None:
@@ -105,11 +110,11 @@ def _stages(given: str) -> str:
 
 
 async def _up(settings: Settings, spec: ClusterSpec, given: Mapping[str, Any], *, fresh: bool, detach: bool) -> None:
-    contexts.check_writable()
+    clusters.check_writable()
     with Steps(settings) as steps:
         cluster, names = await _started(settings, spec, given, steps, fresh=fresh)
         try:
-            displaced = contexts.write_context(cluster.config)
+            displaced = clusters.write_context(cluster.config)
             before = await cluster.status()
             steps.quiet()
             click.echo(_welcome(cluster, detach, displaced, resumed=names))
@@ -207,9 +212,9 @@ async def _end(cluster: Cluster, steps: Steps) -> Failure | None:
         stopped, ran = found.state.stopped, len(found.ended()) < len(found.state.processes)
         await found.halt()
     except NoCluster:
-        if not await strays.end(folder):
+        if not await processes.end(folder):
             return None
-        contexts.remove_context(folder)
+        clusters.remove_context(folder)
         steps.done("its processes were killed")
         return Failure(f"the state of the cluster was removed from {folder}", hint="`pinnace down` ends a cluster")
     except Busy:
@@ -229,7 +234,7 @@ async def _end(cluster: Cluster, steps: Steps) -> Failure | None:
 def example_pods() -> Path | None:
     """A manifest that can be applied from here: that of the repository, or the one that is installed."""
     ours = Path("examples/pods.yaml")
-    packaged = Path(str(files("pinnace.cli.stories").joinpath("demo.yaml")))
+    packaged = Path(str(files("pinnace.cli").joinpath("demo.yaml")))
     return next((path for path in (ours, packaged) if path.is_file()), None)
 
 
@@ -266,3 +271,55 @@ def _warning(displaced: str) -> list[str]:
         f"Commands in all terminals talk to it now, and no longer to {displaced}: that takes --context {quote(displaced)}.",
         "A terminal whose PINNACE_CONFIG names a file of its own is not concerned.",
     ]
+
+
+INTERVAL = 0.5
+
+
+async def follow(cluster: Cluster, before: Sequence[ProcessStatus], say: Callable[[str], None]) -> None:
+    """Says what changes after `before`. Returns when nothing is left to look at: its state, or its certificates,
+    are gone (another cluster in its folder is none of ours), or all its processes have ended."""
+    with suppress(NoCluster, FolderError):
+        async with cluster.client() as client:
+            while True:
+                after = await view.status(cluster.reloaded().state, client)
+                for line in changes(before, after):
+                    say(line)
+                if not any(process.pid for process in after):
+                    return
+                before = after
+                await asyncio.sleep(INTERVAL)
+
+
+def changes(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:
+    """The lines that tell what is different."""
+    known = {process.name: process for process in before}
+    lines = [line for new in after if (line := _change(known[new.name], new))]
+    return lines + [line for component in ELECTIONS for line in _leaders(_of(component, before), _of(component, after))]
+
+
+def _change(old: ProcessStatus, new: ProcessStatus) -> str | None:
+    if old.pid and not new.pid:
+        return f"{new.name} has ended (was pid {old.pid})"
+    if new.pid != old.pid:
+        return f"{new.name} has been started (pid {new.pid})"
+    if not new.pid:
+        return None
+    if old.ready and not new.ready:
+        return f"{new.name} is not ready: {new.problem}"
+    return f"{new.name} is ready" if new.ready and not old.ready else None
+
+
+def _of(component: str, processes: Sequence[ProcessStatus]) -> Sequence[ProcessStatus]:
+    return [process for process in processes if process.component == component]
+
+
+def _leaders(before: Sequence[ProcessStatus], after: Sequence[ProcessStatus]) -> list[str]:
+    old, new = _leader(before), _leader(after)
+    if new == old:
+        return []
+    return [f"{new} leads{f', {old} did before' if old else ''}"] if new else [f"nobody leads, {old} did before"]
+
+
+def _leader(processes: Sequence[ProcessStatus]) -> str:
+    return next((process.name for process in processes if process.leader), "")

@@ -1,16 +1,20 @@
-"""`pinnace version`: of this program, and of the servers when there are any."""
+"""`pinnace version`: of this program, and of the servers when there are any.
+
+`pinnace completion`: click's completion scripts.
+"""
 
 import asyncio
 import json
 from collections.abc import Mapping
 
 import click
+from click.shell_completion import get_completion_class
 
 from pinnace.cli.command import verb
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.servers import configuration, reach, version_of
 from pinnace.cli.settings import Settings
-from pinnace.cli.terminal.console import note, out
+from pinnace.cli.terminal import note, out
 from pinnace.client.config import ClientConfig
 from pinnace.runtime import build, process
 
@@ -70,3 +74,20 @@ async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
     await reach(config)
     answers = await asyncio.gather(*map(ask, config.endpoints))
     return {endpoint: answer for endpoint, answer in zip(config.endpoints, answers, strict=True) if answer is not None}
+
+
+@verb(
+    "completion",
+    examples="""
+        source <(pinnace completion bash)                                     # this shell only
+        pinnace completion zsh > "${fpath[1]}/_pinnace"                       # zsh, for good
+        pinnace completion fish > ~/.config/fish/completions/pinnace.fish     # fish, for good
+    """,
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(settings: Settings, shell: str) -> None:
+    """Print a script that completes commands and names in a shell."""
+    found = get_completion_class(shell)
+    assert found is not None
+    program = click.get_current_context().find_root().command
+    click.echo(found(program, {}, "pinnace", "_PINNACE_COMPLETE").source())

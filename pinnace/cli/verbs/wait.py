@@ -1,16 +1,105 @@
-"""`pinnace wait`: waits until objects are as wanted."""
+"""`wait --for=`: what is waited for, and whether an object is there yet. Pure.
+
+    condition=TYPE[=STATUS]      status.conditions has it; TYPE and STATUS in any case, STATUS is True if nothing else is said
+    jsonpath=PATH[=VALUE]        the path finds one value: that one, or any
+    create, delete               the object is there, or is gone
+
+As in Kubernetes several are waited for one after the other, and a condition does not count while it speaks of an earlier
+generation of the object (`observedGeneration`).
+Source: https://kubernetes.io/docs/reference/kubectl/generated/kubectl_wait/
+
+`pinnace wait`: waits until objects are as wanted.
+
+Waiting until objects are as wanted: lists them, and follows them until the last one is. The session's deadline ends it.
+"""
+
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import click
 
-from pinnace.cli import options
+from pinnace.api.codec import to_dict
+from pinnace.api.resources import Object
 from pinnace.cli.command import verb
+from pinnace.cli.jsonpath import Path, parse_path, text_of
 from pinnace.cli.objects import arguments
 from pinnace.cli.objects.query import Query
-from pinnace.cli.outcomes import usage
+from pinnace.cli.objects.targets import Selection, Target, reference, some_of
+from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import PATIENCE, Settings
-from pinnace.cli.waiting import conditions
-from pinnace.cli.waiting.until import wait_for
+from pinnace.cli.terminal import note, out
+from pinnace.cli.waiting import Doomed, Follower, until, wait_until_gone
+
+CREATE = "create"
+DELETE = "delete"
+_JSONPATH = re.compile(r"(?P<path>\{.*\}|(?:[^\[\]{}=]|\[[^\]]*\])+)(?:=(?P<value>.*))?", re.DOTALL)
+
+
+class Wanted(Protocol):
+    def met(self, data: Mapping[str, Any]) -> bool:
+        """Of the JSON of an object. Raises Failure where no later version could help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    type: str
+    status: str = "true"
+    """Both in small letters."""
+
+    def met(self, data: Mapping[str, Any]) -> bool:
+        status = data.get("status", {})
+        for condition in status.get("conditions", ()):
+            if condition.get("type", "").lower() == self.type:
+                observed = condition.get("observedGeneration", status.get("observedGeneration"))
+                outdated = observed is not None and observed < data["metadata"].get("generation", 0)
+                return not outdated and condition.get("status", "").lower() == self.status
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    path: Path
+    value: str | None
+    """None: any."""
+
+    def met(self, data: Mapping[str, Any]) -> bool:
+        found = self.path.find([data])
+        if len(found) > 1:
+            raise usage("the path finds more than one value", hint="one value can be waited for, such as that of .items[0]")
+        if not found or self.value is None:
+            return bool(found)
+        if isinstance(found[0], Mapping | list):
+            hint = "name a field in it, or leave out the value: any will do then"
+            raise usage("the path finds an object or a list, which is like no text", hint=hint)
+        return text_of(found[0]) == self.value
+
+
+def in_turn(texts: Sequence[str]) -> list[Wanted | str]:
+    """What is waited for, one after the other: CREATE first, DELETE last. Raises Failure (usage)."""
+    found = sorted(map(parse_condition, texts), key=lambda wanted: wanted != CREATE)
+    if DELETE in found[:-1]:
+        raise usage("what is gone is waited for in vain", hint="--for=delete comes last")
+    return found
+
+
+def parse_condition(text: str) -> Wanted | str:
+    """CREATE and DELETE are themselves. Raises Failure (usage)."""
+    kind, _, rest = text.partition("=")
+    if text in (CREATE, DELETE):
+        return text
+    if kind == "condition" and rest:
+        name, said, status = rest.lower().partition("=")
+        if name and (status or not said):
+            return Condition(name, status or "true")
+    if kind == "jsonpath" and (match := _JSONPATH.fullmatch(rest)) is not None and match["value"] != "":
+        value = match["value"]
+        return Value(parse_path(match["path"]), None if value is None else value.strip("'\""))
+    hint = "condition=TYPE[=STATUS], jsonpath=PATH[=VALUE], create or delete"
+    raise usage(f'--for: "{text}" is nothing to wait for', hint=hint)
 
 
 @verb(
@@ -24,9 +113,9 @@ from pinnace.cli.waiting.until import wait_for
     """,
 )
 @arguments.what
-@options.all_namespaces
-@options.selector
-@options.field_selector
+@arguments.all_namespaces
+@arguments.selector
+@arguments.field_selector
 @click.option("--all", "every", is_flag=True, help="All objects of the kind.")
 @click.option(
     "--for",
@@ -35,7 +124,7 @@ from pinnace.cli.waiting.until import wait_for
     multiple=True,
     metavar="CONDITION",
     shell_complete=arguments.one_of(
-        "condition=Ready", "condition=Available", "condition=Complete", conditions.CREATE, conditions.DELETE, "jsonpath="
+        "condition=Ready", "condition=Available", "condition=Complete", CREATE, DELETE, "jsonpath="
     ),
     help="condition=TYPE[=STATUS], jsonpath=PATH[=VALUE], create or delete. Several are waited for one after the other.",
 )
@@ -65,10 +154,110 @@ def wait(
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector, every=every)
     if not (every or selector or field_selector or all(target.names for target in query.targets)):
         raise usage("which objects?", hint="name them, select them with -l or --field-selector, or say --all")
-    in_turn = conditions.in_turn(wanted)
+    conditions = in_turn(wanted)
 
     async def wait_for_all(session: Session) -> None:
         for target in query.targets:
-            await wait_for(session, query, target, in_turn)
+            await wait_for(session, query, target, conditions)
 
     run(settings, wait_for_all)
+
+
+async def wait_for(session: Session, query: Query, target: Target, wanted: Sequence[Wanted | str]) -> None:
+    """Of one target; prints a line for each object and each thing that has come. `wanted`: see `conditions.in_turn`. Those that
+    are selected are those that are there at the beginning, but for `create`: it waits for all that are named, or for one that
+    is selected. A named object that is not there is told."""
+    created = await _created(session, query, target) if CREATE in wanted else None
+    if conditions := [each for each in wanted if not isinstance(each, str)]:
+        await _so(session, query, target, conditions, created)
+    if DELETE in wanted:
+        await _gone(session, target, await _there(session, query, target))
+
+
+async def _there(session: Session, query: Query, target: Target) -> dict[str, Object]:
+    """By key."""
+    where = query.selection(target, session)
+    listing = await session.client.of(target.resource).list(where.namespace, labels=where.labels, fields=where.fields)
+    return {target.resource.key_of(obj): obj for obj in listing.items}
+
+
+async def _so(
+    session: Session, query: Query, target: Target, conditions: Sequence[Wanted], created: dict[str, Object] | None
+) -> None:
+    """`created`: the objects that were there when their creation was waited for. They may be deleted since, and are waited for
+    all the same."""
+    namespace = query.namespace(target.resource, session)
+    found = await _there(session, query, target) if created is None else created
+    for name in target.names:
+        if target.resource.key(namespace, name) not in found:
+            session.failed(_missing(f'{target.resource.plural} "{name}" not found'))
+    if not target.names and not found:
+        raise _missing(f"no matching {target.resource.plural} found")
+    await _met(session, target, namespace, found, conditions)
+
+
+async def _created(session: Session, query: Query, target: Target) -> dict[str, Object]:
+    """By key."""
+    follower: Follower[Any] = Follower(session.client.of(target.resource), query.selection(target, session), note=note)
+
+    def there() -> bool:
+        names = {obj.metadata.name for obj in follower.store.values()}
+        left = [name for name in target.names if name not in names]
+        session.waiting_for = f"{_shown(target, left) if left else target.resource.plural} to be created"
+        return not left and bool(names)
+
+    await until(session, follower, there)
+    created = {target.resource.key_of(obj): obj for obj in follower.store.values()}
+    for obj in created.values():
+        _tell(target, obj)
+    return created
+
+
+async def _gone(session: Session, target: Target, found: dict[str, Object]) -> None:
+    """Those very objects; what is not there is gone."""
+    metas = [obj.metadata for obj in found.values()]
+    await wait_until_gone(session, [Doomed(target.resource, meta.namespace, meta.name, meta.uid) for meta in metas])
+    for obj in found.values():
+        _tell(target, obj)
+
+
+async def _met(session: Session, target: Target, namespace: str, left: dict[str, Object], conditions: Sequence[Wanted]) -> None:
+    """By name, not by the selector: an object that is no longer selected is waited for all the same, and so is the next object
+    of its name when it is deleted, as with kubectl."""
+    to_come = {key: deque(conditions) for key in left}
+    names = [obj.metadata.name for obj in left.values()]
+    follower: Follower[Any] = Follower(session.client.of(target.resource), Selection.named(namespace, names), note=note)
+
+    def done() -> bool:
+        for key, before in list(left.items()):
+            obj = follower.store.get(key)
+            if obj is not None and obj.metadata.uid != before.metadata.uid:  # a namesake replaced it
+                left[key], to_come[key] = obj, deque(conditions)
+            if obj is not None and _has_all(target, obj, to_come[key]):
+                del left[key]
+        session.waiting_for = f"the condition on {_shown(target, [obj.metadata.name for obj in left.values()])}"
+        return not left
+
+    if left:
+        await until(session, follower, done)
+
+
+def _has_all(target: Target, obj: Object, to_come: deque[Wanted]) -> bool:
+    """Tells what has come, and takes it away."""
+    data = to_dict(obj)
+    while to_come and to_come[0].met(data):
+        to_come.popleft()
+        _tell(target, obj)
+    return not to_come
+
+
+def _tell(target: Target, obj: Object) -> None:
+    out(f"{reference(target.resource, obj.metadata.name)} condition met\n")
+
+
+def _shown(target: Target, names: list[str]) -> str:
+    return some_of([reference(target.resource, name) for name in names])
+
+
+def _missing(message: str) -> Failure:
+    return Failure(message, code=ExitCode.NOT_FOUND)

@@ -7,8 +7,7 @@ from pathlib import Path
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.contexts import write_context
-from pinnace.cluster.spec import ClusterSpec, Plan
-from pinnace.cluster.state import encode, planned
+from pinnace.cluster.spec import ClusterSpec, Plan, encode, planned
 from tests.integration.cli.commands import Commands
 
 LOCAL = {"disk", "memory", "files", "ports", "cluster"}

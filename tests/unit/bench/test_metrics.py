@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from pinnace.bench import BenchError, usage
-from pinnace.cluster.ports import Ports
+from pinnace.cluster.processes import Ports
 from pinnace.runtime.http import StatusServer
 
 TEXT = """

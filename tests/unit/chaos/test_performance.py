@@ -7,7 +7,7 @@ from pinnace.chaos.scenarios.base import Expectation
 from pinnace.chaos.scenarios.figures import Moment
 from pinnace.check.check import NAMES
 from pinnace.check.verdict import Status, Verdict
-from pinnace.cli.stories.chaos_runs import moment_line
+from pinnace.cli.verbs.chaos import moment_line
 
 MET, FAILED = Expectation(True, "the gap", "20 ms"), Expectation(False, "binds refused", "0")
 

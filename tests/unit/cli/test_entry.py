@@ -6,7 +6,7 @@ from pinnace.cli.outcomes import ExitCode
 from tests.unit.runtime.test_interrupts import IGNORED, interrupted
 
 
-@pytest.mark.parametrize("module", ["click", "pinnace.cli.main", "pinnace.cli.terminal.streams", "pinnace.cli.verbs.version"])
+@pytest.mark.parametrize("module", ["click", "pinnace.cli.main", "pinnace.cli.terminal", "pinnace.cli.verbs.version"])
 def test_it_is_quiet_while_it_is_imported(module: str) -> None:
     done = interrupted("pinnace", module, "--version")
     assert (done.returncode, done.stdout, done.stderr.strip()) == (ExitCode.INTERRUPTED, "", "")

@@ -15,8 +15,7 @@ from pinnace.cli.servers import CERTIFICATES, reach
 from pinnace.client import connection
 from pinnace.client.config import ClientConfig
 from pinnace.cluster.folder import Folder as ClusterFolder
-from pinnace.cluster.spec import APISERVER, ClusterSpec, Plan
-from pinnace.cluster.state import ClusterState, ProcessRecord
+from pinnace.cluster.spec import APISERVER, ClusterSpec, ClusterState, Plan, ProcessRecord
 from pinnace.pki import Authority, Subject
 from pinnace.pki.authority import Pair
 from pinnace.pki.folder import Folder

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from pinnace.cluster.proxy import Proxy
+from pinnace.cluster.links import Proxy
 
 DEADLINE = 5.0
 MOMENT = 0.05

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cluster import state as states
+from pinnace.cluster import spec as states
 from pinnace.cluster.errors import Busy, FolderError
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ClusterSpec, Plan
-from pinnace.cluster.state import ClusterState, StateError, planned
+from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, StateError, planned
 from pinnace.runtime.procfs import Identity
 from tests.unprivileged import read_only, unprivileged
 

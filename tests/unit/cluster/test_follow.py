@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cli.local.progress import Steps
+from pinnace.cli.local.running import Steps
 from pinnace.cli.settings import Settings
-from pinnace.cli.verbs.up import _end
+from pinnace.cli.verbs.up import _end, changes, follow
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, NoCluster
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.follow import changes, follow
-from pinnace.cluster.spec import ClusterSpec, Plan, pki_folder
-from pinnace.cluster.state import ClusterState, planned
+from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, pki_folder, planned
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 from pinnace.runtime.files import remove_tree

@@ -5,23 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cluster.helper import Helper, HelperError
+from pinnace.cluster.links import Helper, HelperError
 
 DEADLINE = 10.0
 SCRIPT = """
 import asyncio, os
-from pinnace.runtime import lines
+from pinnace.runtime import process
 
 async def add(a, b):
     return a + b
 
 async def refuse():
-    raise lines.Refused("not today")
+    raise process.Refused("not today")
 
 async def die():
     os._exit(3)
 
-asyncio.run(lines.serve({"add": add, "refuse": refuse, "die": die}))
+asyncio.run(process.serve({"add": add, "refuse": refuse, "die": die}))
 """
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from pinnace.bench.calibration import scratch_cluster
 from pinnace.cli.local import running
-from pinnace.cli.local.progress import Steps
+from pinnace.cli.local.running import Steps
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs import up
 from pinnace.client import contexts
@@ -26,7 +26,7 @@ from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import StartFailed
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.ports import Ports
+from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import APISERVER, KUBELET, ClusterSpec, Plan
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs

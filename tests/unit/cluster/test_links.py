@@ -2,9 +2,7 @@
 
 import pytest
 
-from pinnace.cluster.helper import HelperError
-from pinnace.cluster.links import Links
-from pinnace.cluster.proxy import Mode
+from pinnace.cluster.links import HelperError, Links, Mode
 from tests.unit.cluster.echo import MOMENT, an_echo, connected
 
 

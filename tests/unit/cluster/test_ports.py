@@ -3,7 +3,7 @@ import socket
 import subprocess
 import sys
 
-from pinnace.cluster.ports import BLOCK, HIGHEST, LOWEST, Ports, is_free
+from pinnace.cluster.processes import BLOCK, HIGHEST, LOWEST, Ports, is_free
 
 
 def test_ports_are_free_distinct_and_below_those_of_outgoing_connections() -> None:
@@ -25,7 +25,7 @@ def test_two_clusters_share_no_block_though_nothing_listens_yet_or_any_more() ->
     one, other = Ports(random.Random(1)), Ports(random.Random(1))
     first, second = one.next(), other.next()
     assert first // BLOCK != second // BLOCK
-    script = "import random; from pinnace.cluster.ports import Ports; print(Ports(random.Random(1)).next())"
+    script = "import random; from pinnace.cluster.processes import Ports; print(Ports(random.Random(1)).next())"
     elsewhere = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20, check=True)
     assert int(elsewhere.stdout) // BLOCK not in (first // BLOCK, second // BLOCK)
     del one

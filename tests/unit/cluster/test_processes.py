@@ -12,9 +12,8 @@ import pytest
 
 from pinnace.cluster import processes
 from pinnace.cluster.errors import ClusterError
-from pinnace.cluster.ports import Ports
-from pinnace.cluster.spec import Plan
-from pinnace.cluster.state import ProcessRecord
+from pinnace.cluster.processes import Ports
+from pinnace.cluster.spec import Plan, ProcessRecord
 from pinnace.runtime import procfs
 
 OBEYS = "import signal; TERM = [signal.SIGTERM]; signal.pthread_sigmask(signal.SIG_BLOCK, TERM); {ready}; signal.sigwait(TERM)"

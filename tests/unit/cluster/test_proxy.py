@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from pinnace.cluster.proxy import Mode
+from pinnace.cluster.links import Mode
 from tests.unit.cluster.echo import DEADLINE, MOMENT, connected, echoing
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 import pytest
 
 from pinnace.cluster.etcd import is_healthy
-from pinnace.cluster.ports import Ports
-from pinnace.cluster.ready import complaint, problem
+from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import Plan
+from pinnace.cluster.view import complaint, problem
 from pinnace.runtime.http import StatusServer
 from tests.says import says
 

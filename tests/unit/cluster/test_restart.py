@@ -19,9 +19,8 @@ from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import AlreadyRunning, FolderError, NoCluster, StartFailed, StartTimeout
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.ports import Ports
-from pinnace.cluster.spec import ClusterSpec, Plan, fleets, pki_folder
-from pinnace.cluster.state import ClusterState, planned
+from pinnace.cluster.processes import Ports
+from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, fleets, pki_folder, planned
 from pinnace.pki import Authority, Subject
 from pinnace.pki.authority import Pair
 from pinnace.runtime import procfs
@@ -49,7 +48,7 @@ PLANS = [Plan("scheduler", f"scheduler-{i}", "127.0.0.1:1", "127.0.0.1:1", ("sh"
 @pytest.fixture(autouse=True)
 def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "client"))
-    monkeypatch.setattr("pinnace.cli.local.contexts.refresh", lambda config: None)  # of clusters without API servers
+    monkeypatch.setattr("pinnace.cli.local.clusters.refresh", lambda config: None)  # of clusters without API servers
     monkeypatch.setattr("pinnace.cluster.cluster.SETTLE_TIMEOUT", 0.0)  # what stands for a process listens nowhere
 
 
@@ -156,7 +155,7 @@ def test_a_damaged_file_of_another_keeps_nothing_back(
     certificates.provide(pki, ["127.0.0.1:1"], {"kubelet-0": ["n0"]})
     (pki / damaged).write_text("x")
     monkeypatch.setattr(Cluster, "resume", start)
-    monkeypatch.setattr("pinnace.cli.local.starting.fleets", lambda spec: {"kubelet-0": ["n0"]})
+    monkeypatch.setattr("pinnace.cli.verbs.processes.fleets", lambda spec: {"kubelet-0": ["n0"]})
     assert run_main(["restart", "--data-dir", str(cluster.spec.data_dir)]) != 0
     assert started == ["scheduler-1"] and damaged in capsys.readouterr().err
 

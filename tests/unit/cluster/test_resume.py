@@ -22,11 +22,10 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import FolderError, OtherOptions, StartFailed
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.ports import Ports
-from pinnace.cluster.progress import SILENT
-from pinnace.cluster.ready import ending
-from pinnace.cluster.spec import ClusterSpec, Plan, fleets, listening, pki_folder, plan
-from pinnace.cluster.state import ClusterState, planned
+from pinnace.cluster.processes import Ports
+from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, fleets, listening, pki_folder, plan, planned
+from pinnace.cluster.startup import SILENT
+from pinnace.cluster.view import ending
 from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
@@ -37,7 +36,7 @@ BINARY = EtcdBinary(Path("/bin/false"), (3, 5, 21), False)
 @pytest.fixture(autouse=True)
 def own_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "client"))
-    monkeypatch.setattr("pinnace.cli.local.contexts.refresh", lambda config: None)  # of clusters without API servers
+    monkeypatch.setattr("pinnace.cli.local.clusters.refresh", lambda config: None)  # of clusters without API servers
 
 
 def dead(spec: ClusterSpec) -> Cluster:

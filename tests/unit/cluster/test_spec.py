@@ -9,8 +9,7 @@ import pytest
 from pinnace.api.machines import MachineOptions
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.fittings import Fittings
-from pinnace.cluster.spec import APISERVER, ClusterSpec, data_dir_flag, default_data_dir, plan, shares
+from pinnace.cluster.spec import APISERVER, ClusterSpec, Fittings, data_dir_flag, default_data_dir, plan, shares
 
 BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 9), fallback=False)
 

@@ -10,8 +10,7 @@ import pytest
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import AlreadyRunning
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.spec import ClusterSpec, plan, pods_folder
-from pinnace.cluster.state import planned
+from pinnace.cluster.spec import ClusterSpec, plan, planned, pods_folder
 from pinnace.runtime.procfs import Identity
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, exists, shell
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cluster import strays
+from pinnace.cluster import processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.errors import AlreadyRunning
 from pinnace.cluster.etcd import EtcdBinary
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ClusterSpec
-from pinnace.cluster.state import planned
+from pinnace.cluster.spec import ClusterSpec, planned
 from tests.unit.kubelet.process.scene import eventually, exists
 
 SCRIPT = "import subprocess as s; print(s.Popen(['sleep', '1000'], start_new_session=True).pid, flush=True); input()"
@@ -71,12 +70,12 @@ async def test_they_are_ended_with_all_that_they_have_started(tmp_path: Path, ru
             running.start("-m", "pinnace.cli.main", "status", "--data-dir", f"{data}/pki"),
         ]
     )
-    assert {process.pid for process in strays.find(data)} == set(ours)
-    assert await strays.end(data) == len(ours)
+    assert {process.pid for process in processes.find(data)} == set(ours)
+    assert await processes.end(data) == len(ours)
     await eventually(lambda: not any(exists(pid) for pid in (*ours, *ours.values())))
     assert all(exists(pid) for pid in (*others, *others.values())), "of another cluster, or of somebody who looks"
     assert nothing_in(tmp_path), "the folder is gone, as it was"
-    assert await strays.end(data) == 0
+    assert await processes.end(data) == 0
 
 
 async def test_they_are_found_whatever_the_folder_was_called(tmp_path: Path, running: Running) -> None:
@@ -85,14 +84,14 @@ async def test_they_are_found_whatever_the_folder_was_called(tmp_path: Path, run
     link.symlink_to("real")
     ours = {*some(running, link / "data"), *some(running, tmp_path / "real" / "data")}
     for data in (link / "data", tmp_path / "real" / "data"):
-        assert {process.pid for process in strays.find(data)} == ours
+        assert {process.pid for process in processes.find(data)} == ours
 
 
 async def test_a_state_says_whose_they_are(tmp_path: Path, running: Running) -> None:
     """Another `up` was faster: it is not a cluster without a state that is ended."""
     ours = some(running, tmp_path)
     Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [], [], 1.0))
-    assert await strays.end(tmp_path) == 0
+    assert await processes.end(tmp_path) == 0
     assert all(map(exists, ours))
 
 

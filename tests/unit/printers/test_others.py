@@ -6,7 +6,7 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Event, Namespace, Node
 from pinnace.api.resources import ALL, EVENTS
 from pinnace.api.scheduling_v1_pb2 import PriorityClass
-from pinnace.cli.output.object_table import ObjectTable
+from pinnace.cli.output.showing import ObjectTable
 from pinnace.printers import COLUMNS, cluster
 from pinnace.printers.columns import View
 from tests.builders import make_node

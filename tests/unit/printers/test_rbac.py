@@ -14,9 +14,9 @@ from pinnace.api.resources import (
     ROLES,
     Resource,
 )
-from pinnace.cli.describe import DESCRIPTIONS
 from pinnace.cli.describe.text import render
-from pinnace.cli.output.object_table import ObjectTable
+from pinnace.cli.output.showing import ObjectTable
+from pinnace.cli.verbs.describe import DESCRIPTIONS
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import View
 

@@ -13,7 +13,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.wellknown import CLASS_ANNOTATION
-from pinnace.cli.output.object_table import ObjectTable
+from pinnace.cli.output.showing import ObjectTable
 from pinnace.printers.columns import View
 
 NOW = 10_000.0

@@ -6,8 +6,8 @@ import pytest
 
 from pinnace.api.codec import from_dict
 from pinnace.api.resources import DEPLOYMENTS, ENDPOINT_SLICES, JOBS, REPLICA_SETS, Resource
-from pinnace.cli.describe import DESCRIPTIONS
 from pinnace.cli.describe.text import render
+from pinnace.cli.verbs.describe import DESCRIPTIONS
 from pinnace.printers import COLUMNS
 
 NOW = 1_000_000_000.0

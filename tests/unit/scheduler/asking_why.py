@@ -7,7 +7,7 @@ from typing import Any
 
 from pinnace.api.records import Explanation, from_json, to_json
 from pinnace.api.resources import ALL, NODES, PODS, Object
-from pinnace.cli.why.text import lines
+from pinnace.cli.verbs.why import lines
 from scheduler.config import Configuration, parse
 from scheduler.explain.configured import Followed
 from scheduler.explaining import explanation

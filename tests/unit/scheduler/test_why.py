@@ -19,8 +19,7 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.api.records import to_json
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest
-from pinnace.cli.why.process import understood
-from pinnace.cli.why.text import lines
+from pinnace.cli.verbs.why import lines, understood
 from pinnace.client.errors import Forbidden
 from pinnace.fit.table import BoolArray
 from scheduler.config import with_plugin

@@ -14,7 +14,7 @@ from pinnace.api.resources import ALL, PODS
 from pinnace.api.status import Code
 from pinnace.api.tables_pb2 import ListTableRequest, Table
 from pinnace.api.verbs_pb2 import ListRequest
-from pinnace.cli.output.object_table import ObjectTable, printed
+from pinnace.cli.output.showing import ObjectTable, printed
 from pinnace.printers.columns import View
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod

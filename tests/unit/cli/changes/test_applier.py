@@ -12,8 +12,8 @@ from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS
 from pinnace.api.status import Code
 from pinnace.api.wire import MAX_BYTES
-from pinnace.cli.changes.applier import Applier
-from pinnace.cli.changes.apply_decisions import CHUNK, chunks, desired, in_order
+from pinnace.cli.objects.manifests import in_order
+from pinnace.cli.verbs.apply import CHUNK, Applier, chunks, desired
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, OutcomeUnknown
 from tests.builders import make_node, make_pod
 from tests.unit.cli.fakes import DOWN, FORBIDDEN, LOST, STALE, FakeApi, refusal

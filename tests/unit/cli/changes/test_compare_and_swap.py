@@ -8,9 +8,9 @@ from pinnace.api.apps_v1_pb2 import Deployment
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import DEPLOYMENTS, NODES
-from pinnace.cli.changes import rollouts
-from pinnace.cli.changes.compare_and_swap import change_one
+from pinnace.cli.changes import change_one
 from pinnace.cli.outcomes import Failure
+from pinnace.cli.verbs import rollout
 from pinnace.client.errors import Conflict, NotFound
 from pinnace.client.resource import ATTEMPTS, ResourceClient
 from tests.builders import make_node
@@ -69,7 +69,7 @@ async def test_a_change_that_was_made_is_no_refusal_though_its_answer_was_lost()
 
     deployments.complete = went_on
     client = cast(ResourceClient[Any], deployments)
-    for change, said in ((rollouts.pause, "paused"), (rollouts.resume, "resumed"), (mark, "marked")):
+    for change, said in ((rollout.pause_deployment, "paused"), (rollout.resume_deployment, "resumed"), (mark, "marked")):
         deployments.fail("update", STALE, after=True)
         assert await change_one(client, await deployments.get("web", web.metadata.namespace), change) == said
     assert api.calls.count("update deployments") == 3

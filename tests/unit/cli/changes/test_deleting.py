@@ -10,9 +10,9 @@ import pytest
 
 from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.status import Code
-from pinnace.cli.changes.deleting import BATCH, How, delete_all
+from pinnace.cli.deleting import BATCH, DeleteOptions, delete_all
 from pinnace.cli.session import Session
-from pinnace.cli.waiting.gone import Doomed
+from pinnace.cli.waiting import Doomed
 from tests.builders import make_pod
 from tests.unit.cli.fakes import FakeApi, refusal
 
@@ -63,8 +63,8 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-def how(*, ignore_not_found: bool = False, wait: bool = True, grace: int | None = None) -> How:
-    return How(grace, ignore_not_found, wait)
+def how(*, ignore_not_found: bool = False, wait: bool = True, grace: int | None = None) -> DeleteOptions:
+    return DeleteOptions(grace, ignore_not_found, wait)
 
 
 async def test_many_go_in_batches(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,9 @@ async def test_where_it_was_and_whether_it_had_time_is_told(
 ) -> None:
     """Of all namespaces several may have a pod of that name."""
     api = FakeApi()
-    await delete_all(session_of(api), await pods(api, "a"), How(grace, ignore_not_found=False, wait=False, dry_run=dry_run))
+    await delete_all(
+        session_of(api), await pods(api, "a"), DeleteOptions(grace, ignore_not_found=False, wait=False, dry_run=dry_run)
+    )
     assert capsys.readouterr().out == f'pod "a" {told}\n'
 
 
@@ -139,7 +141,7 @@ async def test_does_not_wait_when_told_so() -> None:
 @pytest.mark.parametrize("names", [("a",), ("a", "b")])
 async def test_what_becomes_of_dependents_is_said_of_each(names: tuple[str, ...]) -> None:
     api = FakeApi()
-    await delete_all(session_of(api), await pods(api, *names), How(None, False, False, "Orphan"))
+    await delete_all(session_of(api), await pods(api, *names), DeleteOptions(None, False, False, "Orphan"))
     assert api.of(PODS).propagations == ["Orphan"] * len(names)
 
 

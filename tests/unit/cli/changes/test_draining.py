@@ -13,14 +13,13 @@ from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.cli.changes import draining
-from pinnace.cli.changes.draining import MIRROR_ANNOTATION, How, drain, sort_out
 from pinnace.cli.objects.query import Query
 from pinnace.cli.outcomes import ExitCode, Reported
 from pinnace.cli.session import Session
 from pinnace.cli.settings import Settings
-from pinnace.cli.verbs.drain import drain_all
-from pinnace.cli.waiting.gone import Doomed
+from pinnace.cli.verbs import drain
+from pinnace.cli.verbs.drain import MIRROR_ANNOTATION, DrainOptions, drain_all, drain_node, sort_out
+from pinnace.cli.waiting import Doomed
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import Forbidden
 from pinnace.client.resource import Listing
@@ -40,33 +39,33 @@ def with_data(builder: PodBuilder) -> Pod:
 
 
 def test_pods_that_come_again_go_and_mirror_pods_stay() -> None:
-    found = sort_out([owned("a").build(), make_pod("m").annotation(MIRROR_ANNOTATION, "x").build()], How())
+    found = sort_out([owned("a").build(), make_pod("m").annotation(MIRROR_ANNOTATION, "x").build()], DrainOptions())
     assert (named(found.evict), found.warnings, found.obstacles) == (["a"], [], [])
 
 
 @pytest.mark.parametrize(
     ("pod", "how", "what"),
     [
-        (make_pod("a").build(), How(force=True), "Pods that declare no controller"),
-        (with_data(owned("a")), How(delete_empty_dirs=True), "Pods with local storage"),
+        (make_pod("a").build(), DrainOptions(force=True), "Pods that declare no controller"),
+        (with_data(owned("a")), DrainOptions(delete_empty_dirs=True), "Pods with local storage"),
     ],
 )
-def test_what_would_be_lost_needs_a_word(pod: Pod, how: How, what: str) -> None:
-    [obstacle] = sort_out([pod], How()).obstacles
+def test_what_would_be_lost_needs_a_word(pod: Pod, how: DrainOptions, what: str) -> None:
+    [obstacle] = sort_out([pod], DrainOptions()).obstacles
     assert obstacle.startswith(f"cannot delete {what} (use --") and obstacle.endswith("default/a")
     found = sort_out([pod], how)
     assert (found.obstacles, found.warnings) == ([], [f"deleting {what}: default/a"])
 
 
 def test_what_has_ended_may_go() -> None:
-    found = sort_out([with_data(make_pod("a").phase("Succeeded")), make_pod("b").phase("Failed").build()], How())
+    found = sort_out([with_data(make_pod("a").phase("Succeeded")), make_pod("b").phase("Failed").build()], DrainOptions())
     assert (named(found.evict), found.obstacles) == (["a", "b"], [])
 
 
 async def test_a_pod_that_changes_while_it_is_evicted_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     pod, outcomes = owned("a").node("n").build(), [[BatchItem(error=encode(contended(PODS, "a")))], [BatchItem()]]
     session, gone = session_of(monkeypatch, [pod], outcomes)
-    await drain(session, "n", How())
+    await drain_node(session, "n", DrainOptions())
     assert ([each.name for each in gone], outcomes) == (["a"], [])
 
 
@@ -86,8 +85,8 @@ def session_of(monkeypatch: pytest.MonkeyPatch, pods: list[Pod], outcomes: list[
     async def at_once(seconds: float) -> None:
         assert seconds > 0
 
-    monkeypatch.setattr(draining, "wait_until_gone", wait_until_gone)
-    monkeypatch.setattr(draining.asyncio, "sleep", at_once)
+    monkeypatch.setattr(drain, "wait_until_gone", wait_until_gone)
+    monkeypatch.setattr(drain.asyncio, "sleep", at_once)
     session: Any = SimpleNamespace(client=SimpleNamespace(pods=SimpleNamespace(list=listed, evict_batch=evict_batch)))
     return session, gone
 
@@ -101,7 +100,7 @@ async def test_a_pod_that_may_not_go_at_all_keeps_back_no_other(
     session, gone = session_of(monkeypatch, pods, [[never, BatchItem(), later], [BatchItem()]])
     failed: list[tuple[str, str]] = []
     session.failed = lambda error, where: failed.append((where, str(error)))
-    await drain(session, "n", How())
+    await drain_node(session, "n", DrainOptions())
     assert failed == [('error when evicting pods/"a" -n "default"', "a webhook says no")]
     assert [each.name for each in gone] == ["b", "c"]
     assert capsys.readouterr().out.splitlines() == ["pod/b evicted", "pod/c evicted"]
@@ -123,7 +122,7 @@ async def test_a_namespace_in_which_one_may_not_evict_keeps_back_no_other(monkey
     session.client.pods.evict_batch = evict_batch
     failed: list[str] = []
     session.failed = lambda error, where: failed.append(f"{where}: {error}")
-    await drain(session, "n", How())
+    await drain_node(session, "n", DrainOptions())
     assert failed == ['error when evicting pods/"b" -n "other": not there']
     assert [each.name for each in gone] == ["a"]
 
@@ -138,7 +137,7 @@ async def test_a_budget_in_the_way_is_named_and_told_once(
 
     pod = owned("a").node("n").build()
     session, _ = session_of(monkeypatch, [pod], [refused(1), refused(1), refused(2), refused(2), [BatchItem()]])
-    await drain(session, "n", How())
+    await drain_node(session, "n", DrainOptions())
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error when evicting")]
     assert said == [
         'error when evicting pods/"a" -n "default" (will retry after 0.5s): Cannot evict. '
@@ -146,9 +145,9 @@ async def test_a_budget_in_the_way_is_named_and_told_once(
         for needs in (1, 2)
     ]
     assert "disruption budget web" in session.waiting_for and "`pinnace get pdb -n default`" in session.waiting_for
-    monkeypatch.setattr(draining, "REMINDER", 0.0)
+    monkeypatch.setattr(drain, "REMINDER", 0.0)
     session, _ = session_of(monkeypatch, [pod], [refused(1), refused(1), [BatchItem()]])
-    await drain(session, "n", How())
+    await drain_node(session, "n", DrainOptions())
     assert capsys.readouterr().err.count("error when evicting") == 2
 
 
@@ -159,6 +158,6 @@ async def test_no_node_is_emptied_when_one_of_them_is_not_there() -> None:
     async with limit:
         session = Session(settings, config, api.client(), limit)
         with pytest.raises(Reported) as caught:
-            await drain_all(session, Query.of(["nodes", "n", "nope"]), How())
+            await drain_all(session, Query.of(["nodes", "n", "nope"]), DrainOptions())
     assert caught.value.code is ExitCode.NOT_FOUND
     assert not (await api.of(NODES).get("n")).spec.unschedulable

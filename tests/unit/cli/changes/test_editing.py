@@ -7,8 +7,8 @@ import pytest
 from pinnace.api.manifest import ManifestError
 from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.resources import NAMESPACES, PODS
-from pinnace.cli.changes.editing import Clash, body, merged, page, read
-from pinnace.cli.objects.written import completed, written
+from pinnace.cli.output.documents import completed, written
+from pinnace.cli.verbs.edit import Clash, body, merged, page, read
 from tests.builders import make_pod
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: default}\n"

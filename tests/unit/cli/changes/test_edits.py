@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.core_v1_pb2 import Node, Taint
-from pinnace.cli.changes.edits import ANNOTATIONS, LABELS, PairEdits, TaintEdits
+from pinnace.cli.changes import ANNOTATIONS, LABELS, PairEdits, TaintEdits
 from pinnace.cli.outcomes import ExitCode, Failure
 from tests.builders import make_node
 

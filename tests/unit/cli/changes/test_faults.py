@@ -4,8 +4,8 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.wellknown import FAULT_ANNOTATION, FLEET_LABEL, PRESSURE_ANNOTATION
-from pinnace.cli.changes.faults import crashing, failing, pressing, recovering
 from pinnace.cli.outcomes import Failure
+from pinnace.cli.verbs.node import crashing, failing, pressing, recovering
 from tests.builders import make_node, make_pod
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pinnace.api import names
-from pinnace.cli.changes.generators import container_name, job
+from pinnace.cli.verbs.create import container_name, new_job
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ def test_a_container_is_called_like_its_image(image: str, name: str) -> None:
 
 def test_the_container_of_a_job_is_called_like_the_job() -> None:
     """As kubectl has it, for `logs -c` and strategic patches."""
-    (container,) = job("pi", "default", "perl:5", ["perl"])[1].spec.template.spec.containers
+    (container,) = new_job("pi", "default", "perl:5", ["perl"])[1].spec.template.spec.containers
     assert (container.name, container.image, list(container.command)) == ("pi", "perl:5", ["perl"])

@@ -5,8 +5,17 @@ import pytest
 from pinnace.api.apps_v1_pb2 import Deployment, ReplicaSet
 from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.rollouts import CHANGE_CAUSE_ANNOTATION, DESIRED_ANNOTATION, HASH_LABEL, REVISION_ANNOTATION, by_revision
-from pinnace.cli.changes.rollouts import Told, chosen, pause, progress, restart, resume, roll_back, row
 from pinnace.cli.outcomes import Failure
+from pinnace.cli.verbs.rollout import (
+    RolloutReporter,
+    chosen,
+    pause_deployment,
+    progress,
+    restart_deployment,
+    resume_deployment,
+    roll_back,
+    row,
+)
 from tests.workloads import make_deployment, make_replica_set
 
 
@@ -56,7 +65,7 @@ def test_a_rollout_that_has_missed_its_deadline_has_failed() -> None:
 
 
 def test_a_rollout_whose_pods_come_and_go_says_each_step_once_and_is_late_at_its_deadline() -> None:
-    told, few, more = Told(), deployment(updated=1), deployment(updated=2)
+    told, few, more = RolloutReporter(), deployment(updated=1), deployment(updated=2)
     assert [bool(told.step(each, now)[0]) for now, each in enumerate((few, more, few, more))] == [True, True, False, False]
     assert told.step(few, 601.0) == ("", False), "600 seconds after the last news"
     with pytest.raises(Failure, match="exceeded its progress deadline"):
@@ -66,7 +75,7 @@ def test_a_rollout_whose_pods_come_and_go_says_each_step_once_and_is_late_at_its
 
 
 def test_a_paused_rollout_is_never_late() -> None:
-    told, paused = Told(), deployment(updated=1)
+    told, paused = RolloutReporter(), deployment(updated=1)
     paused.spec.paused = True
     told.step(paused, 0.0)
     assert told.step(paused, 10_000.0) == ("", False)
@@ -113,22 +122,22 @@ def test_to_go_back_is_to_have_the_earlier_annotations_too() -> None:
 def test_a_deployment_is_paused_once_resumed_once_and_restarted_only_when_it_is_not_paused() -> None:
     of = deployment()
     before = of.spec.template.SerializeToString()
-    assert (pause(of), of.spec.paused) == ("paused", True)
+    assert (pause_deployment(of), of.spec.paused) == ("paused", True)
     with pytest.raises(Failure, match="is already paused"):
-        pause(of)
+        pause_deployment(of)
     with pytest.raises(Failure, match="can't restart paused deployment"):
-        restart(of, 1.0)
+        restart_deployment(of, 1.0)
     assert of.spec.template.SerializeToString() == before
-    assert (resume(of), of.spec.paused) == ("resumed", False)
+    assert (resume_deployment(of), of.spec.paused) == ("resumed", False)
     with pytest.raises(Failure, match="is not paused"):
-        resume(of)
-    assert restart(of, 1.0) == "restarted"
+        resume_deployment(of)
+    assert restart_deployment(of, 1.0) == "restarted"
     assert of.spec.template.SerializeToString() != before
 
 
 def test_a_restart_in_the_same_second_as_the_last_is_none() -> None:
     of = deployment()
-    restart(of, 1.0)
+    restart_deployment(of, 1.0)
     with pytest.raises(Failure, match="was restarted in this very second"):
-        restart(of, 1.9)
-    assert restart(of, 2.0) == "restarted"
+        restart_deployment(of, 1.9)
+    assert restart_deployment(of, 2.0) == "restarted"

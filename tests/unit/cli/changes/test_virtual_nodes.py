@@ -4,8 +4,8 @@ import pytest
 
 from pinnace.api.machines import MachineOptions, MachineShape
 from pinnace.api.wellknown import FLEET_LABEL, ZONE_LABEL
-from pinnace.cli.changes.virtual_nodes import fleet_of, free_names, new_node
 from pinnace.cli.outcomes import ExitCode, Failure
+from pinnace.cli.verbs.node import fleet_of, free_names, new_node
 from tests.builders import make_node
 
 

@@ -20,20 +20,8 @@ from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import ENDPOINT_SLICES, PODS, SERVICES, STORAGE_CLASSES
 from pinnace.api.rollouts import REVISION_ANNOTATION
-from pinnace.cli.describe import (
-    containers,
-    deployments,
-    generic,
-    namespaces,
-    nodes,
-    poddisruptionbudgets,
-    pods,
-    services,
-    storageclasses,
-    volumes,
-)
-from pinnace.cli.describe.common import events_table
-from pinnace.cli.describe.text import Detailed, Fields, NotShown, Rows, instant, render
+from pinnace.cli.describe import cluster, pods, services, storage, workloads
+from pinnace.cli.describe.text import Detailed, Fields, NotShown, Rows, describe_object, events_table, instant, render
 from tests.builders import make_node, make_pod
 from tests.workloads import make_deployment, make_replica_set
 
@@ -158,7 +146,7 @@ def test_a_pod() -> None:
     pod.status.containerStatuses.append(status)
     pod.status.conditions.add(type="Ready", status="True")
     events = [event("Started", NOW - 5, count=3), event("Scheduled", NOW - 9)]
-    lines = text({**pods.describe(pod), "Events": events_table(events, NOW)})
+    lines = text({**pods.describe_pod(pod), "Events": events_table(events, NOW)})
     words = [line.split() for line in lines]
     for wanted in (
         ["Name:", "a"],
@@ -184,12 +172,12 @@ def test_a_pod() -> None:
 
 
 def test_an_argument_of_several_lines_is_shown_in_as_many() -> None:
-    lines = text(containers.containers([Container(name="c", args=["-c", "echo a\necho b"])]))
+    lines = text(pods.containers([Container(name="c", args=["-c", "echo a\necho b"])]))
     assert [line.strip() for line in lines[2:5]] == ["Args:    -c", "echo a", "echo b"]
 
 
 def test_what_surrounds_the_containers_of_a_pod() -> None:
-    lines = text(pods.describe(from_dict(PODS, {"metadata": {"name": "a", "namespace": "default"}, "spec": SURROUNDED})))
+    lines = text(pods.describe_pod(from_dict(PODS, {"metadata": {"name": "a", "namespace": "default"}, "spec": SURROUNDED})))
     shown = [" ".join(line.split()) for line in lines]
     for wanted in (
         "Service Account: robot",
@@ -218,14 +206,14 @@ def test_what_surrounds_the_containers_of_a_pod() -> None:
 def test_every_kind_of_volume_has_a_form(kind: str) -> None:
     volume = Volume(name="v")
     getattr(volume.volumeSource, kind).SetInParent()
-    assert volumes.volumes([volume])["v"]["Type"] == volumes.KINDS[kind]
+    assert pods.volumes([volume])["v"]["Type"] == pods.KINDS[kind]
 
 
 def test_a_volume_of_a_kind_that_is_not_modelled() -> None:
     volume = Volume(name="v", volumeSource=VolumeSource.FromString(b"\xc2\x3e\x00"))
-    assert volumes.volumes([volume, Volume(name="w")]) == {
+    assert pods.volumes([volume, Volume(name="w")]) == {
         "v": {"Type": "<unknown>"},
-        "w": {"Type": volumes.KINDS["emptyDir"], "Medium": "", "SizeLimit": "<unset>"},
+        "w": {"Type": pods.KINDS["emptyDir"], "Medium": "", "SizeLimit": "<unset>"},
     }
 
 
@@ -236,28 +224,29 @@ def test_a_namespace_shows_what_is_allowed_in_it() -> None:
     limit_range.spec.limits.add(type="Container").max["cpu"].string = "2"
     namespace = Namespace()
     namespace.metadata.name, namespace.status.phase = "a", "Active"
-    words = [line.split() for line in text(namespaces.describe(namespace, [quota], [limit_range]))]
+    words = [line.split() for line in text(cluster.describe_namespace(namespace, [quota], [limit_range]))]
     for wanted in (["Status:", "Active"], ["team:"], ["pods", "3", "10"], ["Container", "cpu", "-", "2", "-", "-", "-"]):
         assert wanted in words, wanted
-    empty = namespaces.describe(namespace, [], NotShown("<not shown: no>"))
+    empty = cluster.describe_namespace(namespace, [], NotShown("<not shown: no>"))
     assert text(empty)[-2:] == ["Resource Quotas:    <none>", "Limit Ranges:       <not shown: no>"]
 
 
 def test_a_pod_that_is_nowhere_yet() -> None:
     pod = make_pod("a").req(cpu="1").condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available").build()
-    words = [line.split() for line in text(pods.describe(pod))]
+    words = [line.split() for line in text(pods.describe_pod(pod))]
     assert ["Node:", "<none>"] in words
     assert ["PodScheduled", "False", "Unschedulable", "0/3", "nodes", "are", "available"] in words
 
 
 def test_a_pod_that_waits_while_nobody_leads_says_so() -> None:
-    lines = text(pods.describe(make_pod("a").build(), leaderless="scheduler"))
+    lines = text(pods.describe_pod(make_pod("a").build(), leaderless="scheduler"))
     assert next(line for line in lines if line.startswith("Scheduling:")).endswith('waits: nobody leads election "scheduler"')
-    assert not [line for line in text(pods.describe(make_pod("a").build())) if line.startswith("Scheduling:")]
+    assert not [line for line in text(pods.describe_pod(make_pod("a").build())) if line.startswith("Scheduling:")]
 
 
 def test_a_pod_whose_scheduler_nothing_runs_says_so() -> None:
-    lines = text(pods.describe(make_pod("a").build(), unknown='no running scheduler has a profile named "x"; profiles: none'))
+    unknown = 'no running scheduler has a profile named "x"; profiles: none'
+    lines = text(pods.describe_pod(make_pod("a").build(), unknown=unknown))
     said = next(line for line in lines if line.startswith("Scheduling:"))
     assert said.endswith('waits: no running scheduler has a profile named "x"; profiles: none')
 
@@ -298,7 +287,7 @@ def test_a_node() -> None:
     done = make_pod("b").req(cpu="3").node("n").phase("Succeeded").build()
     lease = Lease()
     lease.spec.holderIdentity = "fleet-0"
-    lines = text(nodes.describe(node, lease, [running, done], NOW))
+    lines = text(cluster.describe_node(node, lease, [running, done], NOW))
     words = [line.split() for line in lines]
     for wanted in (
         ["Taints:", "gpu=true:NoSchedule"],
@@ -311,7 +300,8 @@ def test_a_node() -> None:
         ["pods", "1", "(10%)", "0", "(0%)"],
     ):
         assert wanted in words, wanted
-    assert ["Lease:", "<none>", "(no", "heartbeats)"] in [line.split() for line in text(nodes.describe(node, None, [], NOW))]
+    lines = text(cluster.describe_node(node, None, [], NOW))
+    assert ["Lease:", "<none>", "(no", "heartbeats)"] in [line.split() for line in lines]
 
 
 def test_limits_of_a_node_are_those_of_sidecars_and_init_containers_too() -> None:
@@ -320,7 +310,7 @@ def test_limits_of_a_node_are_those_of_sidecars_and_init_containers_too() -> Non
     sidecar, first = pod.spec.initContainers
     sidecar.resources.limits["cpu"].string = "1"
     first.resources.limits["memory"].string = "4Gi"
-    words = [line.split() for line in text(nodes.describe(node, None, [pod], NOW))]
+    words = [line.split() for line in text(cluster.describe_node(node, None, [pod], NOW))]
     assert [each[3:] for each in words if each[:1] in (["cpu"], ["memory"])] == [["2", "(50%)"], ["4Gi", "(50%)"]]
 
 
@@ -328,7 +318,7 @@ def test_any_other_object() -> None:
     lease = Lease()
     lease.metadata.name, lease.metadata.namespace = "n", "kube-node-lease"
     lease.spec.holderIdentity, lease.spec.leaseDurationSeconds = "fleet-0", 40
-    lines = text(generic.describe(lease))
+    lines = text(describe_object(lease))
     assert lines[:2] == ["Name:               n", "Namespace:          kube-node-lease"]
     assert "  Holder Identity:         fleet-0" in lines and "  Lease Duration Seconds:  40" in lines
 
@@ -338,7 +328,7 @@ def test_keys_that_are_no_fields_are_shown_as_they_are() -> None:
     claim.spec.selector.matchLabels.update({"app.kubernetes.io/name": "db", "ssdTier": "a"})
     claim.spec.resources.requests["example.com/fastDisk"].string = "1"
     claim.spec.selector.matchExpressions.add(key="diskType", operator="Exists")
-    words = [line.split() for line in text(generic.describe(claim))]
+    words = [line.split() for line in text(describe_object(claim))]
     for wanted in (
         ["Match", "Labels:", "app.kubernetes.io/name=db,ssdTier=a"],
         ["Requests:", "example.com/fastDisk=1"],
@@ -350,7 +340,7 @@ def test_keys_that_are_no_fields_are_shown_as_they_are() -> None:
 def test_a_service_says_where_its_ports_are_reached() -> None:
     service = from_dict(SERVICES, {"metadata": {"name": "web", "namespace": "default"}, "spec": SERVICE})
     slices = [from_dict(ENDPOINT_SLICES, ENDPOINTS)]
-    words = [line.split() for line in text(services.describe(service, slices))]
+    words = [line.split() for line in text(services.describe_service(service, slices))]
     for wanted in (
         ["Selector:", "app.kubernetes.io/name=web,tier=x"],
         ["Type:", "NodePort"],
@@ -360,13 +350,13 @@ def test_a_service_says_where_its_ports_are_reached() -> None:
         ["dns", "<none>"],
     ):
         assert wanted in words, wanted
-    assert services.describe(service, NotShown("<not shown: no>"))["Endpoints"] == "<not shown: no>"
+    assert services.describe_service(service, NotShown("<not shown: no>"))["Endpoints"] == "<not shown: no>"
 
 
 def test_a_storage_class_in_kubectls_form() -> None:
     terms = [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}]
     data = {"provisioner": "p", "parameters": {"iopsPerGB": "10", "type": "io1"}, "allowedTopologies": terms}
-    assert text(storageclasses.describe(from_dict(STORAGE_CLASSES, {"metadata": {"name": "fast"}} | data))) == [
+    assert text(storage.describe_storage_class(from_dict(STORAGE_CLASSES, {"metadata": {"name": "fast"}} | data))) == [
         "Name:                  fast",
         "IsDefaultClass:        No",
         "Annotations:           <none>",
@@ -390,10 +380,10 @@ def test_a_deployment_names_its_replica_sets_old_and_new() -> None:
         each.spec.template.CopyFrom(web.spec.template)
         each.spec.template.spec.containers[0].image = image
         sets.append(each)
-    fields = deployments.describe(web, [*sets, make_replica_set("other")])
+    fields = workloads.describe_deployment(web, [*sets, make_replica_set("other")])
     assert fields["OldReplicaSets"] == "web-1 (0/1 replicas created)"
     assert fields["NewReplicaSet"] == "web-2 (0/2 replicas created)"
-    assert deployments.describe(web, [])["NewReplicaSet"] == "<none>"
+    assert workloads.describe_deployment(web, [])["NewReplicaSet"] == "<none>"
 
 
 def test_a_disruption_budget_says_how_many_may_go() -> None:
@@ -401,6 +391,6 @@ def test_a_disruption_budget_says_how_many_may_go() -> None:
     budget.metadata.name, budget.spec.minAvailable.intVal = "db", 2
     budget.spec.selector.matchLabels["app"] = "db"
     budget.status.disruptionsAllowed, budget.status.currentHealthy = 1, 3
-    words = [line.split() for line in text(poddisruptionbudgets.describe(budget))]
+    words = [line.split() for line in text(workloads.describe_disruption_budget(budget))]
     for wanted in (["Selector:", "app=db"], ["Min", "available:", "2"], ["Allowed", "disruptions:", "1"], ["Current:", "3"]):
         assert wanted in words, wanted

@@ -25,9 +25,9 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.status import Code
-from pinnace.cli.describe.gathering import describe_all
 from pinnace.cli.describe.text import Fields, Rows
-from pinnace.cli.objects import related
+from pinnace.cli.objects import query
+from pinnace.cli.verbs.describe import describe_all
 from pinnace.client.client import Client
 from pinnace.client.errors import Unavailable
 from tests.builders import make_node, make_pod
@@ -69,7 +69,7 @@ def told(fields: Fields) -> list[str]:
 
 
 async def test_many_pods_take_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(related, "NAMES_AT_ONCE", 30)
+    monkeypatch.setattr(query, "NAMES_AT_ONCE", 30)
     api = Api()
     pods = [await api.of(PODS).put(make_pod(f"p{i}", "a" if i < 40 else "b").new()) for i in range(50)]
     for pod in pods:

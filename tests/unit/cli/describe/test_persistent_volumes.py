@@ -7,9 +7,9 @@ import pytest
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSource, Pod
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
-from pinnace.cli.describe import persistentvolumeclaims, persistentvolumes
+from pinnace.cli.describe import storage
+from pinnace.cli.describe.pods import KINDS
 from pinnace.cli.describe.text import NotShown, render
-from pinnace.cli.describe.volumes import KINDS
 from tests.builders import make_pod
 
 NOW = 1_000_000_000.0
@@ -44,7 +44,7 @@ def test_a_volume_in_kubectls_form() -> None:
         "csi": {"driver": "d", "volumeHandle": "h", "readOnly": True, "volumeAttributes": {"b": "2", "a": "1"}},
     }
     metadata = {"name": "v", "finalizers": ["kubernetes.io/pv-protection", "x/y"]}
-    shown = persistentvolumes.describe(volume(spec, metadata=metadata, status={"phase": "Bound"}), NOW)
+    shown = storage.describe_volume(volume(spec, metadata=metadata, status={"phase": "Bound"}), NOW)
     assert list(render(shown)) == [
         "Name:            v",
         "Labels:          <none>",
@@ -83,16 +83,14 @@ def test_a_volume_in_kubectls_form() -> None:
     ],
 )
 def test_a_volume_that_is_nowhere_in_particular(affinity: dict[str, Any], line: str) -> None:
-    shown = [
-        " ".join(each.split())
-        for each in render(persistentvolumes.describe(volume({"local": {"path": "/d"}, **affinity}), NOW))
-    ]
+    described = storage.describe_volume(volume({"local": {"path": "/d"}, **affinity}), NOW)
+    shown = [" ".join(each.split()) for each in render(described)]
     assert line in shown and "Path: /d" in shown and not any("VolumeMode" in each or "Term 0" in each for each in shown)
 
 
 @pytest.mark.parametrize("kind", [field.name for field in PersistentVolumeSource.DESCRIPTOR.fields])
 def test_every_kind_of_source_has_a_form(kind: str) -> None:
-    shown = persistentvolumes.describe(volume({kind: {}}), NOW)["Source"]
+    shown = storage.describe_volume(volume({kind: {}}), NOW)["Source"]
     assert isinstance(shown, dict) and shown["Type"] == KINDS[kind]
 
 
@@ -100,7 +98,7 @@ def test_every_kind_of_source_has_a_form(kind: str) -> None:
 def test_a_source_that_is_not_known(source: PersistentVolumeSource) -> None:
     made = volume({})
     made.spec.persistentVolumeSource.CopyFrom(source)
-    assert persistentvolumes.describe(made, NOW)["Source"] == {"Type": "<unknown>"}
+    assert storage.describe_volume(made, NOW)["Source"] == {"Type": "<unknown>"}
 
 
 def using(name: str, claim_name: str) -> Pod:
@@ -130,7 +128,7 @@ def test_a_claim_in_kubectls_form() -> None:
     }
     status = {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "5Gi"}, "conditions": [resizing]}
     pods = [using("b", "data"), using("a", "data"), using("c", "other")]
-    assert list(render(persistentvolumeclaims.describe(claim(spec, status=status), pods, NOW))) == [
+    assert list(render(storage.describe_claim(claim(spec, status=status), pods, NOW))) == [
         "Name:          data",
         "Namespace:     ns",
         "StorageClass:  fast",
@@ -157,7 +155,7 @@ def test_a_claim_in_kubectls_form() -> None:
 
 def test_a_claim_that_has_no_volume_yet() -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "4Gi"}}}
-    shown = persistentvolumeclaims.describe(claim(spec, status={"phase": "Pending"}), [], NOW)
+    shown = storage.describe_claim(claim(spec, status={"phase": "Pending"}), [], NOW)
     assert (shown["Status"], shown["Capacity"], shown["Access Modes"], shown["Used By"]) == ("Pending", "", "", [])
     assert not shown.keys() & {"VolumeMode", "DataSource", "Conditions"}
 
@@ -167,14 +165,14 @@ def test_a_pod_uses_the_claim_that_it_owns() -> None:
     made.metadata.ownerReferences.add(kind="Pod", name="p", uid="1")
     made.metadata.ownerReferences.add(kind="ReplicaSet", name="q", uid="2")
     others = [make_pod("q", "ns").uid("2").build(), make_pod("r", "ns").uid("3").build()]
-    assert persistentvolumeclaims.describe(made, [owner, *others], NOW)["Used By"] == ["p"]
-    assert persistentvolumeclaims.describe(made, NotShown("<not shown: no>"), NOW)["Used By"] == "<not shown: no>"
+    assert storage.describe_claim(made, [owner, *others], NOW)["Used By"] == ["p"]
+    assert storage.describe_claim(made, NotShown("<not shown: no>"), NOW)["Used By"] == "<not shown: no>"
 
 
 def test_what_is_being_deleted() -> None:
     metadata = {"name": "x", "namespace": "ns", "deletionTimestamp": "2001-09-09T01:46:35Z"}
     for shown in (
-        persistentvolumeclaims.describe(claim({}, metadata=metadata), [], NOW),
-        persistentvolumes.describe(volume({}, metadata={**metadata, "namespace": ""}), NOW),
+        storage.describe_claim(claim({}, metadata=metadata), [], NOW),
+        storage.describe_volume(volume({}, metadata={**metadata, "namespace": ""}), NOW),
     ):
         assert shown["Status"] == "Terminating (lasts 5s)"

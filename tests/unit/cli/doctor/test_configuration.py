@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cli.doctor.configuration import certificates, configuration, keys
-from pinnace.cli.doctor.examination import renewal
-from pinnace.cli.doctor.finding import Level
+from pinnace.cli.doctor.machine import Level, certificates, configuration, keys
 from pinnace.cli.settings import Settings
+from pinnace.cli.verbs.doctor import renewal
 from pinnace.client.config import ClientConfig
 from pinnace.client.contexts import write_context
-from pinnace.cluster.spec import ClusterSpec
-from pinnace.cluster.state import planned
+from pinnace.cluster.spec import ClusterSpec, planned
 from pinnace.pki import Authority, Subject
 
 NOW = datetime.now(UTC)

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from functools import partial
 
-from pinnace.cli.doctor.finding import Check, Finding, Level, ok, problem, run, text, warning
+from pinnace.cli.doctor.machine import Check, Finding, Level, ok, problem, run, text, warning
 
 
 def test_a_line_for_each_and_what_to_do_below() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.cli.doctor import machine
-from pinnace.cli.doctor.finding import Finding, Level
+from pinnace.cli.doctor.machine import Finding, Level
 
 
 def the_only(found: object) -> Finding:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cli.doctor import processes
+from pinnace.cli.doctor import servers
 from pinnace.cluster import etcd, view
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ClusterSpec, Plan
-from pinnace.cluster.state import ClusterState, planned
+from pinnace.cluster.spec import ClusterSpec, ClusterState, Plan, planned
 from pinnace.runtime import procfs
 
 ADDRESS = "127.0.0.1:1"
@@ -43,7 +42,7 @@ async def test_the_alarms_of_etcd(
     member: Callable[..., ClusterState], monkeypatch: pytest.MonkeyPatch, alarms: list[str], message: str, hint: str
 ) -> None:
     monkeypatch.setattr(etcd, "alarms", lambda endpoint, tls: alarms)
-    (found,) = await processes.processes(member("", runs=True))
+    (found,) = await servers.processes(member("", runs=True))
     assert found.message == f"etcd-0 is not ready: {message}" and hint in found.hint
 
 
@@ -54,5 +53,5 @@ async def test_status_tells_alarms_too(member: Callable[..., ClusterState], monk
 
 
 async def test_a_member_that_has_ended(member: Callable[..., ClusterState]) -> None:
-    (found,) = await processes.processes(member(LOST, runs=False))
+    (found,) = await servers.processes(member(LOST, runs=False))
     assert found.message == "etcd-0 does not run" and "docs/storage.md" in found.hint

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pinnace.cli.doctor.finding import Level
+from pinnace.cli.doctor.machine import Level
 from pinnace.cli.doctor.servers import led, skewed
 
 

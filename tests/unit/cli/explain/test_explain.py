@@ -3,9 +3,8 @@
 import pytest
 
 from pinnace.api.resources import ALL, DEPLOYMENTS, PODS
-from pinnace.cli.explain.places import Place, completions, find, split
-from pinnace.cli.explain.text import text
 from pinnace.cli.outcomes import Failure
+from pinnace.cli.verbs.explain import Place, completions, explanation, find, split
 
 
 def at(path: str) -> Place:
@@ -54,7 +53,7 @@ def test_wrong_paths_say_what_was_meant(path: str, expected: str) -> None:
 
 def test_a_place_is_told_as_kubectl_tells_it() -> None:
     path = "deployment.spec.strategy.rollingUpdate"
-    assert text(DEPLOYMENTS, "rollingUpdate", at(path), recursive=False).splitlines() == [
+    assert explanation(DEPLOYMENTS, "rollingUpdate", at(path), recursive=False).splitlines() == [
         "GROUP:      apps",
         "KIND:       Deployment",
         "VERSION:    v1",
@@ -77,7 +76,7 @@ def test_a_place_is_told_as_kubectl_tells_it() -> None:
 
 
 def test_fields_of_fields() -> None:
-    lines = text(PODS, "tolerations", at("pod.spec.tolerations"), recursive=True).splitlines()
+    lines = explanation(PODS, "tolerations", at("pod.spec.tolerations"), recursive=True).splitlines()
     assert lines[lines.index("FIELDS:") + 1 :] == [
         "  effect\t<string>",
         "  key\t<string>",
@@ -85,7 +84,7 @@ def test_fields_of_fields() -> None:
         "  tolerationSeconds\t<integer>",
         "  value\t<string>",
     ]
-    lines = text(PODS, "", at("pod"), recursive=True).splitlines()
+    lines = explanation(PODS, "", at("pod"), recursive=True).splitlines()
     assert "    containers\t<[]Container> -required-" in lines and "      image\t<string> -required-" in lines
 
 

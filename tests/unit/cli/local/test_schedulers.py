@@ -13,9 +13,8 @@ from pinnace.cli.local import schedulers
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.verbs.sched import queue_lines
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.ports import Ports
-from pinnace.cluster.spec import SCHEDULER, ClusterSpec, Plan
-from pinnace.cluster.state import planned
+from pinnace.cluster.processes import Ports
+from pinnace.cluster.spec import SCHEDULER, ClusterSpec, Plan, planned
 from pinnace.runtime.http import StatusServer
 from tests.says import says
 

@@ -11,19 +11,18 @@ from rich.table import Table
 
 from kubelet.stages import SETS
 from pinnace.bench import BenchError
-from pinnace.cli.local import contexts, progress, running
+from pinnace.cli.local import clusters, running
 from pinnace.cli.main import run
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
-from pinnace.cli.verbs.status import table as status_table
+from pinnace.cli.verbs.processes import table as status_table
 from pinnace.cli.verbs.up import example_pods
 from pinnace.client import config
 from pinnace.client import contexts as kept
 from pinnace.client.config import ClientConfig
 from pinnace.cluster import errors
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import STAGES, ClusterSpec, Plan, default_data_dir
-from pinnace.cluster.state import ClusterState, ProcessRecord
+from pinnace.cluster.spec import STAGES, ClusterSpec, ClusterState, Plan, ProcessRecord, default_data_dir
 from pinnace.cluster.view import ProcessStatus
 from pinnace.runtime import procfs
 
@@ -95,10 +94,10 @@ def test_errors_end_with_the_exit_codes_of_the_interface(error: Exception, code:
 
 def test_lines_are_not_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     long = "word " * 99 + "end"
-    with progress.Steps(Settings()) as steps:
+    with running.Steps(Settings()) as steps:
         steps.line(long)
         steps.done(long)
-    progress.console(Settings()).print(Group(long, Table("a", box=None)))
+    running.console(Settings()).print(Group(long, Table("a", box=None)))
     captured = capsys.readouterr()
     assert captured.err.splitlines() == [long, f"✓ {long}"]
     assert captured.out.splitlines()[0] == long
@@ -123,27 +122,27 @@ def test_the_example_that_is_named_can_be_applied(monkeypatch: pytest.MonkeyPatc
 
 def test_commands_find_the_cluster_that_was_started_last(tmp_path: Path) -> None:
     settings = Settings()
-    assert contexts.present_data_dir(settings, None) == default_data_dir()
-    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
-    assert contexts.present_data_dir(settings, None) == tmp_path / "big"
-    assert contexts.present_data_dir(settings, tmp_path / "named") == tmp_path / "named"
-    contexts.remove_context(tmp_path / "big")
-    assert contexts.present_data_dir(settings, None) == default_data_dir()
+    assert clusters.present_data_dir(settings, None) == default_data_dir()
+    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    assert clusters.present_data_dir(settings, None) == tmp_path / "big"
+    assert clusters.present_data_dir(settings, tmp_path / "named") == tmp_path / "named"
+    clusters.remove_context(tmp_path / "big")
+    assert clusters.present_data_dir(settings, None) == default_data_dir()
 
 
 def test_a_server_that_is_named_is_no_reason_to_end_another_cluster(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
-    contexts.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "present"))
+    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    clusters.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "present"))
     big = f"local:{tmp_path / 'big'}"
     for name in ("PINNACE_SERVER", "PINNACE_DATA_DIR"):
         monkeypatch.setenv(name, "127.0.0.1:9")
         for words in (["--context", big, "down"], ["down", "--context", big, "--server", "127.0.0.1:8"]):
-            assert contexts.present_data_dir(Settings(context=big), None) == tmp_path / "big"
+            assert clusters.present_data_dir(Settings(context=big), None) == tmp_path / "big"
             assert run(words) == ExitCode.OK
             assert capsys.readouterr().out == f"there is no cluster in {tmp_path / 'big'}: nothing to do\n"
-            contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+            clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
 
 
 @pytest.mark.parametrize("verb", ["down", "restart", "status"])
@@ -163,17 +162,17 @@ def test_the_default_folder_has_one_name_though_there_is_a_link_on_the_way(
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link"))
-    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
+    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
     assert kept.current_context() == "local"
     assert run(["down", "--data-dir", str(tmp_path / "link" / "pinnace" / "default")]) == ExitCode.OK
     assert kept.current_context() == ""
 
 
 def test_two_folders_have_two_contexts(tmp_path: Path) -> None:
-    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
-    contexts.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "big"))
+    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=default_data_dir()))
+    clusters.write_context(ClientConfig(("127.0.0.1:2",), data_dir=tmp_path / "big"))
     assert config.load(context="local").endpoints == ("127.0.0.1:1",)
-    contexts.remove_context(tmp_path / "big")
+    clusters.remove_context(tmp_path / "big")
     assert config.load(context="local").endpoints == ("127.0.0.1:1",)
 
 
@@ -182,7 +181,7 @@ def ours(data_dir: Path) -> Path:
     record = ProcessRecord(Plan("etcd", "etcd-0", "127.0.0.1:1", "127.0.0.1:1", ("etcd",)), procfs.identify(os.getpid()))
     data_dir.mkdir()
     Folder(data_dir).write(ClusterState(ClusterSpec(data_dir=data_dir), 0.0, (), (record,)))
-    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=data_dir))
+    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=data_dir))
     return data_dir
 
 
@@ -190,7 +189,7 @@ def ours(data_dir: Path) -> Path:
 def test_who_means_no_cluster_is_told_of_those_that_run(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A bare `down` said "nothing to do" while a cluster ran in another folder."""
     folders = [ours(tmp_path / name) for name in ("one", "two")]
-    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "gone"))
+    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "gone"))
     for _ in range(2):  # the context of what is gone is forgotten by the first
         assert run([verb]) == ExitCode.NOT_FOUND
         said = capsys.readouterr().err
@@ -234,9 +233,9 @@ def test_the_only_cluster_that_is_left_is_the_one_that_commands_talk_to(
 ) -> None:
     one = ours(tmp_path / "one")
     kept.write_context("far", ClientConfig(("far.example:1",)))
-    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "dead"))
-    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
-    contexts.remove_context(tmp_path / "big")
+    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "dead"))
+    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    clusters.remove_context(tmp_path / "big")
     assert kept.current_context() == f"local:{one}"
     assert str(one) in capsys.readouterr().err
 
@@ -244,8 +243,8 @@ def test_the_only_cluster_that_is_left_is_the_one_that_commands_talk_to(
 def test_of_two_clusters_that_are_left_none_is_chosen(tmp_path: Path) -> None:
     for name in ("one", "two"):
         ours(tmp_path / name)
-    contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
-    contexts.remove_context(tmp_path / "big")
+    clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / "big"))
+    clusters.remove_context(tmp_path / "big")
     assert kept.current_context() == ""
 
 
@@ -255,7 +254,7 @@ def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PINNACE_CONFIG", str(tmp_path / "file" / "config"))
     with pytest.raises(Failure) as failed:
-        contexts.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
+        clusters.write_context(ClientConfig(("127.0.0.1:1",), data_dir=tmp_path))
     assert "PINNACE_CONFIG" in failed.value.report.hint
 
 
@@ -304,12 +303,12 @@ def test_the_certificates_of_a_local_cluster_are_its_own(tmp_path: Path, capsys:
 
 def test_to_see_whether_it_can_be_written_leaves_nothing(tmp_path: Path) -> None:
     """A start that fails after it shall not either."""
-    contexts.check_writable()
+    clusters.check_writable()
     assert not list((tmp_path / "config").iterdir())
 
 
 def test_who_makes_a_cluster_the_current_one_learns_which_one_was_it(tmp_path: Path) -> None:
     one, two = (ClientConfig(("127.0.0.1:1",), data_dir=tmp_path / name) for name in ("one", "two"))
-    assert contexts.write_context(one) == ""
-    assert contexts.write_context(one) == "", "it was it already"
-    assert contexts.write_context(two) == f"local:{tmp_path / 'one'}"
+    assert clusters.write_context(one) == ""
+    assert clusters.write_context(one) == "", "it was it already"
+    assert clusters.write_context(two) == f"local:{tmp_path / 'one'}"

@@ -8,9 +8,9 @@ from pinnace.api.pods_pb2 import LogOptions, LogsResponse
 from pinnace.api.status import Code, Refusal
 from pinnace.cli import session
 from pinnace.cli.errors import guarded
-from pinnace.cli.logs.pods import Source, printer, show
 from pinnace.cli.outcomes import ExitCode
 from pinnace.cli.settings import Settings
+from pinnace.cli.verbs.logs import Source, printer, show
 from pinnace.client.client import PodClient
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import from_refusal

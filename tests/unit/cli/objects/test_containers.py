@@ -11,9 +11,9 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta, Time
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import DEPLOYMENTS, NODES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
-from pinnace.cli.objects.containers import default_container, pods_of
 from pinnace.cli.outcomes import Failure
 from pinnace.cli.session import Session
+from pinnace.cli.verbs.logs import default_container, pods_of
 from tests.builders import make_node, make_pod
 from tests.unit.cli.fakes import FakeApi
 

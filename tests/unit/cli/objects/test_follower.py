@@ -10,8 +10,8 @@ import pytest
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code
 from pinnace.api.verbs_pb2 import WatchEventType
-from pinnace.cli.objects.follower import Follower
 from pinnace.cli.objects.targets import Selection
+from pinnace.cli.waiting import Follower
 from pinnace.client.errors import Forbidden, Unavailable
 from pinnace.client.informer import Delta
 from pinnace.client.resource import ResourceClient

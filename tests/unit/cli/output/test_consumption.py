@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics
-from pinnace.cli.output.consumption import of_nodes, of_pods
+from pinnace.cli.verbs.top import of_nodes, of_pods
 from tests.builders import make_node
 
 

@@ -1,6 +1,6 @@
 """The table of contexts, and what nobody is to see."""
 
-from pinnace.cli.output.contexts import redacted, rows
+from pinnace.cli.verbs.config import redacted, rows
 
 DOCUMENT = {
     "clusters": [{"name": "far", "cluster": {"server": "a:1,b:2", "certificate-authority-data": "QUJD"}}],

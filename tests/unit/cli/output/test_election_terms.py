@@ -4,7 +4,7 @@ import pytest
 
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.scalars import to_micro_time
-from pinnace.cli.output.election_terms import gaps, records, rows, short
+from pinnace.cli.verbs.leader import gaps, records, rows, short
 
 
 def term(token: int, began: float, ended: float | None = None, reason: str = "", *, presumed: bool = False) -> Term:

@@ -6,20 +6,20 @@ import yaml
 from pinnace.api.resources import PODS
 from pinnace.cli.objects.targets import Item
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.output.formats import Format, chosen
+from pinnace.cli.output.showing import Format, format_of
 from tests.builders import make_pod
 
 ITEMS: list[Item] = [(PODS, make_pod("a").node("n1").build()), (PODS, make_pod("b").label("tier", "x,y").build())]
 
 
 def form(output: str, *, headers: bool = True) -> Format:
-    found = chosen(output, headers=headers)
+    found = format_of(output, headers=headers)
     assert found is not None
     return found
 
 
 def test_tables_are_the_servers() -> None:
-    assert chosen(None) is chosen("wide") is None
+    assert format_of(None) is format_of("wide") is None
 
 
 def test_a_template_sees_one_object_or_a_list() -> None:
@@ -63,7 +63,7 @@ def test_documents_that_are_appended_are_told_apart() -> None:
 )
 def test_mistakes(output: str) -> None:
     with pytest.raises(Failure) as caught:
-        chosen(output)
+        format_of(output)
     assert caught.value.report.code is ExitCode.USAGE and caught.value.report.hint
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from pinnace.cli.jsonpath import parse_path
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.output.sorting import ordered
+from pinnace.cli.output.documents import ordered
 from tests.builders import make_pod
 
 

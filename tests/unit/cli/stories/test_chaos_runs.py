@@ -12,10 +12,10 @@ from pinnace.chaos.scenarios.base import PlayError
 from pinnace.chaos.stage import JOURNAL, STORED
 from pinnace.check.verdict import Status
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.stories.chaos_runs import judged
+from pinnace.cli.verbs.chaos import judged
 from pinnace.client.errors import Unavailable
 from pinnace.cluster.errors import ClusterError, StartFailed
-from pinnace.cluster.helper import HelperError
+from pinnace.cluster.links import HelperError
 
 
 class FakeReport:

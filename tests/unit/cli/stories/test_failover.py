@@ -2,7 +2,7 @@ from pinnace.api.elections_pb2 import Election
 from pinnace.api.verbs_pb2 import MODIFIED
 from pinnace.bench.failover import Failover
 from pinnace.bench.witness import History
-from pinnace.cli.stories.failover import judge
+from pinnace.cli.verbs.demo import judge_failover
 from tests.unit.bench.test_witness import bound
 
 
@@ -11,7 +11,7 @@ def failovers(*gaps: float) -> list[Failover]:
 
 
 def verdict(history: History, acknowledged: list[str], *gaps: float, fenced: bool = True) -> list[bool]:
-    return [line.good for line in judge(history, acknowledged, failovers(*gaps), [True, fenced])]
+    return [line.good for line in judge_failover(history, acknowledged, failovers(*gaps), [True, fenced])]
 
 
 def test_a_good_run_is_judged_good() -> None:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from pinnace.cli.local.progress import Steps
+from pinnace.cli.local.running import Steps, Story
 from pinnace.cli.settings import Settings
-from pinnace.cli.stories.story import Story
 
 
 def test_moments_of_any_length_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:

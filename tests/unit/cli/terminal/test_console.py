@@ -5,7 +5,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from pinnace.cli.terminal.console import bytes_out, escaped, out
+from pinnace.cli.terminal import bytes_out, escaped, out
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\rb\x9b31m\x7f\u202ec\td\r\ne\n"
 SHOWN = "a^[]0;title^G^[[2J\\rb\\x9b31m^?\\u202ec\td\r\ne\n"

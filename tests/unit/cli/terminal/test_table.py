@@ -1,4 +1,4 @@
-from pinnace.cli.terminal.table import Table
+from pinnace.cli.terminal import Table
 
 
 def test_columns_are_as_wide_as_their_widest_cell_and_nothing_trails() -> None:

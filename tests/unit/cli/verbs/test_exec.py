@@ -12,7 +12,7 @@ from pinnace.api.pods_pb2 import ExecExit, ExecRequest, ExecResponse
 from pinnace.api.status import Code, Refusal
 from pinnace.cli import session
 from pinnace.cli.main import run
-from pinnace.cli.objects import containers
+from pinnace.cli.verbs import logs
 from pinnace.client.client import PodClient
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import from_refusal
@@ -60,7 +60,7 @@ def play(stream: Stream, words: list[str], monkeypatch: pytest.MonkeyPatch) -> i
         return stream
 
     monkeypatch.setattr(session, "reach", reach)
-    monkeypatch.setattr(containers, "pods_of", pods_of)
+    monkeypatch.setattr(logs, "pods_of", pods_of)
     monkeypatch.setattr(PodClient, "exec", begin)
     return run([*COMMAND, *words, "--", "sleep", "10"])
 

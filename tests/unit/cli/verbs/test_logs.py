@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.cli.logs import files
 from pinnace.cli.main import run
 from pinnace.cli.outcomes import Failure
+from pinnace.cli.verbs import logs
 from pinnace.cli.verbs.logs import look_elsewhere
 from pinnace.client.config import ClientConfig
 from pinnace.client.contexts import write_context
@@ -19,7 +19,7 @@ PATIENCE = 5.0
 
 
 async def read(path: Path, lines: int | None) -> list[bytes]:
-    return [data async for data in files.read(path, lines, follow=False)]
+    return [data async for data in logs.read(path, lines, follow=False)]
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"1", b"1\n", b"\n\n", b"1\n2\n3", b"1\n2\n3\n", b"1\r2\n\n3\n"])
@@ -28,7 +28,7 @@ async def read(path: Path, lines: int | None) -> list[bytes]:
 async def test_the_last_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes, lines: int | None, chunk: int
 ) -> None:
-    monkeypatch.setattr(files, "CHUNK", chunk)
+    monkeypatch.setattr(logs, "CHUNK", chunk)
     path = tmp_path / "x.log"
     path.write_bytes(text)
     last = io.BytesIO(text).readlines()[0 if lines is None else -lines if lines else len(text) :]
@@ -39,15 +39,15 @@ async def test_a_long_file_is_read_in_pieces(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(b"".join(b"%08d\n" % number for number in range(50_000)))
     pieces = await read(path, None)
-    assert b"".join(pieces) == path.read_bytes() and max(map(len, pieces)) == files.CHUNK
+    assert b"".join(pieces) == path.read_bytes() and max(map(len, pieces)) == logs.CHUNK
     assert b"".join(await read(path, 40_000)).splitlines()[0] == b"00010000"
 
 
 async def test_follow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "POLL", 0.001)
+    monkeypatch.setattr(logs, "POLL", 0.001)
     path = tmp_path / "x.log"
     path.write_bytes(b"old\n")
-    async with asyncio.timeout(PATIENCE), aclosing(files.read(path, None, follow=True)) as pieces:
+    async with asyncio.timeout(PATIENCE), aclosing(logs.read(path, None, follow=True)) as pieces:
         assert await anext(pieces) == b"old\n"
         with path.open("ab") as file:
             file.write(b"new\n")
@@ -91,7 +91,7 @@ def test_a_log_that_is_long_is_not_kept_and_has_a_deadline(
     finally:
         tracemalloc.stop()
     assert len(capfd.readouterr().out) == log.stat().st_size
-    monkeypatch.setattr(files, "CHUNK", 10)
+    monkeypatch.setattr(logs, "CHUNK", 10)
     assert run(["logs", "component/scheduler-0", "--timeout", "10ms"]) == 6
     assert capfd.readouterr().err.startswith("error: timed out after 0.01 s\n")
 

@@ -4,7 +4,7 @@ import pytest
 
 from pinnace.cli.main import run
 from pinnace.cli.outcomes import ExitCode
-from pinnace.cli.verbs.patch import read
+from pinnace.cli.verbs.edit import read_patch
 
 PATCH = {"spec": {"unschedulable": True, "taints": None}}
 
@@ -13,12 +13,12 @@ PATCH = {"spec": {"unschedulable": True, "taints": None}}
     "text", ['{"spec":{"unschedulable":true,"taints":null}}', "spec:\n  unschedulable: true\n  taints: null\n"]
 )
 def test_json_and_yaml(text: str) -> None:
-    assert read(text, "-p", "merge") == PATCH
+    assert read_patch(text, "-p", "merge") == PATCH
 
 
 def test_operations_are_a_list() -> None:
     operations = [{"op": "remove", "path": "/spec/taints/0"}]
-    assert read("- {op: remove, path: /spec/taints/0}", "-p", "json") == operations
+    assert read_patch("- {op: remove, path: /spec/taints/0}", "-p", "json") == operations
 
 
 @pytest.mark.parametrize(

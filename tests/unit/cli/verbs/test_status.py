@@ -6,8 +6,7 @@ import pytest
 
 from pinnace.cli.main import run
 from pinnace.cluster.folder import Folder
-from pinnace.cluster.spec import ClusterSpec, Plan
-from pinnace.cluster.state import planned
+from pinnace.cluster.spec import ClusterSpec, Plan, planned
 
 ADDRESS = "127.0.0.1:1"
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.waiting import conditions
-from pinnace.cli.waiting.conditions import CREATE, DELETE
+from pinnace.cli.verbs import wait
+from pinnace.cli.verbs.wait import CREATE, DELETE
 
 
 def met(text: str, **data: Any) -> bool:
-    wanted = conditions.parse(text)
+    wanted = wait.parse_condition(text)
     assert not isinstance(wanted, str)
     return wanted.met({"metadata": {"name": "a", "generation": 2}, **data})
 
@@ -77,15 +77,15 @@ def test_an_object_is_like_no_text_and_will_not_become_so(path: str) -> None:
 
 
 def test_there_and_gone() -> None:
-    assert [conditions.parse(word) for word in ("create", "delete")] == [CREATE, DELETE]
+    assert [wait.parse_condition(word) for word in ("create", "delete")] == [CREATE, DELETE]
 
 
 def test_one_after_the_other_and_first_of_all_that_it_is_there() -> None:
-    found = conditions.in_turn(["condition=Ready", "create", "jsonpath=.a", "delete"])
+    found = wait.in_turn(["condition=Ready", "create", "jsonpath=.a", "delete"])
     assert (found[0], found[-1]) == (CREATE, DELETE)
-    assert found[1:-1] == [conditions.parse("condition=Ready"), conditions.parse("jsonpath=.a")]
+    assert found[1:-1] == [wait.parse_condition("condition=Ready"), wait.parse_condition("jsonpath=.a")]
     with pytest.raises(Failure, match="gone"):
-        conditions.in_turn(["delete", "condition=Ready"])
+        wait.in_turn(["delete", "condition=Ready"])
 
 
 @pytest.mark.parametrize(
@@ -94,5 +94,5 @@ def test_one_after_the_other_and_first_of_all_that_it_is_there() -> None:
 )
 def test_mistakes(text: str) -> None:
     with pytest.raises(Failure) as caught:
-        conditions.parse(text)
+        wait.parse_condition(text)
     assert caught.value.report.code is ExitCode.USAGE

@@ -1,7 +1,7 @@
 """Waiting for those very objects to go."""
 
 from pinnace.api.resources import PODS
-from pinnace.cli.waiting.gone import Doomed, is_there
+from pinnace.cli.waiting import Doomed, is_there
 from tests.builders import make_pod
 
 

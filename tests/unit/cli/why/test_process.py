@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.cli.outcomes import ExitCode, Failure
-from pinnace.cli.why.process import understood
+from pinnace.cli.verbs.why import understood
 from pinnace.client.errors import Forbidden
 
 BUG = "the explanation failed: "

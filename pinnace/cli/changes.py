@@ -1,0 +1,233 @@
+"""Changing the objects of a query, each by compare-and-swap.
+
+Changing nodes that are named or selected: what `cordon`, `uncordon` and `node` share.
+
+The little languages of `label`, `annotate` and `taint`: `key=value` sets, `key-` removes. Pure.
+"""
+
+import asyncio
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pinnace.api import names
+from pinnace.api.core_v1_pb2 import Node, Taint
+from pinnace.api.pods import EFFECTS
+from pinnace.api.resources import NODES, Object
+from pinnace.cli.objects.query import AT_ONCE, Query, fetch
+from pinnace.cli.objects.targets import reference
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.terminal import note, out
+from pinnace.client.errors import ApiError
+from pinnace.client.resource import ResourceClient, swap
+
+T = TypeVar("T", bound=Object)
+
+Change = Callable[[Any], str]
+"""Alters an object in place and says in a word what it did, such as "labeled". May be called again with a later version. Raises
+Failure when the object is not fit for it; leaves it as it is when there is nothing to do."""
+
+
+async def change_each(session: Session, query: Query, change: Change, *, needed: bool = False) -> None:
+    """Changes the objects of a query and prints a line for each; one that fails does not stop the others. That a selector
+    matches nothing is told; where objects are `needed` it is a Failure."""
+    found = False
+    limit = asyncio.Semaphore(AT_ONCE)
+    for target in query.targets:
+        client = session.client.of(target.resource)
+
+        async def one(obj: Object, client: ResourceClient[Any] = client) -> str | Exception:
+            async with limit:
+                try:
+                    return await change_one(client, obj, change)
+                except (ApiError, Failure) as error:
+                    return error
+
+        objs = await fetch(session, query, target)
+        found = found or bool(objs)
+        for obj, outcome in zip(objs, await asyncio.gather(*map(one, objs)), strict=True):
+            name = reference(target.resource, obj.metadata.name)
+            if isinstance(outcome, Exception):
+                session.failed(outcome, where=name if isinstance(outcome, Failure) else "")
+            else:
+                out(f"{name} {outcome}\n")
+    if query.selects and not found:
+        if needed:
+            raise query.unmatched()
+        note("no objects match: nothing was changed")
+
+
+async def change_one(client: ResourceClient[T], obj: T, change: Change) -> str:
+    """What `change` said of the version that was stored. Raises ApiError, and what `change` raises."""
+    said = ""
+
+    def alter(new: T) -> None:
+        nonlocal said
+        said = change(new)
+
+    await swap(client, obj, alter)
+    return said
+
+
+def change_nodes(settings: Settings, nodes: Sequence[str], selector: str, change: Change) -> None:
+    """Changes the nodes that are named or selected. Raises Failure when that is none."""
+    if not nodes and not selector:
+        raise usage("which node?", hint="name nodes, or select them with -l")
+    names = [name.removeprefix("node/") for name in nodes]
+    query = Query.of([NODES.plural, *names], labels=selector)
+    run(settings, lambda session: change_each(session, query, change, needed=True))
+
+
+def marking(*, unschedulable: bool) -> Change:
+    word = "cordoned" if unschedulable else "uncordoned"
+
+    def change(node: Node) -> str:
+        if node.spec.unschedulable == unschedulable:
+            return f"already {word}"
+        node.spec.unschedulable = unschedulable
+        return word
+
+    return change
+
+
+OVERWRITE = "--overwrite replaces it"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """What has keys and values: labels or annotations."""
+
+    one: str
+    done: str
+    """What is said where some were set."""
+    undone: str
+    """What is said where some were only removed."""
+    check_key: Callable[[str], Sequence[str]]
+    check_value: Callable[[str], Sequence[str]]
+    """Each gives what is wrong."""
+
+
+LABELS = Pairs("label", "labeled", "unlabeled", names.label_key, names.label_value)
+ANNOTATIONS = Pairs("annotation", "annotated", "annotated", lambda key: names.label_key(key.lower()), lambda value: ())
+"""As the server judges them: the prefix of an annotation's key may have capitals, its value is any text."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairEdits:
+    """Labels or annotations to set, and keys to remove."""
+
+    set: dict[str, str]
+    remove: tuple[str, ...]
+    pairs: Pairs
+
+    @classmethod
+    def parse(cls, words: Sequence[str], pairs: Pairs) -> "PairEdits":
+        """Raises Failure: usage for a wrong form, invalid for a key or value that cannot be a label's."""
+        added: dict[str, str] = {}
+        removed: list[str] = []
+        for word in words:
+            key, equals, value = word.partition("=")
+            if not equals and word.endswith("-"):
+                key = word[:-1]
+                removed.append(key)
+            elif equals and key not in added:
+                added[key] = value
+            elif equals:
+                raise usage(f'{pairs.one} "{key}" is given twice')
+            else:
+                raise usage(f'"{word}": expected KEY=VALUE to set or KEY- to remove')
+            _check(f'{pairs.one} key "{key}"', pairs.check_key(key))
+            _check(f'{pairs.one} value "{value}"', pairs.check_value(value))
+        if both := added.keys() & removed:
+            raise usage(f'{pairs.one} "{min(both)}" cannot be set and removed at once')
+        return cls(added, tuple(removed), pairs)
+
+    def apply(self, present: MutableMapping[str, str], *, overwrite: bool) -> str:
+        """Changes the labels or annotations of one object. Raises Failure (conflict) when one has another value already."""
+        for key, value in self.set.items():
+            if not overwrite and present.get(key, value) != value:
+                message = f'{self.pairs.one} "{key}" is "{present[key]}" already'
+                raise Failure(message, hint=OVERWRITE, code=ExitCode.CONFLICT)
+        before = dict(present)
+        present.update(self.set)
+        for key in self.remove:
+            present.pop(key, None)
+        if dict(present) == before:
+            return f"not {self.pairs.done} (nothing to change)"
+        return self.pairs.done if self.set else self.pairs.undone
+
+
+def pairs_of(flag: str, words: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE words as a mapping. `flag`: names their place in messages. Raises Failure (usage)."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise usage(f'{flag}: "{word}": expected NAME=VALUE')
+        if name in found:
+            raise usage(f'{flag}: "{name}" is given twice')
+        found[name] = value
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class TaintEdits:
+    """Taints to set (one for each key and effect), and (key, effect) to remove, where an empty effect is every effect."""
+
+    set: tuple[Taint, ...]
+    remove: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> "TaintEdits":
+        """Raises Failure: usage for a wrong form, invalid for a key, value or effect that cannot be a taint's."""
+        added: list[Taint] = []
+        removed: list[tuple[str, str]] = []
+        for word in words:
+            front, colon, effect = word.removesuffix("-").partition(":")
+            key, _, value = front.partition("=")
+            if word.endswith("-"):
+                removed.append((key, effect))
+            elif not colon:
+                raise usage(f'"{word}": expected KEY=VALUE:EFFECT or KEY:EFFECT to set, KEY:EFFECT- or KEY- to remove')
+            elif any((taint.key, taint.effect) == (key, effect) for taint in added):
+                raise usage(f'taint "{key}:{effect}" is given twice')
+            else:
+                added.append(Taint(key=key, value=value, effect=effect))
+            _check(f'taint key "{key}"', names.label_key(key))
+            _check(f'taint value "{value}"', names.label_value(value))
+            if colon and effect not in EFFECTS:
+                _check(f'taint effect "{effect}"', (f"must be {', '.join(EFFECTS[:-1])} or {EFFECTS[-1]}",))
+        for taint in added:
+            if any(key == taint.key and effect in ("", taint.effect) for key, effect in removed):
+                raise usage(f'taint "{taint.key}:{taint.effect}" cannot be set and removed at once')
+        return cls(tuple(added), tuple(removed))
+
+    def apply(self, node: Node, *, overwrite: bool) -> str:
+        """Changes one node. Raises Failure: conflict when it has such a taint already, not found for one to remove."""
+        taints = list(node.spec.taints)
+        for key, effect in self.remove:
+            kept = [taint for taint in taints if not (taint.key == key and effect in ("", taint.effect))]
+            if len(kept) == len(taints):
+                raise Failure(f'there is no taint "{key}{":" if effect else ""}{effect}"', code=ExitCode.NOT_FOUND)
+            taints = kept
+        for new in self.set:
+            old = next((taint for taint in taints if (taint.key, taint.effect) == (new.key, new.effect)), None)
+            if old is None:
+                taints.append(new)
+            elif not overwrite:
+                message = f'taint "{new.key}:{new.effect}" has the value "{old.value}" already'
+                raise Failure(message, hint=OVERWRITE, code=ExitCode.CONFLICT)
+            elif old.value != new.value:
+                taints[taints.index(old)] = new
+        if taints == list(node.spec.taints):
+            return "not changed"
+        del node.spec.taints[:]
+        node.spec.taints.extend(taints)
+        return "modified" if self.set and self.remove else "tainted" if self.set else "untainted"
+
+
+def _check(what: str, wrong: Sequence[str]) -> None:
+    if wrong:
+        raise Failure(f"{what}: {wrong[0]}", hint="nothing was changed", code=ExitCode.INVALID)

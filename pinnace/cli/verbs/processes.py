@@ -1,0 +1,413 @@
+"""The processes of a local cluster by their names, and starting them again with everything that they had.
+
+`pinnace start`: a local cluster that was stopped, or whose processes were killed.
+
+`pinnace restart`: processes of a local cluster, ended and started again.
+
+`pinnace stop`: ends the processes of a local cluster, and keeps its data.
+
+`pinnace down`: the end of a local cluster.
+
+`pinnace kill`: sends a signal to processes of a local cluster.
+
+`pinnace status`: the processes of a local cluster.
+"""
+
+import json
+import os
+import signal
+from collections.abc import Coroutine, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from pinnace.cli.command import did_you_mean, verb
+from pinnace.cli.errors import tell_hint
+from pinnace.cli.local import clusters, running
+from pinnace.cli.local.running import Steps
+from pinnace.cli.outcomes import ExitCode, Failure, Reported
+from pinnace.cli.settings import SHOWN, Settings
+from pinnace.cli.terminal import Table, note, one_line
+from pinnace.cluster import certificates, inputs, processes, view
+from pinnace.cluster.cluster import START_TIMEOUT, STOP_GRACE, Cluster
+from pinnace.cluster.errors import ClusterError, FolderError, NoCluster, StartFailed
+from pinnace.cluster.folder import Folder
+from pinnace.cluster.spec import ELECTION, data_dir_flag, fleets, pki_folder
+from pinnace.cluster.view import ProcessStatus
+from pinnace.runtime import procfs
+
+
+def complete_process(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names of the processes of the local cluster that is meant."""
+    try:
+        state = Folder(clusters.present_data_dir(ctx.ensure_object(Settings), ctx.params.get("data_dir"))).read()
+    except (ClusterError, Failure):
+        return []
+    records = state.processes if state is not None else ()
+    return [CompletionItem(record.name) for record in records if record.name.startswith(incomplete)]
+
+
+names_argument = click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=complete_process)
+
+
+def bring_up(settings: Settings, data_dir: Path | None, names: Sequence[str], *, verb: str) -> None:
+    """Starts the named processes, or all that do not run. As `restart`, it ends those first that are named and run."""
+    folder = clusters.present_data_dir(settings, data_dir)
+    timeout = settings.timeout or START_TIMEOUT
+    with running.translated(), Steps(settings) as steps:
+        cluster = clusters.load_cluster(settings, folder, verb)
+        check_names(cluster, names)
+        _note_what_is_ignored(cluster)
+        renewed, damaged = _renew(cluster)
+        if renewed:
+            click.echo(f"certificates renewed: {', '.join(renewed)}")
+        if names:
+            wanted = running.run(_prepared(cluster, list(dict.fromkeys(names)), steps, end=verb == "restart"))
+            main: Coroutine[Any, Any, object] = cluster.restart(wanted, steps, timeout=timeout)
+        else:
+            running.run(cluster.settle(steps))
+            wanted = cluster.ended()
+            main = cluster.resume(steps, timeout=timeout)
+        try:
+            if wanted:
+                running.run(main)
+            else:
+                main.close()
+        except StartFailed:
+            _tell(cluster, wanted, steps)
+            raise
+        clusters.refresh(cluster.config)
+        _tell(cluster, wanted, steps)
+        if damaged:
+            raise damaged
+        suspended = [
+            record.name for record in cluster.state.processes if (pid := processes.running(record)) and procfs.suspended(pid)
+        ]
+        if suspended:
+            where = data_dir_flag(folder)
+            note(f"suspended by a signal: `pinnace kill {' '.join(suspended)} --signal CONT{where}` has them go on")
+        elif not wanted and not names and not renewed:
+            click.echo(f"all {len(cluster.state.processes)} processes of the cluster in {folder} run: nothing to do")
+
+
+def check_names(cluster: Cluster, names: Sequence[str]) -> None:
+    """Raises Failure for a name that no process of the cluster has."""
+    known = [record.name for record in cluster.state.processes]
+    for name in names:
+        if name not in known:
+            raise Failure(
+                f'there is no process "{name}"{did_you_mean(name, known)}',
+                hint=f"there are {', '.join(known)}",
+                code=ExitCode.NOT_FOUND,
+            )
+
+
+async def _prepared(cluster: Cluster, names: Sequence[str], steps: Steps, *, end: bool) -> list[str]:
+    """Those of these processes that are to be started: with `end` all of them, ended; otherwise those that do not run."""
+    await cluster.settle(steps, names)
+    run = [name for name in names if name not in cluster.ended()]
+    if end and run:
+        steps.waiting(f"{', '.join(run)} to end")
+        if killed := await cluster.stop(names=run):
+            steps.line(f"did not end when asked, and had to be killed: {', '.join(killed)}")
+        return list(names)
+    for name in run:
+        click.echo(f"{name} runs already (pid {cluster.pid(name)})")
+    return [name for name in names if name not in run]
+
+
+def _note_what_is_ignored(cluster: Cluster) -> None:
+    """Variables of the environment that would configure a process otherwise than the cluster was started with."""
+    plans, environ = [record.plan for record in cluster.state.processes], os.environ
+    names = list(inputs.differing(plans, environ, Path.cwd()))
+    names += [variable for _, variable in inputs.FLAGS.values() if variable in environ]
+    if names:
+        note(f"the cluster keeps the configuration that it was started with: {', '.join(names)} of the environment is not used")
+
+
+def _renew(cluster: Cluster) -> tuple[list[str], Failure | None]:
+    """The names of the certificates that were made anew, and what kept others from it. Raises ClusterError."""
+    try:
+        with cluster.folder.locked(), cluster.folder.usable():
+            return certificates.renew(pki_folder(cluster.spec.data_dir), fleets(cluster.reloaded().spec)), None
+    except ValueError as error:
+        hint = "put back what was there; `pinnace doctor` looks into all of them"
+        return [], Failure(f"certificates cannot be renewed: {error}", hint=hint)
+
+
+def _tell(cluster: Cluster, wanted: Sequence[str], steps: Steps) -> None:
+    steps.quiet()
+    for name in wanted:
+        if pid := cluster.pid(name):
+            click.echo(f"{name} started again (pid {pid})")
+
+
+@verb(
+    "start",
+    examples="""
+        pinnace start                   # whatever does not run
+        pinnace start scheduler-1       # only this one
+    """,
+)
+@clusters.data_dir_option
+@names_argument
+def start(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> None:
+    """Start the processes of a local cluster that do not run.
+
+    They come back with everything that the cluster had: its objects, its size, its configuration. So does a cluster after
+    `pinnace stop`, after a reboot, or when some of its processes were killed. A process that runs is not touched; one that is
+    about to end is waited for. `pinnace restart NAME` ends one that runs, and starts it again.
+    """
+    bring_up(settings, data_dir, names, verb="start")
+
+
+@verb(
+    "restart",
+    examples="""
+        pinnace restart                 # whatever does not run, as `pinnace start` does
+        pinnace restart scheduler-1     # ends it if it runs, and starts it again
+    """,
+)
+@clusters.data_dir_option
+@names_argument
+def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> None:
+    """Restart processes of a local cluster, and renew its certificates.
+
+    Those that are named are ended if they run, and started again. Without names, only those start that do not run. They come
+    back with the arguments and the configuration that the cluster was started with, and with etcd's data as it was; the command
+    returns when they are ready. What starts is the version that this command has, whichever the cluster was begun with.
+
+    A process that is about to end is waited for. One that cannot start keeps back only those that cannot do without it. Where
+    another program has taken a process's port meanwhile, the process gets another one.
+
+    Certificates that have ended, or end within 30 days, are made anew before; processes that run take them up.
+    """
+    bring_up(settings, data_dir, names, verb="restart")
+
+
+@verb(
+    "stop",
+    examples="""
+        pinnace stop
+        pinnace start                   # goes on with it
+    """,
+)
+@clusters.data_dir_option
+def stop(settings: Settings, data_dir: Path | None) -> None:
+    """Stop a local cluster, and keep all its data.
+
+    Its processes are asked to end, and killed when they do not. Its objects, logs, certificates and configuration stay:
+    `pinnace start` or `pinnace up` goes on with it, `pinnace down` removes it. Containers that are processes (--runtime
+    process) end, too, and are started again by their restart policy. To end one process only: `pinnace kill NAME`.
+    """
+    folder = clusters.present_data_dir(settings, data_dir)
+    with running.translated(), Steps(settings) as steps:
+        cluster = clusters.load_cluster(settings, folder, "stop")
+        running.run(_stop(cluster, steps))
+
+
+async def _stop(cluster: Cluster, steps: Steps) -> None:
+    folder = cluster.spec.data_dir
+    where, count = data_dir_flag(folder), len(cluster.state.processes) - len(cluster.ended())
+    steps.waiting(f"{count} processes to end")
+    killed = await cluster.stop()
+    steps.quiet()
+    if killed:
+        steps.line(f"did not end when asked, and had to be killed: {', '.join(killed)}")
+    if count:
+        click.echo(f"the cluster in {folder} is stopped ({count} process{'es' * (count > 1)}); its data is kept")
+    else:
+        click.echo(f"no process of the cluster in {folder} runs: nothing to do; its data is kept")
+    click.echo(f"`pinnace start{where}` goes on with it, `pinnace down{where}` removes it")
+
+
+@verb(
+    "down",
+    examples="""
+        pinnace down
+        pinnace down --data-dir /tmp/big
+    """,
+)
+@clusters.data_dir_option
+def down(settings: Settings, data_dir: Path | None) -> None:
+    """Stop a local cluster, and remove it with all its objects. `pinnace stop` keeps them.
+
+    Its processes are asked to end, and killed when they do not. etcd's data, the logs, the certificates and the context in the
+    client configuration are removed, and so is the folder if `pinnace up` has made it; commands then talk to the other local
+    cluster that runs, if it is the only one. Files in the folder that the cluster has not made are kept, and named. Without a
+    cluster there is nothing to do, which is no error, unless you name none while another one runs. Where somebody has removed
+    the folder of a cluster that ran, its processes are found all the same.
+    """
+    folder = clusters.present_data_dir(settings, data_dir)
+    named, left = data_dir or settings.context, None
+    with running.translated(), Steps(settings) as steps:
+        try:
+            cluster = Cluster.load(folder)
+        except NoCluster as nothing:
+            if ran_on := running.run(processes.end(folder)):
+                steps.done(f"the state of a cluster in {folder} is gone; its processes ran on, and were killed: {ran_on}")
+            elif (made := Folder(folder).forget_failed_start()) is not None:
+                Folder(folder).prune(made)
+                steps.done(f"removed the logs of a start that failed from {folder}")
+            elif not named and (others := clusters.hint(settings, folder, "down")):
+                left = Failure(nothing.message, hint=others, code=ExitCode.NOT_FOUND)
+            else:
+                click.echo(f"{nothing.message}: nothing to do{'' if named else ' (--data-dir DIR names another)'}")
+        else:
+            running.run(running.remove(cluster, steps))
+    clusters.remove_context(folder)
+    if left:
+        raise left
+
+
+LEADER = "leader"
+"""Stands for the process that leads the schedulers' election."""
+ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+"""Signals by which every process of a cluster ends."""
+
+
+class SignalName(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
+    """ "KILL", "SIGKILL", "9"."""
+
+    name = "signal"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> signal.Signals:
+        if isinstance(value, signal.Signals):
+            return value
+        text = str(value).upper()
+        try:
+            return signal.Signals(int(text)) if text.isdigit() else signal.Signals[f"SIG{text.removeprefix('SIG')}"]
+        except (ValueError, KeyError):
+            self.fail(
+                f'there is no signal "{str(value)[:SHOWN]}"; there are KILL, TERM, STOP, CONT and others (`kill -l`)',
+                param,
+                ctx,
+            )
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    leader = [CompletionItem(LEADER)] if LEADER.startswith(incomplete) else []
+    return [*leader, *complete_process(ctx, param, incomplete)]
+
+
+@verb(
+    "kill",
+    examples="""
+        pinnace kill leader             # the scheduler that leads: kill -9
+        pinnace kill apiserver-0 kubelet-1
+        pinnace kill leader --signal STOP; pinnace kill scheduler-0 --signal CONT
+        pinnace start                   # starts what was killed
+    """,
+)
+@clusters.data_dir_option
+@click.option(
+    "-s", "--signal", "number", type=SignalName(), default="KILL", show_default=True, help="KILL, TERM, STOP, CONT, ..."
+)
+@click.argument("names", nargs=-1, required=True, metavar="NAME|leader...", shell_complete=_complete)
+def kill(settings: Settings, names: tuple[str, ...], number: signal.Signals, data_dir: Path | None) -> None:
+    """Kill processes of a local cluster, or send them another signal.
+
+    The names are those of `pinnace status`; `leader` is the scheduler that leads. Nothing is removed: `pinnace start` starts
+    what was killed. A process is signalled only if it is the very one that the cluster has started, and no other that has its
+    pid by now.
+    """
+    folder = clusters.present_data_dir(settings, data_dir)
+    with running.translated(), Steps(settings) as steps:
+        cluster = clusters.load_cluster(settings, folder, "kill")
+        check_names(cluster, [name for name in names if name != LEADER])
+        running.run(_kill(cluster, list(dict.fromkeys(names)), number, steps))
+
+
+async def _kill(cluster: Cluster, names: Sequence[str], number: signal.Signals, steps: Steps) -> None:
+    leader, token = await _leader(cluster) if LEADER in names else ("", 0)
+    names = list(dict.fromkeys(leader if name == LEADER else name for name in names))
+    hit = {name: process for name in names if (process := processes.running(cluster.state.find(name)))}
+    for name, process in hit.items():
+        cluster.kill(name, number)
+        leads = f', which leads the election "{ELECTION}" with token {token}' if name == leader else ""
+        click.echo(f"kill -{number.name.removeprefix('SIG')} {process.pid}: {name}{leads}")
+    if number in ENDING:
+        steps.waiting(f"{', '.join(hit)} to end")
+        if not await processes.gone(hit.values(), STOP_GRACE):
+            steps.warn(f"still there after {STOP_GRACE:g} s: {', '.join(hit)}")
+    if dead := [name for name in names if name not in hit]:
+        where, several = data_dir_flag(cluster.spec.data_dir), len(dead) > 1
+        hint = f"`pinnace start{where} {' '.join(dead)}` starts {'them' if several else 'it'}"
+        raise Failure(f"{', '.join(dead)} {'do' if several else 'does'} not run", hint=hint, code=ExitCode.CONFLICT)
+
+
+async def _leader(cluster: Cluster) -> tuple[str, int]:
+    """The name of the process that leads the schedulers' election, and its token. Raises Failure."""
+    async with cluster.client() as client:
+        election = await view.try_leader(client)
+    if election is None or not election.holder:
+        hint = f"`pinnace status{data_dir_flag(cluster.spec.data_dir)}` shows which processes run; or name one of them"
+        raise Failure("no leader of the schedulers is known", hint=hint, code=ExitCode.NOT_FOUND)
+    if election.holder not in [record.name for record in cluster.state.processes]:
+        message = f"{election.holder} leads the schedulers, and is no process of the cluster in {cluster.spec.data_dir}"
+        raise Failure(message, hint="end it where it was started", code=ExitCode.NOT_FOUND)
+    return election.holder, election.token
+
+
+@verb(
+    "status",
+    examples="""
+        pinnace status
+        pinnace status -o json | jq '.[] | select(.leader)'
+        pinnace status -o json | jq '.[] | {name, options}'   # what each was configured with
+    """,
+)
+@clusters.data_dir_option
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+def status(settings: Settings, data_dir: Path | None, output: str) -> None:
+    """Show the processes of a local cluster: which run, which are ready, which of them lead.
+
+    Exit code 0 when all are ready, 1 when not. For a cluster elsewhere, ask its API: `pinnace leader`, `pinnace get nodes`.
+    """
+    with running.translated():
+        cluster = clusters.load_cluster(settings, clusters.present_data_dir(settings, data_dir), "status")
+        try:
+            found = running.run(cluster.status())
+        except FolderError as error:
+            note(f"who leads is not known: {error.message}")
+            tell_hint(error.hint)
+            found = running.run(view.status(cluster.state, None))
+    if output == "json":
+        click.echo(json.dumps([asdict(process) for process in found], indent=2))
+    else:
+        click.echo(table(found), nl=False)
+    if not all(process.ready for process in found):
+        raise Reported(ExitCode.SERVER)
+
+
+def table(found: Sequence[ProcessStatus]) -> str:
+    """A line for each process, and below what is wrong, and what the processes were configured with."""
+    rows = [
+        (
+            process.name,
+            str(process.pid or "-"),
+            process.address,
+            process.http,
+            "yes" if process.ready else "no",
+            "leads" if process.leader else "",
+        )
+        for process in found
+    ]
+    text = Table(["NAME", "PID", "ADDRESS", "HTTP", "READY", "LEADER"]).render(rows)
+    wrong: dict[str, list[str]] = {}
+    for process in found:
+        wrong.setdefault(process.problem, []).append(process.name)
+    lines = [f"{', '.join(names)}: {problem}" for problem, names in wrong.items() if problem]
+    options = dict.fromkeys(
+        f"{process.component}: {name}{' ' if name.startswith('-') else '='}{each}"
+        for process in found
+        for name, value in process.options.items()
+        for each in ([value] if isinstance(value, str) else value)
+    )
+    for part in (lines, list(options)):
+        if part:
+            text += "\n" + "".join(f"{one_line(line)}\n" for line in part)
+    return text

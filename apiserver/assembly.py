@@ -152,15 +152,15 @@ class Assembly:
         self._nodes = NodeAuthorizer(of(NODES), of(PODS))
         self._rbac = Rbac(of(ROLES), of(CLUSTER_ROLES), of(ROLE_BINDINGS), of(CLUSTER_ROLE_BINDINGS))
         self._audit = CallAudit(settings.audit)
-        self._policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
-        self._fences = Fences(storage, self.cacher, self._policy)
+        self.policy = Policy(self._rbac, self._nodes, self._refresh, self._audit)
+        self._fences = Fences(storage, self.cacher, self.policy)
         self._flow = FlowControl(settings.seats, clock=clock, meter=metrics.FlowMeter())
         self._retention = Retention(storage, self.cacher, clock, settings.events)
         metrics.show(self._flow.levels, self.cacher, self._retention)
         self._elections = ElectionsService(
-            storage, self._elections_committer, self._committer, self.cacher, self._policy, clock=clock, rng=self._rng
+            storage, self._elections_committer, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng
         )
-        self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self._policy, clock=clock, rng=self._rng)
+        self._heartbeats = HeartbeatsService(storage, self._committer, self.cacher, self.policy, clock=clock, rng=self._rng)
         admission = self._admission()
         self._webhooks = WebhookAdmission(settings.webhooks, of(NAMESPACES))
         self._stores = {resource: self._store(resource, admission) for resource in ALL}
@@ -168,7 +168,7 @@ class Assembly:
         self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
         self.opening = Opening(self.cacher, self._identity, bootstrap, restores, self._elections)
-        self._tenures = Tenures(self._policy, self._role_versions, settings.min_request_timeout, clock, self._rng)
+        self._tenures = Tenures(self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng)
         self.methods = self._methods()
 
     async def run(self) -> None:
@@ -217,14 +217,12 @@ class Assembly:
         services.append((usage["PodMetrics"], of_pods, opening.gate(PODS)))
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, opening.refusal))
         authorization = authorization_pb2.DESCRIPTOR.services_by_name["Authorization"]
-        services.append((authorization, AuthorizationService(self._policy), opening.refusal))
+        services.append((authorization, AuthorizationService(self.policy), opening.refusal))
         services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), opening.refusal))
         methods: dict[str, Method] = {}
 
         def serve(descriptors: Iterable[MethodDescriptor], service: object, gate: Gate) -> None:
-            of_calls = methods_of(
-                descriptors, service, gate, self._flow, self._policy, self._tenures, self._fences, self._audit
-            )
+            of_calls = methods_of(descriptors, service, gate, self._flow, self.policy, self._tenures, self._fences, self._audit)
             methods.update(of_calls)
 
         for descriptor, service, gate in services:
@@ -245,7 +243,7 @@ class Assembly:
                 audit,
                 self._clock,
                 streaming,
-                self._policy,
+                self.policy,
                 self._fences,
             ),
             NODES: NodeService(stores[NODES], self.cacher, audit, self._heartbeats),

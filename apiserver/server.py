@@ -111,5 +111,13 @@ class ApiServer:
         return self._assembly.opening.readiness()
 
     def _handlers(self, *, by_token: bool = False) -> MethodHandlers:
-        methods, authenticator = self._assembly.methods, self._authenticator
-        return MethodHandlers(methods, authenticator, self._ids, self._refusals, self._tracer, by_token=by_token)
+        assembly, authenticator = self._assembly, self._authenticator
+        return MethodHandlers(
+            assembly.methods,
+            authenticator,
+            self._ids,
+            self._refusals,
+            self._tracer,
+            by_token=by_token,
+            authorizer=assembly.policy,
+        )

@@ -124,7 +124,7 @@ class AuditLog:
         common = {
             "auditID": logs.request_id.get(),
             "stageTimestamp": format_rfc3339(to_micro_time(self._clock.time())),
-            "user": {"username": user.name, "groups": user.groups},
+            **_users(user),
         }
         for deed in deeds:
             self._lost += len(self._waiting) == MAX_WAITING
@@ -166,6 +166,12 @@ class AuditLog:
         written = data.count(b"\n", 0, done)
         self._meter.written(written)
         return written
+
+
+def _users(user: User) -> dict[str, object]:
+    """The caller, and the user that it acts as where that is another one."""
+    known = {"username": user.name, "groups": user.groups}
+    return {"user": {"username": user.impersonator}, "impersonatedUser": known} if user.impersonator else {"user": known}
 
 
 def _facts(deed: Deed) -> dict[str, object]:

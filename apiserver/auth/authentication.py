@@ -19,7 +19,7 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -44,11 +44,13 @@ _NONE = NodeNames()
 
 @dataclass(frozen=True)
 class User:
-    """`nodes`: the names that the certificate of a fleet gives to it."""
+    """`nodes`: the names that the certificate of a fleet gives to it. `impersonator`: the name of the caller that acts as this
+    user; empty when that is the user."""
 
     name: str
     groups: tuple[str, ...] = ()
     nodes: NodeNames = _NONE
+    impersonator: str = field(default="", compare=False)
 
     @property
     def fleet(self) -> str | None:

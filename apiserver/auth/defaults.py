@@ -84,13 +84,14 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, REFLECTION, VERSION])])
     yield _role("system:kube-scheduler", _scheduler())
     yield _role("system:kube-controller-manager", _controllers())
+    yield _role("system:gateway", [PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups"])])
 
 
 def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
     yield _binding("cluster-admin", "Group", MASTERS)
     for role in ("system:basic-user", "system:public-info-viewer", "system:discovery"):
         yield _binding(role, "Group", AUTHENTICATED)
-    for component in ("system:kube-scheduler", "system:kube-controller-manager"):
+    for component in ("system:kube-scheduler", "system:kube-controller-manager", "system:gateway"):
         yield _binding(component, "User", component)
 
 

@@ -18,8 +18,10 @@ from typing import Any, NoReturn, Self
 import grpc
 import grpc.aio
 
-from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential
-from apiserver.errors import Rejected
+from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential, User
+from apiserver.auth.authorizer import Authorizer
+from apiserver.auth.impersonation import impersonate, requested
+from apiserver.errors import Rejected, forbidden
 from apiserver.flow.control import TOO_MANY_REQUESTS
 from apiserver.registry import fencing
 from apiserver.registry.warnings import gathering
@@ -50,9 +52,14 @@ class Call:
 
     def __init__(self, context: "grpc.aio.ServicerContext", credential: Credential) -> None:
         """Raises Rejected, of one that is nobody's."""
-        self.credential = credential
+        self.credential: Credential = credential
         self.user = credential.user()
         self.time_remaining: Callable[[], float | None] = context.time_remaining
+
+    async def act_as(self, other: User, authorizer: Authorizer) -> None:
+        """Makes the call that of another user. Raises Rejected (PERMISSION_DENIED)."""
+        self.credential = await impersonate(self.credential, other, authorizer)
+        self.user = self.credential.user()
 
     def when_taken(self, callback: Callable[[], None]) -> None:
         """gRPC runs each call in a task of its own, which lasts until the answer is sent. (The context's own add_done_callback
@@ -73,11 +80,12 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
         tracer: Tracer = NO_TRACER,
         *,
         by_token: bool = False,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """`authenticator`: None on a server without TLS, where everybody may do everything. `by_token`: the port asks for no
-        certificate. `refusals`: of all ports of the server."""
+        certificate. `refusals`: of all ports of the server. `authorizer`: decides about impersonation; None: nobody may."""
         self._authenticator = authenticator if by_token else None
-        self._door = _Door(_who(authenticator), ids, refusals)
+        self._door = _Door(_who(authenticator), ids, refusals, authorizer)
         self._handlers = {path: self._door.handler(method, tracer) for path, method in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
@@ -117,7 +125,8 @@ def _bearer(authenticator: Authenticator, metadata: Any) -> Bearer:
 class _Door:
     """Every call passes it. Requests are parsed here: gRPC would parse them before the caller is known."""
 
-    def __init__(self, who: Who, ids: RequestIds, refusals: Refusals) -> None:
+    def __init__(self, who: Who, ids: RequestIds, refusals: Refusals, authorizer: Authorizer | None) -> None:
+        self._authorizer = authorizer
         self._who = who
         self._ids = ids
         self._refusals = refusals
@@ -157,6 +166,9 @@ class _Door:
             try:
                 made = self._call(context)
                 caller = made.user.name
+                if other := requested(metadata):
+                    await self._act_as(made, other)
+                    caller = made.user.name
                 if method.is_paced:
                     await self._refusals.wait(caller, len(data), context.time_remaining())
                 fencing.present(metadata)
@@ -194,11 +206,15 @@ class _Door:
 
     def _stream(self, method: Method) -> Any:
         async def call(data: Any, context: Any) -> AsyncIterator[bytes]:
-            self._name(context, context.invocation_metadata() or ())
+            metadata = context.invocation_metadata() or ()
+            self._name(context, metadata)
             caller = _NOBODY
             try:
                 made = self._call(context)
                 caller = made.user.name
+                if other := requested(metadata):
+                    await self._act_as(made, other)
+                    caller = made.user.name
                 if method.is_paced:
                     await self._refusals.wait(caller, remaining=context.time_remaining())
                 request: Any = _Requests(context, method.parse) if method.client_streaming else method.parse(data)
@@ -212,6 +228,12 @@ class _Door:
                 await self._refuse(context, rejected.refusal, caller, size)
 
         return call
+
+    async def _act_as(self, made: Call, other: User) -> None:
+        """Raises Rejected."""
+        if self._authorizer is None:
+            raise Rejected(forbidden("this server takes no impersonation"))
+        await made.act_as(other, self._authorizer)
 
     def _call(self, context: Any) -> Call:
         """Raises Rejected: nobody knows the caller."""

@@ -96,7 +96,7 @@ MAX_HINTS = 10
 M = TypeVar("M", bound=Message)
 T = TypeVar("T", bound=Object)
 
-_SHOWN_WHEN_ZERO = {
+SHOWN_WHEN_ZERO = {
     "pinnace.core.v1.ContainerStatus": ("ready", "restartCount"),
     "pinnace.core.v1.ContainerStateTerminated": ("exitCode",),
     "pinnace.core.v1.ISCSIVolumeSource": ("lun",),
@@ -209,7 +209,7 @@ def _read(target: Any, data: object, path: FieldPath) -> tuple[Any, Sequence[Pro
 
 
 def _write(message: Message) -> dict[str, Any]:
-    out: dict[str, Any] = {name: getattr(message, name) for name in _SHOWN_WHEN_ZERO.get(message.DESCRIPTOR.full_name, ())}
+    out: dict[str, Any] = {name: getattr(message, name) for name in SHOWN_WHEN_ZERO.get(message.DESCRIPTOR.full_name, ())}
     for field, value in message.ListFields():
         if field.full_name in INLINED:
             out |= _write(value)

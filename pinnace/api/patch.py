@@ -36,9 +36,9 @@ rest of the patch is merged:
     {"$patch": "delete"}                       the object is empty; as an item of a list: the item of this identity goes
     {"$deleteFromPrimitiveList/<field>": [..]} these values go from the list
     {"$retainKeys": [..]}                      all fields but these go
+    {"$setElementOrder/<field>": [..]}         the items of the list come in this order; others keep their place before them
 
-Anything else that looks like a directive stays in the object as a field that there is not, and is refused by its name. So is
-$setElementOrder, which only a client that merges by itself needs.
+Anything else that looks like a directive stays in the object as a field that does not exist, and is refused by its name.
 
 Differs from Kubernetes: ports are told apart by their number and protocol (as its server-side apply does), spread constraints
 by their key and whenUnsatisfiable.
@@ -285,7 +285,7 @@ def _equal(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
-_PATCH, _RETAIN, _DELETE_FROM = "$patch", "$retainKeys", "$deleteFromPrimitiveList"
+_PATCH, _RETAIN, _DELETE_FROM, _ORDER = "$patch", "$retainKeys", "$deleteFromPrimitiveList", "$setElementOrder"
 _REPLACE, _DELETE = "replace", "delete"
 _TOO_DEEP = "nested too deeply"
 
@@ -340,7 +340,7 @@ class _Strategic(Merge):
                 return {}
             case "replace":
                 live = {}
-        kept, fields = dict(live), dict[str, Any]()
+        kept, fields, orders = dict(live), dict[str, Any](), dict[str, Sequence[Any]]()
         for name, value in desired.items():
             directive, _, field = name.partition("/")
             if name == _PATCH and value == _REPLACE:
@@ -351,9 +351,17 @@ class _Strategic(Merge):
             elif directive == _DELETE_FROM and is_list(value) and is_list(kept.get(field, ())):
                 gone = _plain(value)
                 kept[field] = [each for each in kept.get(field, ()) if not _is_in(gone, each)]
+            elif directive == _ORDER and is_list(value):
+                orders[field] = value
             else:
                 fields[name] = value
-        return super().objects(last, kept, fields)
+        merged = super().objects(last, kept, fields)
+        for field, order in orders.items():
+            items: Any = merged.get(field)
+            if is_list(items):
+                before: Any = kept.get(field)
+                merged[field] = _ordered(field, items, order, before if is_list(before) else ())
+        return merged
 
     def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
         if name in SETS:
@@ -375,6 +383,31 @@ class _Strategic(Merge):
         found = [(places.get(key), item) for key, item in changed.items()]
         taken = {index for index, _ in found}
         return in_order([(index, deepcopy(item)) for index, item in enumerate(present) if index not in taken], found)
+
+
+def _ordered(name: str, items: Sequence[Any], order: Sequence[Any], live: Sequence[Any]) -> list[Any]:
+    """The merged items of the list `name`: those of `order` in that order, before each of them what was before it in `live`."""
+    at = [_place(name, live, item) for item in items]
+    named, left_over = list[tuple[int | None, Any]](), dict(enumerate(items))
+    for entry in order:
+        index = next((index for index, item in left_over.items() if _is_entry(entry, item)), None)
+        if index is not None:
+            named.append((at[index], left_over.pop(index)))
+    return in_order([(len(live) if (place := at[index]) is None else place, item) for index, item in left_over.items()], named)
+
+
+def _is_entry(entry: Any, item: Any) -> bool:
+    """Whether an entry of an order, which has the merge key only, stands for an item."""
+    if isinstance(entry, Mapping) and isinstance(item, Mapping):
+        return bool(entry) and all(item.get(field) == value for field, value in entry.items())
+    return bool(entry == item)
+
+
+def _place(name: str, live: Sequence[Any], item: Any) -> int | None:
+    """Where the item was."""
+    key = key_of(name, item)
+    same = (index for index, each in enumerate(live) if (key_of(name, each) == key if key is not None else each == item))
+    return next(same, None)
 
 
 def _united(live: Sequence[Any], desired: Sequence[Any]) -> list[Any]:

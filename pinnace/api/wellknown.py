@@ -72,3 +72,10 @@ DEFAULT_GRACE_SECONDS = 30
 PROBE_PERIOD_SECONDS, PROBE_TIMEOUT_SECONDS = 10, 1
 PROBE_SUCCESSES, PROBE_FAILURES = 1, 3
 """Thresholds: how many in a row."""
+
+IMPERSONATE_USER_KEY = "impersonate-user"
+IMPERSONATE_GROUP_KEY = "impersonate-group"
+"""The metadata of a call that is made as another user; the second one once for each group. The names of Kubernetes' headers.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
+"""

@@ -37,7 +37,7 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchResponse
 from pinnace.chaos import ChaosError
 from pinnace.check.history import Call, Item, Outcome, Record, Told, Verb, Word, digest, encode, labels_digest
 from pinnace.client.channel import PresentFence, Stream
-from pinnace.client.connection import Connection, Course
+from pinnace.client.connection import Connection, Course, Metadata
 from pinnace.client.errors import (
     ApiError,
     Expired,
@@ -215,8 +215,10 @@ class _Once(Connection):
         timeout: float = 10.0,
         retry: bool = True,
         fence: PresentFence | None = None,
+        metadata: Metadata = (),
     ) -> R:
-        return await self._attempt(Course(method), request, response, asyncio.get_running_loop().time() + timeout, False, fence)
+        deadline = asyncio.get_running_loop().time() + timeout
+        return await self._attempt(Course(method), request, response, deadline, False, fence, metadata)
 
 
 class RecordingConnection(Connection):
@@ -245,15 +247,17 @@ class RecordingConnection(Connection):
         timeout: float = CALL_TIMEOUT,
         retry: bool = True,
         fence: PresentFence | None = None,
+        metadata: Metadata = (),
     ) -> R:
         server = self._random.choice(self._servers)
         parsed = parse(method)
         if parsed is None:
-            return await server.call(method, request, response, timeout=timeout, fence=fence)
+            return await server.call(method, request, response, timeout=timeout, fence=fence, metadata=metadata)
         number = next(self._ids)
         attempt = self._under_way[number] = _Attempt(self.client, number, server.endpoint, *parsed, request)
         try:
-            answer = await server.call(method, request, response, timeout=min(timeout, CALL_TIMEOUT), fence=fence)
+            limit = min(timeout, CALL_TIMEOUT)
+            answer = await server.call(method, request, response, timeout=limit, fence=fence, metadata=metadata)
         except ApiError as error:
             self._write(number, attempt.failed(error))
             raise
@@ -268,8 +272,8 @@ class RecordingConnection(Connection):
         for number, attempt in list(self._under_way.items()):
             self._write(number, attempt.ended("unknown", CANCELLED))
 
-    async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]:
-        return await self._random.choice(self._servers).stream(method, request, response)
+    async def stream(self, method: str, request: Message, response: type[R], *, metadata: Metadata = ()) -> Stream[R]:
+        return await self._random.choice(self._servers).stream(method, request, response, metadata=metadata)
 
     async def close(self) -> None:
         await asyncio.gather(super().close(), *(server.close() for server in self._servers))

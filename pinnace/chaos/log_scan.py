@@ -4,8 +4,11 @@ A process that fails when the run ends tells nobody else. What libraries call er
 goes away at the wrong moment. So is what a process says while a fault takes from it what it needs (memory, files): see Excuse.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
@@ -54,3 +57,59 @@ def _errors(lines: Iterable[LogLine], excuses: Sequence[Excuse]) -> Iterator[Log
         excused = any(excuse.began - 1 <= line.at <= excuse.ended + AFTERWARDS for excuse in excuses)
         if not excused and (line.severity == "CRITICAL" or (line.severity == "ERROR" and ours)):
             yield line
+
+
+STALL = 1.0
+"""Seconds in which a member of etcd does not carry out what it is sent. A candidate gives its place up after 1.9 s without an
+answer to its heartbeats."""
+_TOOK_LONG = "apply request took too long"
+_WAITING = "waiting for ReadIndex response took too long, retrying"
+_WAITED = 0.5
+"""Seconds after which etcd says that it still waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStall:
+    """A member of etcd took no writes, or answered no reads, for so long. Times are Unix seconds."""
+
+    member: str
+    began: float
+    ended: float
+
+
+def store_stalls(logs: Path) -> list[StoreStall]:
+    """When the members of etcd were too slow to work, by their own logs: on a machine without enough CPU or disk this happens
+    without any fault that is injected. Raises OSError."""
+    return [stall for path in sorted(logs.glob(f"{ETCD}-*.log")) for stall in _stalls_of(path)]
+
+
+def _stalls_of(path: Path) -> Iterator[StoreStall]:
+    began = ended = 0.0
+    for start, end in sorted(_delays(path)):
+        if start > ended + _WAITED:
+            if ended - began >= STALL:
+                yield StoreStall(path.stem, began, ended)
+            began = start
+        ended = max(ended, end)
+    if ended - began >= STALL:
+        yield StoreStall(path.stem, began, ended)
+
+
+def _delays(path: Path) -> Iterator[tuple[float, float]]:
+    """From when until when, of each line that tells of a delay."""
+    with path.open(errors="replace") as log:
+        for line in log:
+            if _TOOK_LONG not in line and _WAITING not in line:
+                continue
+            with suppress(ValueError, KeyError, TypeError):
+                found = json.loads(line)
+                at = datetime.fromisoformat(found["ts"]).timestamp()
+                yield at - (_seconds(found["took"]) if found["msg"] == _TOOK_LONG else _WAITED), at
+
+
+def _seconds(duration: str) -> float:
+    """Of a duration below a minute, as Go writes it: "1.67s", "588.5ms". Raises ValueError."""
+    for unit, factor in (("ms", 1e-3), ("µs", 1e-6), ("s", 1.0)):
+        if duration.endswith(unit):
+            return float(duration.removesuffix(unit)) * factor
+    raise ValueError(f'"{duration}" is no duration')

@@ -25,8 +25,9 @@ from pinnace.chaos.faults.base import Kind, Need
 from pinnace.chaos.faults.environment import FULL
 from pinnace.chaos.host import Clocks, find_library
 from pinnace.chaos.load import Load, Settled
-from pinnace.chaos.log_scan import complaints
+from pinnace.chaos.log_scan import complaints, store_stalls
 from pinnace.chaos.stage import JOURNAL, LOGS, Props, read, stage
+from pinnace.check import history
 from pinnace.check.check import check
 from pinnace.check.history import Call, Record, Told
 from pinnace.check.verdict import Report as Check
@@ -198,6 +199,8 @@ def _case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped
         ElementTree.SubElement(case, "skipped")
 
 
+STORE_STALL = "store-stall"
+"""The name, in a history, of a time in which etcd was too slow to work."""
 SETTLE = 60.0
 """Seconds after the last fault within which all must be well."""
 CATCH_UP = 30.0
@@ -242,6 +245,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
                 settled = await load.settle(within=SETTLE)
                 attempts = dict(load.attempts)
             await on.recorder.reached(settled.revision, CATCH_UP)
+        _note_stalls(journal, folder / LOGS, engine.damage, len(strikes))
     engine.damage.misdeeds += complaints(folder / LOGS, on.world.excuses)
     progress.waiting("the verdict")
     traffic = Traffic()
@@ -250,6 +254,16 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
         what, options.repeat, options.seed, started.isoformat(timespec="seconds"), seconds, _versions(), engine.damage,
         skipped, idle, traffic, attempts, settled, found,
     )  # fmt: skip
+
+
+def _note_stalls(journal: Journal, logs: Path, damage: Damage, last: int) -> None:
+    """Adds the stalls of the store to the faults of the history. `last`: the id of the last injected fault. Raises OSError."""
+    to_monotonic = time.monotonic() - time.time()
+    for number, stall in enumerate(store_stalls(logs), last + 1):
+        began, ended = stall.began + to_monotonic, stall.ended + to_monotonic
+        details = f"{stall.member} was too slow for {stall.ended - stall.began:.1f} s"
+        journal.write(history.Fault(number, STORE_STALL, stall.member, began, ended, True, details))
+        damage.fired[STORE_STALL] = damage.fired.get(STORE_STALL, 0) + 1
 
 
 def lacking(kind: Kind, spec: ClusterSpec) -> str:

@@ -29,7 +29,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 import grpc.aio
@@ -61,6 +61,9 @@ from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Renewed, TlsFiles
 
 log = logging.getLogger(__name__)
+
+Metadata: TypeAlias = Sequence[tuple[str, str]]
+"""Keys and values that are sent beside a request."""
 
 
 CHANGES = ("Create", "Update", "Patch", "Delete", "Bind", "Evict", "Record", "Transfer")
@@ -155,17 +158,19 @@ class Connection:
         timeout: float = 10.0,
         retry: bool = True,
         fence: PresentFence | None = None,
+        metadata: Metadata = (),
     ) -> R:
         """One unary call, answered or failed within `timeout` seconds. `method` is like "/pinnace.v1.Pods/Get".
 
         What certainly did not happen is tried again, on the next server, until `timeout`. With `retry`, so is a call whose
         answer was lost: say so only of reads and of writes that may happen twice. `fence` is asked at the moment in which an
         attempt is sent: what it writes commits only while this leader leads (pinnace.api.fences); None: Fenced is raised.
+        `metadata` is sent with this call only.
         """
         now = asyncio.get_running_loop().time
         deadline = now() + timeout
         course = Course(method)
-        send = partial(self._attempt, course, request, response, deadline, retry, fence)
+        send = partial(self._attempt, course, request, response, deadline, retry, fence, metadata)
         try:
             try:
                 return await _introduced(send)  # most succeed: no machinery
@@ -200,19 +205,21 @@ class Connection:
                     break
         raise told
 
-    async def stream(self, method: str, request: Message, response: type[R]) -> Stream[R]:
+    async def stream(self, method: str, request: Message, response: type[R], *, metadata: Metadata = ()) -> Stream[R]:
         """Asks one server for a stream of responses."""
 
         def begin(peer: Peer) -> Any:
-            return peer.channel.unary_stream(method, type(request).SerializeToString, decoder(response))(request)
+            call = peer.channel.unary_stream(method, type(request).SerializeToString, decoder(response))
+            return call(request, metadata=metadata or None)
 
         return Stream(self, method, await self.connected(method), begin)
 
-    async def duplex(self, method: str, request: type[Q], response: type[R]) -> Duplex[Q, R]:
+    async def duplex(self, method: str, request: type[Q], response: type[R], *, metadata: Metadata = ()) -> Duplex[Q, R]:
         """Opens a stream in both directions to one server."""
 
         def begin(peer: Peer) -> Any:
-            return peer.channel.stream_stream(method, request.SerializeToString, decoder(response))()
+            call = peer.channel.stream_stream(method, request.SerializeToString, decoder(response))
+            return call(metadata=metadata or None)
 
         return Duplex(self, method, await self.connected(method), begin)
 
@@ -280,6 +287,7 @@ class Connection:
         deadline: float,
         retry: bool,
         fence: PresentFence | None,
+        metadata: Metadata,
         ignorant: tuple[str, ...] = (),
     ) -> R:
         """`ignorant`: the servers that have been asked, and do not know the method."""
@@ -296,17 +304,17 @@ class Connection:
             if ignorant:
                 raise unimplemented(method, ignorant) from None
             raise timed_out(f"no connection to the API server at {self._diagnosis.servers} in time") from None
-        metadata = self._metadata
+        sent_metadata = [*(self._metadata or ()), *metadata]
         if fence is not None:
             leader = fence()
             if leader is None:
                 raise fenced(f"{method} is not sent: the term is over")
-            metadata = [*(metadata or ()), (fences.KEY, fences.header(leader))]
+            sent_metadata.append((fences.KEY, fences.header(leader)))
         if (remaining := deadline - now()) <= 0:
             raise timed_out(f"no time was left for {method}: nothing was sent")
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, decoder(response))
         course.sent(peer.endpoint, now())
-        sent = call(request, timeout=remaining, metadata=metadata)
+        sent = call(request, timeout=remaining, metadata=sent_metadata or None)
         try:
             with HeedsCancellation():
                 answer: R | None = await sent
@@ -323,7 +331,9 @@ class Connection:
             course.failed(failure)
             log.debug("%s at %s: %s, request %s", method, peer.endpoint, failure.code.name, failure.request_id or "unknown")
             if unknown_method(failure):
-                return await self._attempt(course, request, response, deadline, retry, fence, (*ignorant, peer.endpoint))
+                return await self._attempt(
+                    course, request, response, deadline, retry, fence, metadata, (*ignorant, peer.endpoint)
+                )
             raise _lost(failure, retry) from None
         if answer is None:
             raise unreadable(method, peer.endpoint)

@@ -13,6 +13,9 @@ https://kubernetes.io/docs/reference/access-authn-authz/node/ (a fleet is called
 from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from pinnace.client.config import ClientConfig, load
 from pinnace.client.contexts import write_context
@@ -34,12 +37,13 @@ from pinnace.pki.folder import (
 from pinnace.runtime.tls import TlsFiles
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-SCHEDULER, CONTROLLERS = "scheduler", "controllers"
+SCHEDULER, CONTROLLERS, GATEWAY = "scheduler", "controllers", "gateway"
 _SERVER = Subject("kube-apiserver")
 _CLIENTS = {
     ADMIN: Subject("kubernetes-admin", ("system:masters",)),
     SCHEDULER: Subject("system:kube-scheduler"),
     CONTROLLERS: Subject("system:kube-controller-manager"),
+    GATEWAY: Subject("system:gateway"),
 }
 _ETCD_SERVER, _ETCD_PEER, _ETCD_CLIENT = map(Subject, ("kube-etcd", "kube-etcd-peer", "kube-apiserver-etcd-client"))
 _CONTEXT = "pinnace"
@@ -63,6 +67,29 @@ def provide(
     for name in clients:
         _configure(folder, name, endpoints, local)
     return made
+
+
+def write_kubeconfig(path: Path, pki: Path, address: str) -> None:
+    """Writes the administrator's configuration for kubectl. `address`: "host:port" of a gateway. Raises OSError."""
+    path.write_text(yaml.safe_dump(kubeconfig(pki, address), sort_keys=False))
+
+
+def kubeconfig(pki: Path, address: str) -> dict[str, Any]:
+    """The same as data.
+
+    Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
+    """
+    shown = files(pki, ADMIN)
+    cluster = {"server": f"https://{address}", "certificate-authority": str(shown.ca)}
+    user = {"client-certificate": str(shown.cert), "client-key": str(shown.key)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": _CONTEXT, "cluster": cluster}],
+        "users": [{"name": _CONTEXT, "user": user}],
+        "contexts": [{"name": _CONTEXT, "context": {"cluster": _CONTEXT, "user": _CONTEXT}}],
+        "current-context": _CONTEXT,
+    }
 
 
 def renew(folder: Path, fleets: Mapping[str, Sequence[str]]) -> list[str]:

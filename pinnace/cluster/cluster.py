@@ -36,6 +36,7 @@ from pinnace.cluster.spec import (
     APISERVER,
     CONTROLLERS,
     ETCD,
+    GATEWAY,
     KUBELET,
     PLAIN,
     SCHEDULER,
@@ -47,6 +48,7 @@ from pinnace.cluster.spec import (
     by_us,
     etcd_folder,
     fleets,
+    kubeconfig_file,
     listening,
     pki_folder,
     plan,
@@ -68,7 +70,7 @@ SETTLE_TIMEOUT = 15.0
 NODES_TIMEOUT = 20.0
 """Seconds for which a resumed cluster's nodes are waited for."""
 NODES_POLL = 0.2
-STAGES = ((ETCD,), (APISERVER,), (SCHEDULER, CONTROLLERS, KUBELET))
+STAGES = ((ETCD,), (APISERVER,), (SCHEDULER, CONTROLLERS, KUBELET, GATEWAY))
 """What starts together, once what it needs is ready."""
 Hook = Callable[[ClusterState], Awaitable[None]]
 
@@ -155,6 +157,7 @@ class Cluster:
                 try:
                     with self.folder.usable():
                         certificates.provide(pki_folder(self.spec.data_dir), self.endpoints, fleets(self.spec), local=True)
+                        self._write_kubeconfig()
                     async with self._waiting.deadline(timeout):
                         await self._start_all(progress, with_etcd)
                 except BaseException as error:
@@ -402,8 +405,16 @@ class Cluster:
             self.folder.write(self.state)
             with self.folder.usable():
                 certificates.point(pki_folder(self.spec.data_dir), {old: moved.get(old, old) for old in before})
+                self._write_kubeconfig()
         for old, new in moved.items():
             progress.warn(f"{old} is taken by another program: {new} is used instead")
+
+    def _write_kubeconfig(self) -> None:
+        """Raises OSError."""
+        gateways = self.state.of(GATEWAY)
+        if gateways:
+            path = kubeconfig_file(self.spec.data_dir)
+            certificates.write_kubeconfig(path, pki_folder(self.spec.data_dir), gateways[0].plan.address)
 
     def _bound_to(self, address: str, owner: ProcessRecord) -> str | None:
         """What to do about an address that cannot be changed now; None: it can be."""

@@ -34,6 +34,7 @@ from pinnace.cluster.spec import (
     APISERVER,
     CONTROLLERS,
     ETCD,
+    GATEWAY,
     KUBELET,
     SCHEDULER,
     STORE,
@@ -47,7 +48,7 @@ from pinnace.runtime import procfs
 from pinnace.runtime.procfs import Identity
 
 STOPPING_ORDER = (
-    ((KUBELET, CONTROLLERS, SCHEDULER), signal.SIGTERM),
+    ((KUBELET, CONTROLLERS, SCHEDULER, GATEWAY), signal.SIGTERM),
     ((APISERVER,), signal.SIGTERM),
     ((ETCD,), signal.SIGKILL),
 )
@@ -196,7 +197,8 @@ def is_free(address: str) -> bool:
     return True
 
 
-MODULES = (*(f"{component}.main" for component in (APISERVER, SCHEDULER, CONTROLLERS, KUBELET)), "kubelet.process.shim")
+_COMPONENTS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY)
+MODULES = (*(f"{component}.main" for component in _COMPONENTS), "kubelet.process.shim")
 """What runs as `python -m MODULE`; a shim is the parent of a container that is a process."""
 
 

@@ -60,6 +60,7 @@ PLAIN = Fittings()
 
 
 ETCD, APISERVER, SCHEDULER, CONTROLLERS, KUBELET = "etcd", "apiserver", "scheduler", "controllers", "kubelet"
+GATEWAY = "gateway"
 STAGES = ("fast", "realistic", "chaos")
 """The sets of stages that kubelets know."""
 ELECTION = SCHEDULER_ELECTION
@@ -102,6 +103,7 @@ class ClusterSpec:
     apiservers: int = 2
     etcd_members: int = 1
     controllers: int = 0
+    gateways: int = 0
     data_dir: Path = field(default_factory=default_data_dir)
     runtime: str = FAKE
     """What the containers of its nodes are."""
@@ -133,7 +135,9 @@ class ClusterSpec:
             raise SpecError(f"there cannot be {self.schedulers} schedulers", hint="use --schedulers 1 or more")
         if self.controllers < 0:
             raise SpecError(f"there cannot be {self.controllers} controllers", hint="use --controllers 0 or more")
-        if max(self.apiservers, self.schedulers, self.controllers, self.kubelets) > MOST_PROCESSES:
+        if self.gateways < 0:
+            raise SpecError(f"there cannot be {self.gateways} gateways", hint="use --gateways 0 or more")
+        if max(self.apiservers, self.schedulers, self.controllers, self.kubelets, self.gateways) > MOST_PROCESSES:
             raise SpecError("these are more processes than a machine can run", hint=f"use {MOST_PROCESSES:,} or fewer of each")
         if self.nodes > MOST_NODES:
             raise SpecError("these are more nodes than a cluster takes", hint=f"use --nodes {MOST_NODES} or fewer")
@@ -245,6 +249,14 @@ def plan(
             )  # fmt: skip
             plans.append(Plan(component, name, http, http, argv))
 
+    for i in range(spec.gateways):
+        name, listen, http = f"{GATEWAY}-{i}", address(), address()
+        argv = _module(
+            GATEWAY, "--name", name, "--server", reaching(name, endpoints), "--listen", listen, "--http", http, *serving,
+            "--kubeconfig", str(certificates.configuration(pki, GATEWAY)),
+        )  # fmt: skip
+        plans.append(Plan(GATEWAY, name, listen, http, argv))
+
     for i, (first, count) in enumerate(shares(spec.nodes, spec.kubelets)):
         name, http = f"{KUBELET}-{i}", address()
         argv = _module(
@@ -308,6 +320,11 @@ def pki_folder(data_dir: Path) -> Path:
 def config_folder(data_dir: Path) -> Path:
     """Of the copies of the files that the components were configured with."""
     return data_dir / "config"
+
+
+def kubeconfig_file(data_dir: Path) -> Path:
+    """For kubectl and other clients of Kubernetes: the administrator, at the first gateway."""
+    return data_dir / "kubeconfig"
 
 
 def pods_folder(data_dir: Path) -> Path:

@@ -10,14 +10,13 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
-from prometheus_client import REGISTRY, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
 from pinnace.runtime.stalls import stalled
 
@@ -59,9 +58,12 @@ class StatusServer:
         ready: Mapping[str, Check],
         loop: asyncio.AbstractEventLoop,
         pages: Mapping[str, Page] | None = None,
+        registries: Sequence[CollectorRegistry] = (REGISTRY,),
     ) -> None:
-        """`pages`: by path."""
-        handler = type("Handler", (_Handler,), {"ready": dict(ready), "loop": loop, "pages": dict(pages or {})})
+        """`pages`: by path. `registries`: of the metrics."""
+        handler = type(
+            "Handler", (_Handler,), {"ready": dict(ready), "loop": loop, "pages": dict(pages or {}), "registries": registries}
+        )
         try:
             self._server = _Server((host, port), handler)
         except OSError as error:
@@ -114,13 +116,14 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     ready: Mapping[str, Check]
     pages: Mapping[str, Page]
+    registries: Sequence[CollectorRegistry]
     loop: asyncio.AbstractEventLoop
     timeout = 5  # seconds for a peer to send its request
 
     def do_GET(self) -> None:
         path = self.path.split("?")[0]
         if path == "/metrics":
-            self._answer(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
+            self._answer(200, b"".join(map(generate_latest, self.registries)), CONTENT_TYPE_LATEST)
         elif path == "/livez":
             self._verdict({})
         elif path in ("/readyz", "/healthz"):

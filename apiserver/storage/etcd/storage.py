@@ -198,6 +198,9 @@ class EtcdStorage:
                     except grpc.aio.AioRpcError as error:
                         self._blame(blamed, error)
                         failure = f"{blamed.endpoint}: {describe(error)}"
+                    except (CallCancelled, grpc.aio.UsageError):
+                        self._members.leave(blamed)
+                        failure = f"{blamed.endpoint}: {_RETIRED}"
                 if answered:
                     refusals += 1
                     await asyncio.sleep(PAUSE)
@@ -218,6 +221,12 @@ class EtcdStorage:
                 failure = f"{member.endpoint}: {describe(error)}"
                 if self._blame(member, error) is Trouble.LOST:
                     raise OutcomeUnknown(failure) from None
+            except CallCancelled:
+                self._members.leave(member)
+                raise OutcomeUnknown(f"{member.endpoint}: {_RETIRED}") from None
+            except grpc.aio.UsageError:  # the channel was closed before the request was sent
+                self._members.leave(member)
+                failure = f"{member.endpoint}: {_RETIRED}"
         raise Unavailable(failure)
 
     async def _ask(self, attempt: Attempt, member: Member, timeout: float) -> Any:
@@ -245,6 +254,9 @@ class EtcdStorage:
     async def _compacted(self, asked: int) -> Compacted:
         oldest = await oldest_revision(self._members.current, self._timeout)
         return Compacted(oldest or asked + 1)
+
+
+_RETIRED = "the connection was closed, because its certificate was replaced"
 
 
 def _closed() -> Unavailable:

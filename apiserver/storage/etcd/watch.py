@@ -31,6 +31,7 @@ from apiserver.storage.etcd.errors import describe
 from apiserver.storage.etcd.members import REQUIRE_LEADER, Member
 from apiserver.storage.etcd.streams import send
 from apiserver.storage.interface import Change, Changes, Compacted, Unavailable
+from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 
 PROBE_INTERVAL = 1.0
 """Seconds of silence after which progress is asked for, again and again."""
@@ -112,10 +113,11 @@ async def oldest_revision(member: Member, timeout: float) -> int | None:
     call = member.watch.Watch(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
         await send(call, WatchRequest(create_request=_everything_from(1)))
-        async for response in call:
-            if response.canceled:
-                return int(response.compact_revision) or None
-    except grpc.aio.AioRpcError:
+        with HeedsCancellation():
+            async for response in call:
+                if response.canceled:
+                    return int(response.compact_revision) or None
+    except (grpc.aio.AioRpcError, CallCancelled):
         pass
     finally:
         call.cancel()
@@ -129,6 +131,8 @@ async def _read(call: Any) -> Any:
         for _ in range(int(SILENCE_LIMIT / PROBE_INTERVAL)):
             await asyncio.wait((reading,), timeout=PROBE_INTERVAL)
             if reading.done():
+                if reading.cancelled():  # a channel that is closed cancels its calls
+                    raise Unavailable("the connection of the watch was closed")
                 response = reading.result()
                 if response is grpc.aio.EOF:
                     raise Unavailable("etcd ended the watch")
@@ -143,11 +147,12 @@ async def _write(call: Any, request: WatchRequest) -> None:
     try:
         # Not wait_for: until Python 3.12 it swallows a cancellation that comes as the write ends.
         async with asyncio.timeout(SILENCE_LIMIT):
-            await call.write(request)
+            with HeedsCancellation():
+                await call.write(request)
     except TimeoutError:
         raise Unavailable(f"watch took no request for {SILENCE_LIMIT:g} s") from None
-    except asyncio.InvalidStateError:
-        pass  # it has ended, and reading tells why
+    except (asyncio.InvalidStateError, CallCancelled):
+        pass  # the call has ended; reading raises the reason
 
 
 def _refuse_gap(told: int, changes: list[Change]) -> None:

@@ -11,8 +11,9 @@ import click
 
 from pinnace.api.names import dns_label
 from pinnace.cli.command import VerbGroup, verb
-from pinnace.cli.local.clusters import editing
-from pinnace.cli.outcomes import ExitCode, usage
+from pinnace.cli.local.clusters import data_dir_option, editing
+from pinnace.cli.local.running import translated
+from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.settings import Settings, complete_context
 from pinnace.cli.terminal import Table, note, out
 from pinnace.client import contexts
@@ -98,6 +99,31 @@ def view(settings: Settings, minify: bool, output: str) -> None:
 
 
 @verb(
+    "kubeconfig",
+    examples="""
+        pinnace config kubeconfig > kubeconfig && export KUBECONFIG=$PWD/kubeconfig
+        kubectl get nodes
+    """,
+)
+@data_dir_option
+def kubeconfig(settings: Settings, data_dir: Path | None) -> None:
+    """Print a configuration with which kubectl reaches a local cluster through its gateway."""
+    from pinnace.cli.output import documents
+    from pinnace.cluster import certificates
+    from pinnace.cluster.cluster import Cluster
+    from pinnace.cluster.spec import GATEWAY, data_dir_flag, default_data_dir, pki_folder
+
+    with translated():
+        cluster = Cluster.load(data_dir or default_data_dir())
+        folder = cluster.spec.data_dir
+        gateways = cluster.state.of(GATEWAY)
+        if not gateways:
+            hint = f"`pinnace up{data_dir_flag(folder)} --fresh --gateways 1` makes a cluster with one"
+            raise Failure(f"the cluster in {folder} has no gateway", hint=hint, code=ExitCode.NOT_FOUND)
+        out(documents.dump("yaml", certificates.kubeconfig(pki_folder(folder), gateways[0].plan.address)))
+
+
+@verb(
     "set-context",
     examples="""
         pinnace config set-context --current --namespace team-a
@@ -152,7 +178,7 @@ def delete_context(settings: Settings, name: str) -> None:
         note("it was the current context: choose another with `pinnace config use-context`")
 
 
-for each in (get_contexts, current_context, use_context, view, set_context, rename_context, delete_context):
+for each in (get_contexts, current_context, use_context, view, set_context, rename_context, delete_context, kubeconfig):
     config.add_command(each)
 
 

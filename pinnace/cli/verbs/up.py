@@ -26,7 +26,7 @@ from pinnace.client.flags import machines as machine_options
 from pinnace.cluster import inputs, processes, view
 from pinnace.cluster.cluster import START_TIMEOUT, Cluster
 from pinnace.cluster.errors import Busy, FolderError, NoCluster, OtherOptions
-from pinnace.cluster.spec import ELECTIONS, FAKE, PROCESS, STAGES, ClusterSpec, data_dir_flag, default_data_dir
+from pinnace.cluster.spec import ELECTIONS, FAKE, PROCESS, STAGES, ClusterSpec, data_dir_flag, default_data_dir, kubeconfig_file
 from pinnace.cluster.view import ProcessStatus
 
 POSITIVE = click.IntRange(min=1)
@@ -50,6 +50,9 @@ POSITIVE = click.IntRange(min=1)
 @click.option("--kubelets", type=POSITIVE, default=1, show_default=True, help="Kubelet processes that share the nodes.")
 @click.option("--schedulers", type=POSITIVE, default=3, show_default=True, help="One leads, the others stand by.")
 @click.option("--controllers", type=click.IntRange(min=0), default=2, show_default=True, help="One leads, the others stand by.")
+@click.option(
+    "--gateways", type=click.IntRange(min=0), default=1, show_default=True, help="Serve the Kubernetes API to kubectl."
+)
 @click.option("--apiservers", type=POSITIVE, default=2, show_default=True, help="All serve.")
 @click.option("--etcd-members", type=click.IntRange(min=1), default=1, show_default=True, help="1 or 3.")
 @click.option(
@@ -246,7 +249,8 @@ def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequenc
         ("pinnace status", "its processes, and which of them lead"),
         ("pinnace get nodes", "its nodes"),
         *([(f"pinnace apply -f {example}", "some pods")] if example else []),
-        ("pinnace get pods -w", "what becomes of them"),
+        ("pinnace get pods -w", "changes of pods, as they happen"),
+        *([(f"export KUBECONFIG={kubeconfig_file(spec.data_dir)}", "the same cluster for kubectl")] if spec.gateways else []),
         (
             "pinnace stop" if detach else "Ctrl-C, or pinnace stop",
             "stops it and keeps its data; `pinnace start` goes on with it",

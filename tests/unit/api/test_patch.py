@@ -164,11 +164,33 @@ def test_directives(live: Data, patch: Data, result: Data) -> None:
         {"$retainKeys": "name"},
         {"$deleteFromPrimitiveList/finalizers": "a"},
         {"$deleteFromPrimitiveList/metadata": ["a"]},
-        {"$setElementOrder/containers": [{"name": "a"}]},
+        {"$setElementOrder/containers": "a"},
     ],
 )
 def test_what_is_no_directive_stays_to_be_refused_by_its_name(patch: Data) -> None:
     assert strategic({"metadata": {}}, patch) == {"metadata": {}, **patch}
+
+
+def test_the_items_of_a_list_come_in_the_order_that_the_patch_sets() -> None:
+    """As `kubectl set image` and `kubectl apply` send it."""
+    live = {"containers": [{"name": "a", "image": "a:1"}, {"name": "b"}, {"name": "other"}]}
+    order = [{"name": "new"}, {"name": "b"}, {"name": "a"}]
+    patch = {"$setElementOrder/containers": order, "containers": [{"name": "a", "image": "a:2"}, {"name": "new"}]}
+    found = strategic(live, patch)["containers"]
+    assert [each["name"] for each in found if each["name"] != "other"] == ["new", "b", "a"]
+    assert {"name": "other"} in found and {"name": "a", "image": "a:2"} in found
+
+
+def test_an_order_alone_changes_no_item() -> None:
+    live = {
+        "ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 81, "protocol": "TCP"}],
+        "finalizers": ["x", "y"],
+    }
+    patch = {
+        "$setElementOrder/ports": [{"containerPort": 81}, {"containerPort": 80}],
+        "$setElementOrder/finalizers": ["y", "x"],
+    }
+    assert strategic(live, patch) == {"ports": live["ports"][::-1], "finalizers": ["y", "x"]}
 
 
 VALUES = st.recursive(

@@ -20,6 +20,7 @@ OTHERS = {
     "admin": "kubernetes-admin",
     "scheduler": "system:kube-scheduler",
     "controllers": "system:kube-controller-manager",
+    "gateway": "system:gateway",
     "kubelet": "system:node:kubelet",
     "apiserver-kubelet-client": "kube-apiserver-kubelet-client",
 }

@@ -1,0 +1,162 @@
+"""The resources that the gateway serves, with what discovery says of each. All are derived from `pinnace.api.resources`.
+
+Kinds that clients such as kube-scheduler watch, and that pinnace does not have, are served as empty collections that cannot be
+written.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from pinnace.api import resources
+from pinnace.api.resources import Resource
+
+READ = ("get", "list", "watch")
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_CATEGORY_ALL = ("pods", "services", "deployments", "replicasets", "jobs")
+"""The plurals that `kubectl get all` lists."""
+_WITHOUT_STATUS = (
+    "events", "priorityclasses", "leases", "storageclasses", "csinodes", "limitranges", "roles", "clusterroles", "rolebindings",
+    "clusterrolebindings", "endpointslices",
+)  # fmt: skip
+SCALED = ("deployments", "replicasets")
+"""The plurals with a subresource `scale`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    name: str
+    kind: str
+    verbs: tuple[str, ...]
+    group: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class ApiResource:
+    """One resource of a group and version. `resource` is None for a collection that is always empty."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    verbs: tuple[str, ...]
+    resource: Resource[Any] | None = None
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: Mapping[str, Subresource] = field(default_factory=dict)
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    @property
+    def qualified(self) -> str:
+        """As messages name it: "deployments.apps"."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @cached_property
+    def list_kind(self) -> str:
+        return f"{self.kind}List"
+
+
+def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
+    group, version = resource.group, resource.api_version.rpartition("/")[2]
+    if resource.plural not in _WITHOUT_STATUS:
+        yield Subresource("status", resource.kind, ("get", "patch", "update"), group, version)
+    if resource.plural in SCALED:
+        yield Subresource("scale", "Scale", ("get", "patch", "update"), "autoscaling", "v1")
+    if resource is resources.PODS:
+        yield Subresource("binding", "Binding", ("create",), "", "v1")
+        yield Subresource("eviction", "Eviction", ("create",), "policy", "v1")
+        yield Subresource("log", "Pod", ("get",), "", "v1")
+        yield Subresource("exec", "PodExecOptions", ("create", "get"), "", "v1")
+        yield Subresource("resize", "Pod", ("get", "patch", "update"), "", "v1")
+
+
+def _of(resource: Resource[Any]) -> ApiResource:
+    group, _, version = resource.api_version.rpartition("/")
+    return ApiResource(
+        group,
+        version,
+        resource.plural,
+        resource.kind,
+        resource.namespaced,
+        ALL_VERBS,
+        resource,
+        resource.short_names,
+        ("all",) if resource.plural in _CATEGORY_ALL else (),
+        {each.name: each for each in _subresources(resource)},
+    )
+
+
+def _empty(group: str, plural: str, kind: str, *short_names: str, namespaced: bool = False, version: str = "v1") -> ApiResource:
+    return ApiResource(group, version, plural, kind, namespaced, READ, short_names=short_names)
+
+
+def _review(group: str, kind: str, *, namespaced: bool = False) -> ApiResource:
+    return ApiResource(group, "v1", f"{kind.lower()}s", kind, namespaced, ("create",))
+
+
+REVIEWS = (
+    _review("authentication.k8s.io", "SelfSubjectReview"),
+    _review("authorization.k8s.io", "SelfSubjectAccessReview"),
+    _review("authorization.k8s.io", "SelfSubjectRulesReview"),
+    _review("authorization.k8s.io", "SubjectAccessReview"),
+    _review("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
+)
+EMPTY = (
+    _empty("", "configmaps", "ConfigMap", "cm", namespaced=True),
+    _empty("", "secrets", "Secret", namespaced=True),
+    _empty("", "serviceaccounts", "ServiceAccount", "sa", namespaced=True),
+    _empty("", "endpoints", "Endpoints", "ep", namespaced=True),
+    _empty("", "replicationcontrollers", "ReplicationController", "rc", namespaced=True),
+    _empty("apps", "statefulsets", "StatefulSet", "sts", namespaced=True),
+    _empty("apps", "daemonsets", "DaemonSet", "ds", namespaced=True),
+    _empty("storage.k8s.io", "csidrivers", "CSIDriver"),
+    _empty("storage.k8s.io", "csistoragecapacities", "CSIStorageCapacity", namespaced=True),
+    _empty("storage.k8s.io", "volumeattachments", "VolumeAttachment"),
+    _empty("resource.k8s.io", "deviceclasses", "DeviceClass"),
+    _empty("resource.k8s.io", "resourceclaims", "ResourceClaim", namespaced=True),
+    _empty("resource.k8s.io", "resourceslices", "ResourceSlice"),
+)
+EVENTS_V1 = ApiResource(
+    "events.k8s.io", "v1", "events", "Event", True, ALL_VERBS, resources.EVENTS, resources.EVENTS.short_names
+)
+"""The same objects as the core group's events, in their newer form."""
+SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *EMPTY)
+_BY_PATH = {(each.group, each.version, each.plural): each for each in SERVED}
+_BY_RESOURCE = {each.resource: each for each in reversed(SERVED) if each.resource is not None}
+PREFERRED = {"": 0, "apps": 1, "batch": 2}
+"""Order of the first groups; the others follow by name."""
+
+
+def find(group: str, version: str, plural: str) -> ApiResource | None:
+    return _BY_PATH.get((group, version, plural))
+
+
+def of_resource(resource: Resource[Any]) -> ApiResource:
+    return _BY_RESOURCE[resource]
+
+
+def groups() -> Mapping[str, tuple[str, ...]]:
+    """The versions of each group, in the order of discovery."""
+    found: dict[str, list[str]] = {}
+    for each in SERVED:
+        versions = found.setdefault(each.group, [])
+        if each.version not in versions:
+            versions.append(each.version)
+    names = sorted(found, key=lambda name: (PREFERRED.get(name, len(PREFERRED)), name))
+    return {name: tuple(found[name]) for name in names}
+
+
+def in_version(group: str, version: str) -> list[ApiResource]:
+    return sorted((each for each in SERVED if (each.group, each.version) == (group, version)), key=lambda each: each.plural)

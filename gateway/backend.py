@@ -1,0 +1,71 @@
+"""Calls to the API servers as the user of a request.
+
+Responses stay bytes: what goes on to a client as protobuf is not decoded.
+"""
+
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from google.protobuf.message import Message
+
+from gateway.http import Request, User
+from pinnace.api.wellknown import IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
+from pinnace.client.channel import Duplex, Stream
+from pinnace.client.connection import Connection
+
+CALL_TIMEOUT = 30.0
+"""Seconds for one call to an API server."""
+_request: ContextVar[Request | None] = ContextVar("request", default=None)
+
+
+class Raw(NamedTuple):
+    """A response that is passed on as it is."""
+
+    data: bytes
+
+    @classmethod
+    def FromString(cls, data: bytes) -> "Raw":  # noqa: N802 (protobuf's name)
+        return cls(data)
+
+
+def add_warning(text: str) -> None:
+    """Takes a warning of an API server to the request that it is about."""
+    request = _request.get()
+    if request is not None:
+        request.warnings.append(text)
+
+
+def identity(user: User) -> list[tuple[str, str]]:
+    """The metadata by which an API server takes a call as a user's."""
+    return [(IMPERSONATE_USER_KEY, user.name), *((IMPERSONATE_GROUP_KEY, group) for group in user.groups)]
+
+
+class Backend:
+    def __init__(self, connection: Connection) -> None:
+        """`connection`: with the gateway's own certificate; `add_warning` is told of warnings."""
+        self._connection = connection
+
+    async def call(self, request: Request, method: str, message: Message, *, retry: bool = False) -> bytes:
+        """The encoded response. Raises ApiError."""
+        token = _request.set(request)
+        try:
+            answer: Any = await self._connection.call(
+                method,
+                message,
+                Raw,
+                timeout=CALL_TIMEOUT,
+                retry=retry,
+                metadata=identity(request.user),
+            )
+        finally:
+            _request.reset(token)
+        data: bytes = answer.data
+        return data
+
+    async def stream(self, request: Request, method: str, message: Message) -> Stream[Any]:
+        """Raises ApiError."""
+        return await self._connection.stream(method, message, Raw, metadata=identity(request.user))
+
+    async def duplex(self, request: Request, method: str, sent: type[Any], received: type[Any]) -> Duplex[Any, Any]:
+        """Raises ApiError."""
+        return await self._connection.duplex(method, sent, received, metadata=identity(request.user))

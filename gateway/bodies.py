@@ -1,0 +1,157 @@
+"""The objects and options in the bodies of requests: JSON, YAML or protobuf, validated as `fieldValidation` asks for.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from gateway.api_resources import ApiResource
+from gateway.errors import invalid
+from gateway.http import ApiStatus, Request, bad_request
+from gateway.media_types import PROTOBUF, body_type, parse_body, unwrap
+from pinnace.api.codec import CodecError, Problem, from_dict, readable
+from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.status import Violation
+
+M = TypeVar("M", bound=Message)
+
+STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
+_DELETE_OPTIONS = ("gracePeriodSeconds", "preconditions", "propagationPolicy", "dryRun")
+MAX_WARNINGS = 10
+"""Warnings about unknown or duplicate fields of one request."""
+
+
+def field_validation(request: Request) -> str:
+    """Raises ApiStatus (422)."""
+    value = request.param("fieldValidation") or WARN
+    if value not in (STRICT, WARN, IGNORE):
+        message = f'Invalid value: "{value[:32]}": fieldValidation parameter unsupported'
+        raise invalid(None, "", (Violation("fieldValidation", message),))
+    return value
+
+
+def read_object(request: Request, resource: ApiResource) -> Any:
+    """The object of a create or an update, as a message. Raises ApiStatus."""
+    assert resource.resource is not None
+    media_type = body_type(request.headers.get("content-type", ""))
+    if media_type == PROTOBUF:
+        found = unwrap(request.body)
+        _check_type(found.api_version, found.kind, resource)
+        try:
+            return resource.resource.message.FromString(found.data)
+        except DecodeError as error:
+            raise bad_request(f"the object cannot be decoded: {error}") from None
+    validation = field_validation(request)
+    complaints: list[str] = []
+    note = None if validation == IGNORE else lambda key: complaints.append(f'duplicate field "{key}"')
+    data = parse_body(request.body, media_type, note)
+    if not isinstance(data, dict):
+        raise bad_request("the object provided is unrecognized (must be of type JSON): expected an object")
+    _check_type(data.get("apiVersion") or "", data.get("kind") or "", resource)
+    obj, problems = readable(resource.resource, data | {"apiVersion": resource.resource.api_version, "kind": resource.kind})
+    complaints += [f'unknown field "{each.field}"' for each in problems if each.unknown]
+    if wrong := [each for each in problems if not each.unknown]:
+        raise _undecodable(resource, wrong)
+    _complain(request, validation, complaints)
+    return obj
+
+
+def _check_type(api_version: str, kind: str, resource: ApiResource) -> None:
+    """Raises ApiStatus (400) for an object of another type. An absent type is the resource's."""
+    if api_version and kind and (api_version, kind) != (resource.api_version, resource.kind):
+        raise bad_request(
+            f"the API version in the data ({api_version}, Kind={kind}) does not match the expected API version "
+            f"({resource.api_version}, Kind={resource.kind})"
+        )
+
+
+def _complain(request: Request, validation: str, complaints: list[str]) -> None:
+    """Refuses, or warns of, unknown and duplicate fields."""
+    if not complaints or validation == IGNORE:
+        return
+    if validation == STRICT:
+        raise bad_request(f"strict decoding error: {', '.join(complaints)}")
+    request.warnings += complaints[:MAX_WARNINGS]
+
+
+def _undecodable(resource: ApiResource, problems: list[Problem]) -> ApiStatus:
+    texts = "; ".join(f"{each.field}: {each.message}" for each in problems[:MAX_WARNINGS])
+    return bad_request(f"{resource.kind} in version {resource.version!r} cannot be handled as a {resource.kind}: {texts}")
+
+
+def read_message(request: Request, message: type[M], kinds: Mapping[str, str] | None = None) -> M:
+    """A body that is no stored object, such as a Scale or a review, as a message; an empty body is an empty message. `kinds`:
+    the API version of each kind that is accepted. Raises ApiStatus."""
+    if not request.body.strip():
+        return message()
+    media_type = body_type(request.headers.get("content-type", ""))
+    if media_type == PROTOBUF:
+        found = unwrap(request.body)
+        try:
+            return message.FromString(found.data)
+        except DecodeError as error:
+            raise bad_request(f"the object cannot be decoded: {error}") from None
+    data = parse_body(request.body, media_type)
+    if not isinstance(data, dict):
+        raise bad_request("the object provided is unrecognized (must be of type JSON): expected an object")
+    data = {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
+    return from_data(message, data)
+
+
+def from_data(message: type[M], data: Mapping[str, Any]) -> M:
+    """Raises ApiStatus (400)."""
+    try:
+        return from_dict(message, data)
+    except CodecError as error:
+        raise bad_request("; ".join(str(each) for each in error.problems)) from None
+
+
+def read_delete_options(request: Request) -> DeleteOptions:
+    """From the body, and from query parameters, which only fill what the body leaves out. Raises ApiStatus."""
+    options = _options_of_body(request)
+    grace = request.number("gracePeriodSeconds")
+    if grace is not None and not options.HasField("gracePeriodSeconds"):
+        options.gracePeriodSeconds = grace
+    if (policy := request.param("propagationPolicy")) and not options.HasField("propagationPolicy"):
+        options.propagationPolicy = policy
+    if not options.dryRun:
+        options.dryRun.extend(request.query.get("dryRun", ()))
+    check_dry_run(options.dryRun)
+    return options
+
+
+def _options_of_body(request: Request) -> DeleteOptions:
+    if not request.body.strip():
+        return DeleteOptions()
+    media_type = body_type(request.headers.get("content-type", ""))
+    if media_type == PROTOBUF:
+        try:
+            return DeleteOptions.FromString(unwrap(request.body).data)
+        except DecodeError as error:
+            raise bad_request(f"the options cannot be decoded: {error}") from None
+    data = parse_body(request.body, media_type)
+    if not isinstance(data, dict):
+        raise bad_request("the options of a delete must be an object")
+    known = {
+        name: data[name] for name in ("gracePeriodSeconds", "preconditions", "propagationPolicy", "dryRun") if name in data
+    }
+    if data.get("orphanDependents") is not None and "propagationPolicy" not in known:
+        known["propagationPolicy"] = "Orphan" if data["orphanDependents"] else "Background"
+    return from_data(DeleteOptions, known)
+
+
+def dry_run(request: Request) -> list[str]:
+    """The query parameter. Raises ApiStatus (422)."""
+    found = list(request.query.get("dryRun", ()))
+    check_dry_run(found)
+    return found
+
+
+def check_dry_run(values: Any) -> None:
+    for value in values:
+        if value != "All":
+            message = f'Unsupported value: "{value[:32]}": supported values: "All"'
+            raise invalid(None, "", (Violation("dryRun", message),))

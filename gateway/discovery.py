@@ -1,0 +1,188 @@
+"""Discovery: the groups, versions and resources that are served, plain and aggregated, and the version of the server.
+
+Documents are made once. A request for the aggregated form gets it under its own media type and with an ETag.
+
+Source: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api
+"""
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+from gateway import api_resources
+from gateway.api_resources import ApiResource, Subresource
+from gateway.http import JSON, Request, Response, dump, path_not_found
+from gateway.media_types import clauses
+
+KUBERNETES_VERSION = "1.36"
+"""The version of Kubernetes whose API is served."""
+_AGGREGATED = "apidiscovery.k8s.io"
+_AGGREGATED_VERSIONS = ("v2", "v2beta1")
+
+
+def version_info(version: str) -> dict[str, str]:
+    """`version`: of pinnace, such as "0.1.0+73b2091"."""
+    major, minor = KUBERNETES_VERSION.split(".")
+    release, _, commit = version.partition("+")
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{KUBERNETES_VERSION}.0+pinnace.{release}",
+        "gitCommit": commit,
+        "gitTreeState": "dirty" if commit.endswith("-dirty") else "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": f"python{platform.python_version()}",
+        "compiler": platform.python_implementation().lower(),
+        "platform": f"{platform.system().lower()}/{platform.machine().lower()}",
+    }
+
+
+class Discovery:
+    def __init__(self, address: str = "") -> None:
+        """`address`: "host:port" that clients reach, for the legacy list of server addresses."""
+        self._documents: dict[str, Any] = {
+            "/api": {
+                "kind": "APIVersions",
+                "versions": ["v1"],
+                "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+            },
+            "/apis": {
+                "kind": "APIGroupList",
+                "apiVersion": "v1",
+                "groups": [_group(name, versions) for name, versions in api_resources.groups().items() if name],
+            },
+        }
+        for group, versions in api_resources.groups().items():
+            if group:
+                single = {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
+                self._documents[f"/apis/{group}"] = single
+            for version in versions:
+                path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+                self._documents[path] = _resource_list(group, version)
+        self._bodies = {path: dump(found) for path, found in self._documents.items()}
+        self._aggregated = {
+            (path, version): _Tagged(dump(_aggregated(path == "/api", version)))
+            for path in ("/api", "/apis")
+            for version in _AGGREGATED_VERSIONS
+        }
+
+    @property
+    def paths(self) -> list[str]:
+        return sorted(self._documents)
+
+    def respond(self, request: Request) -> Response:
+        """Raises ApiStatus (404) for a path that has no document."""
+        path = request.path.rstrip("/")
+        if path in ("/api", "/apis") and (version := _wants_aggregated(request.headers.get("accept", ""))):
+            tagged = self._aggregated[path, version]
+            headers = {"ETag": tagged.etag, "Vary": "Accept"}
+            content_type = f"{JSON};g={_AGGREGATED};v={version};as=APIGroupDiscoveryList"
+            if request.headers.get("if-none-match") == tagged.etag:
+                return Response(304, b"", content_type, headers)
+            return Response(200, tagged.body, content_type, headers)
+        body = self._bodies.get(path)
+        if body is None:
+            raise path_not_found()
+        return Response(200, body)
+
+
+class _Tagged:
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self.etag = f'"{hashlib.sha256(body).hexdigest().upper()}"'
+
+
+def _wants_aggregated(accept: str) -> str:
+    """The version of the aggregated form; "" for the plain one."""
+    for clause in clauses(accept):
+        if clause.media_type != JSON:
+            continue
+        parameters = clause.parameters
+        if parameters.get("as") == "APIGroupDiscoveryList" and parameters.get("g") == _AGGREGATED:
+            if parameters.get("v") in _AGGREGATED_VERSIONS:
+                return parameters["v"]
+        elif not parameters:
+            return ""
+    return ""
+
+
+def _group(name: str, versions: tuple[str, ...]) -> dict[str, Any]:
+    found = [{"groupVersion": f"{name}/{each}", "version": each} for each in versions]
+    return {"name": name, "versions": found, "preferredVersion": found[0]}
+
+
+def _resource_list(group: str, version: str) -> dict[str, Any]:
+    resources = []
+    for each in api_resources.in_version(group, version):
+        resources.append(_resource(each))
+        resources += [_subresource(each, sub) for sub in sorted(each.subresources.values(), key=lambda sub: sub.name)]
+    group_version = f"{group}/{version}" if group else version
+    head = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if group else {})
+    return head | {"groupVersion": group_version, "resources": resources}
+
+
+def _resource(each: ApiResource) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": each.plural,
+        "singularName": each.singular,
+        "namespaced": each.namespaced,
+        "kind": each.kind,
+        "verbs": list(each.verbs),
+    }
+    if each.short_names:
+        found["shortNames"] = list(each.short_names)
+    if each.categories:
+        found["categories"] = list(each.categories)
+    return found
+
+
+def _subresource(each: ApiResource, sub: Subresource) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": f"{each.plural}/{sub.name}", "singularName": "", "namespaced": each.namespaced}
+    if (sub.group, sub.version) != (each.group, each.version):
+        found |= {"group": sub.group, "version": sub.version}
+    return found | {"kind": sub.kind, "verbs": list(sub.verbs)}
+
+
+def _aggregated(core: bool, version: str) -> dict[str, Any]:
+    items = []
+    for group, versions in api_resources.groups().items():
+        if (group == "") != core:
+            continue
+        found = [
+            {
+                "version": each,
+                "resources": [_aggregated_resource(resource) for resource in api_resources.in_version(group, each)],
+                "freshness": "Current",
+            }
+            for each in versions
+        ]
+        items.append({"metadata": {"name": group} if group else {"creationTimestamp": None}, "versions": found})
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"{_AGGREGATED}/{version}",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _aggregated_resource(each: ApiResource) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "resource": each.plural,
+        "responseKind": {"group": each.group, "version": each.version, "kind": each.kind},
+        "scope": "Namespaced" if each.namespaced else "Cluster",
+        "singularResource": each.singular,
+        "verbs": list(each.verbs),
+    }
+    optional: Mapping[str, Any] = {"shortNames": list(each.short_names), "categories": list(each.categories)}
+    found |= {name: value for name, value in optional.items() if value}
+    if each.subresources:
+        found["subresources"] = [
+            {
+                "subresource": sub.name,
+                "responseKind": {"group": sub.group, "version": sub.version, "kind": sub.kind},
+                "verbs": list(sub.verbs),
+            }
+            for sub in sorted(each.subresources.values(), key=lambda sub: sub.name)
+        ]
+    return found

@@ -1,0 +1,100 @@
+"""Which part of the gateway answers a request."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from gateway.backend import Backend
+from gateway.discovery import Discovery, version_info
+from gateway.errors import to_status
+from gateway.http import ANONYMOUS, ApiStatus, Request, Response, dump, method_not_allowed, path_not_found, unauthorized
+from gateway.json_codec import JsonCache
+from gateway.objects import Objects
+from gateway.openapi import OpenApi
+from gateway.reviews import Reviews
+from gateway.routes import Route, resolve
+from gateway.subresources import Subresources
+from gateway.watches import Watches
+from pinnace.client.errors import ApiError
+from pinnace.runtime import build
+
+log = logging.getLogger(__name__)
+
+PUBLIC = ("/version", "/livez", "/readyz", "/healthz")
+"""Paths that need no credentials, with everything below them."""
+Handler = Callable[[Request, Route], Awaitable[Response]]
+Ready = Callable[[], str]
+"""Why the gateway cannot serve; "" when it can."""
+
+
+class Dispatcher:
+    def __init__(self, backend: Backend, ready: Ready) -> None:
+        cache = JsonCache()
+        objects = Objects(backend, cache)
+        subresources = Subresources(backend, objects)
+        self._ready = ready
+        self._discovery = Discovery()
+        self._openapi = OpenApi()
+        self._version = dump(version_info(build.version()))
+        self._reviews = Reviews(backend)
+        self._subresources: dict[str, Handler] = {
+            "scale": subresources.scale,
+            "binding": subresources.bind,
+            "eviction": subresources.evict,
+            "log": subresources.log,
+        }
+        self._verbs: dict[str, Handler] = {
+            "get": objects.get,
+            "list": objects.list,
+            "watch": Watches(backend, cache).watch,
+            "create": objects.create,
+            "update": objects.update,
+            "patch": objects.patch,
+            "delete": objects.delete,
+            "deletecollection": objects.delete_collection,
+        }
+
+    async def answer(self, request: Request) -> Response:
+        """Raises ApiStatus."""
+        path = request.path
+        if path.startswith(PUBLIC):
+            return self._public(request)
+        if request.user is ANONYMOUS:
+            raise unauthorized()
+        if request.acting_as is not None:
+            await self._reviews.check_impersonation(request, request.acting_as)
+            request.user = request.acting_as
+        if path.startswith("/openapi/"):
+            return self._openapi.respond(request)
+        if path == "/":
+            return Response(200, dump({"paths": sorted((*self._discovery.paths, *self._openapi.paths, *PUBLIC))}))
+        if not path.startswith(("/api/", "/apis/")) or path.count("/") <= (2 if path.startswith("/api/") else 3):
+            if request.method not in ("GET", "HEAD"):
+                raise method_not_allowed()
+            return self._discovery.respond(request)
+        route = resolve(request)
+        handler = self._handler(route)
+        try:
+            return await handler(request, route)
+        except ApiError as error:
+            raise to_status(error, route.resource, route.name) from None
+
+    def _handler(self, route: Route) -> Handler:
+        if route.resource.verbs == ("create",):
+            return self._reviews.create
+        if route.subresource in self._subresources:
+            return self._subresources[route.subresource]
+        if route.subresource not in ("", "status", "resize"):
+            raise ApiStatus(501, "NotImplemented", f"the subresource {route.subresource} is not supported by this gateway")
+        return self._verbs[route.verb]
+
+    def _public(self, request: Request) -> Response:
+        name, _, check = request.path.strip("/").partition("/")
+        if name == "version":
+            if check:
+                raise path_not_found()
+            return Response(200, self._version)
+        problem = "" if name == "livez" else self._ready()
+        if problem:
+            return Response(500, f"[-]apiserver failed: {problem}\n{name} check failed\n".encode(), "text/plain")
+        text = "[+]ping ok\n[+]apiserver ok\n" + f"{name} check passed\n" if "verbose" in request.query else "ok"
+        return Response(200, text.encode(), "text/plain")

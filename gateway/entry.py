@@ -1,0 +1,10 @@
+"""Where the installed `pinnace-gateway` begins. An interrupt ends it without a word until its event loop runs."""
+
+from pinnace.runtime.interrupts import end_at_once
+
+
+def main() -> None:
+    end_at_once()
+    from gateway.main import main as program
+
+    program()

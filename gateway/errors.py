@@ -1,0 +1,139 @@
+"""The errors of API servers as Kubernetes' Status: code, reason, message and causes.
+
+    NOT_FOUND            404 NotFound             PERMISSION_DENIED    403 Forbidden
+    ALREADY_EXISTS       409 AlreadyExists        RESOURCE_EXHAUSTED   429 TooManyRequests
+    ABORTED              409 Conflict             UNAVAILABLE          503 ServiceUnavailable, 504 Timeout
+    INVALID_ARGUMENT     422 Invalid, 400 BadRequest
+    OUT_OF_RANGE         410 Expired
+
+Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/api/errors/errors.go
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.api_resources import ApiResource
+from gateway.http import ApiStatus
+from pinnace.api.status import Code, Refusal, Violation
+from pinnace.client.errors import ApiError, OutcomeUnknown, Timeout
+
+RETRY_AFTER = 1
+"""Seconds that a client waits before it repeats a request that was not carried out."""
+TOO_LARGE_VERSION = "ResourceVersionTooLarge"
+_CAUSES = (
+    ("Required value", "FieldValueRequired"),
+    ("Invalid value", "FieldValueInvalid"),
+    ("Unsupported value", "FieldValueNotSupported"),
+    ("Duplicate value", "FieldValueDuplicate"),
+    ("Forbidden", "FieldValueForbidden"),
+    ("Too long", "FieldValueTooLong"),
+    ("Too many", "FieldValueTooMany"),
+    ("Not found", "FieldValueNotFound"),
+)
+"""How a violation begins, and the reason of its cause."""
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+_REQUIRED = ("required", "must be given", "is missing")
+
+
+def to_status(error: ApiError, resource: ApiResource | None = None, name: str = "") -> ApiStatus:
+    """`resource` and `name`: of the object that the request was about."""
+    refusal = error.refusal
+    if isinstance(error, OutcomeUnknown):
+        return ApiStatus(504, "Timeout", f"the outcome of the request is not known: {refusal.message}")
+    if isinstance(error, Timeout) or refusal.code is Code.DEADLINE_EXCEEDED:
+        return ApiStatus(504, "Timeout", f"Timeout: {refusal.message}", retry_after=RETRY_AFTER)
+    details = _details(resource, name)
+    match refusal.code:
+        case Code.NOT_FOUND if refusal.reason == "NamespaceNotFound":
+            return _namespace_not_found(refusal)
+        case Code.NOT_FOUND:
+            return ApiStatus(404, "NotFound", _named("{} not found", refusal, resource, name), details)
+        case Code.ALREADY_EXISTS:
+            return ApiStatus(409, "AlreadyExists", _named("{} already exists", refusal, resource, name), details)
+        case Code.ABORTED | Code.FAILED_PRECONDITION:
+            return ApiStatus(409, "Conflict", _conflict(refusal, resource, name), details)
+        case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE_VERSION:
+            cause = {"reason": TOO_LARGE_VERSION, "message": "Too large resource version"}
+            message = f"Timeout: Too large resource version: {refusal.message}"
+            return ApiStatus(504, "Timeout", message, {"causes": [cause]}, retry_after=RETRY_AFTER)
+        case Code.INVALID_ARGUMENT if refusal.violations:
+            return invalid(resource, name, refusal.violations)
+        case Code.INVALID_ARGUMENT:
+            return ApiStatus(400, "BadRequest", refusal.message)
+        case Code.OUT_OF_RANGE:
+            return ApiStatus(410, "Expired", f"too old resource version: {refusal.message}")
+        case Code.PERMISSION_DENIED:
+            return ApiStatus(403, "Forbidden", _forbidden(refusal, resource, name), details)
+        case Code.UNAUTHENTICATED:
+            return ApiStatus(401, "Unauthorized", "Unauthorized")
+        case Code.RESOURCE_EXHAUSTED if refusal.reason == "DisruptionBudget":
+            cause = {"reason": "DisruptionBudget", "message": refusal.message}
+            message = "Cannot evict pod as it would violate the pod's disruption budget."
+            return ApiStatus(429, "TooManyRequests", message, {"causes": [cause]})
+        case Code.RESOURCE_EXHAUSTED if refusal.reason == "RequestTooLarge":
+            return ApiStatus(413, "RequestEntityTooLarge", refusal.message)
+        case Code.RESOURCE_EXHAUSTED:
+            return ApiStatus(429, "TooManyRequests", refusal.message, retry_after=RETRY_AFTER)
+        case Code.UNAVAILABLE if refusal.reason == "TooManyRequests":
+            return ApiStatus(429, "TooManyRequests", refusal.message, retry_after=RETRY_AFTER)
+        case Code.UNAVAILABLE:
+            return ApiStatus(503, "ServiceUnavailable", refusal.message, retry_after=RETRY_AFTER)
+        case Code.UNIMPLEMENTED:
+            return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    return ApiStatus(500, "InternalError", f"Internal error occurred: {refusal.message}")
+
+
+def invalid(resource: ApiResource | None, name: str, violations: tuple[Violation, ...]) -> ApiStatus:
+    """422 with a cause for each violation."""
+    causes = [_cause(each) for each in violations]
+    texts = [f"{each['field']}: {each['message']}" if each["field"] else each["message"] for each in causes]
+    joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    kind = resource.kind if resource is not None else "object"
+    if resource is not None and resource.group:
+        kind = f"{kind}.{resource.group}"
+    details: dict[str, Any] = {"name": name} if name else {}
+    if resource is not None:
+        details |= ({"group": resource.group} if resource.group else {}) | {"kind": resource.kind}
+    return ApiStatus(422, "Invalid", f'{kind} "{name}" is invalid: {joined}', details | {"causes": causes})
+
+
+def _cause(violation: Violation) -> dict[str, str]:
+    message = violation.message
+    for beginning, reason in _CAUSES:
+        if message.startswith(beginning):
+            return {"reason": reason, "message": message, "field": violation.field}
+    if message.startswith(_REQUIRED):
+        return {"reason": "FieldValueRequired", "message": "Required value", "field": violation.field}
+    return {"reason": "FieldValueInvalid", "message": f"Invalid value: {message}", "field": violation.field}
+
+
+def _details(resource: ApiResource | None, name: str) -> Mapping[str, Any] | None:
+    if resource is None:
+        return None
+    group = {"group": resource.group} if resource.group else {}
+    return ({"name": name} if name else {}) | group | {"kind": resource.plural}
+
+
+def _named(form: str, refusal: Refusal, resource: ApiResource | None, name: str) -> str:
+    if resource is None or not name:
+        return refusal.message
+    return form.format(f'{resource.qualified} "{name}"')
+
+
+def _namespace_not_found(refusal: Refusal) -> ApiStatus:
+    name = refusal.message.partition('"')[2].partition('"')[0]
+    return ApiStatus(404, "NotFound", f'namespaces "{name}" not found', {"name": name, "kind": "namespaces"})
+
+
+def _conflict(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
+    if resource is None or not name:
+        return refusal.message
+    why = MODIFIED if refusal.reason == "Conflict" else refusal.message
+    return f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
+
+
+def _forbidden(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
+    if resource is None or "is forbidden" in refusal.message:
+        return refusal.message
+    subject = f'{resource.qualified} "{name}"' if name else resource.qualified
+    return f"{subject} is forbidden: {refusal.message}"

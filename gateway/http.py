@@ -1,0 +1,136 @@
+"""Requests and responses as plain values, independent of the HTTP server that carries them."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+JSON = "application/json"
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+"""Go's strconv.ParseBool."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """The authenticated user of a request."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+
+
+@dataclass(slots=True)
+class Request:
+    """`headers` have lower-case names."""
+
+    method: str
+    path: str
+    query: Mapping[str, Sequence[str]]
+    headers: Mapping[str, str]
+    body: bytes = b""
+    user: User = ANONYMOUS
+    acting_as: User | None = None
+    """The user that the headers of impersonation name."""
+    warnings: list[str] = field(default_factory=list)
+    """Sent as `Warning` headers with the response."""
+
+    def param(self, name: str) -> str:
+        """The first value of a query parameter; "" without one."""
+        values = self.query.get(name)
+        return values[0] if values else ""
+
+    def flag(self, name: str) -> bool:
+        """A boolean query parameter, in Go's forms."""
+        return self.param(name) in _TRUE
+
+    def number(self, name: str) -> int | None:
+        """Raises ApiStatus (400) for a value that is no whole number."""
+        value = self.param(name)
+        if not value:
+            return None
+        try:
+            return int(value)
+        except ValueError:
+            raise bad_request(f'{name}: strconv.ParseInt: parsing "{value[:64]}": invalid syntax') from None
+
+
+@dataclass(slots=True)
+class Response:
+    """A body of bytes, or a stream of chunks that are sent as they come."""
+
+    code: int
+    body: bytes | AsyncIterator[bytes]
+    content_type: str = JSON
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class ApiStatus(Exception):
+    """A request that is answered with a Status, as Kubernetes' errors are."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        *,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.retry_after = retry_after
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details or self.retry_after is not None:
+            found["details"] = dict(self.details or {})
+            if self.retry_after is not None:
+                found["details"]["retryAfterSeconds"] = self.retry_after
+        found["code"] = self.code
+        return found
+
+
+def success(details: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The Status of a request that has no object to return."""
+    found: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    return found | ({"details": dict(details)} if details else {})
+
+
+def dump(document: Any) -> bytes:
+    """JSON in the compact form that Kubernetes sends, with a newline."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def bad_request(message: str) -> ApiStatus:
+    return ApiStatus(400, "BadRequest", message)
+
+
+def path_not_found() -> ApiStatus:
+    return ApiStatus(404, "NotFound", "the server could not find the requested resource")
+
+
+def not_found(qualified: str, name: str) -> ApiStatus:
+    plural, _, group = qualified.partition(".")
+    details = {"name": name} | ({"group": group} if group else {}) | {"kind": plural}
+    return ApiStatus(404, "NotFound", f'{qualified} "{name}" not found', details)
+
+
+def method_not_allowed() -> ApiStatus:
+    return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+def unauthorized() -> ApiStatus:
+    return ApiStatus(401, "Unauthorized", "Unauthorized")

@@ -1,0 +1,162 @@
+"""Objects as the JSON of Kubernetes: writers that are compiled once from the descriptor of each message.
+
+The JSON of an object is kept beside its protobuf bytes, so that lists and watches of all clients share it. Objects have no
+apiVersion and kind here, as in lists; `with_type` adds them.
+
+The forms are those of pinnace.api.codec. Fields are in the order of their numbers, which is the order of Kubernetes.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cache
+from json.encoder import encode_basestring
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from pinnace.api.codec import INLINED, SHOWN_WHEN_ZERO, map_value
+from pinnace.api.resources import Resource
+from pinnace.api.scalars import SCALARS, write_primitive
+
+Writer = Callable[[Any], str]
+_text: Writer = encode_basestring
+_ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
+
+
+def _number(value: int) -> str:
+    return str(value)
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _bytes(value: bytes) -> str:
+    return f'"{write_primitive(value)}"'
+
+
+_PRIMITIVES: dict[int, Writer] = {
+    FieldDescriptor.TYPE_STRING: _text,
+    FieldDescriptor.TYPE_BOOL: _boolean,
+    FieldDescriptor.TYPE_INT32: _number,
+    FieldDescriptor.TYPE_INT64: _number,
+    FieldDescriptor.TYPE_BYTES: _bytes,
+}
+
+
+def _value_writer(of: FieldDescriptor) -> Writer:
+    if of.message_type is None:
+        return _PRIMITIVES[of.type]
+    scalar = SCALARS.get(of.message_type.full_name)
+    if scalar is None:
+        return _deferred(of.message_type)
+    write = scalar.write
+
+    def write_scalar(value: Any) -> str:
+        found = write(value)
+        return _text(found) if isinstance(found, str) else json.dumps(found, separators=(",", ":"))
+
+    return write_scalar
+
+
+def _deferred(descriptor: Descriptor) -> Writer:
+    """Message types may contain themselves, so their writer is looked up when it is first used."""
+
+    def write(value: Any) -> str:
+        return writer(descriptor)(value)
+
+    return write
+
+
+def _field_writer(field: FieldDescriptor) -> Writer:
+    """Writes the value of one field, with its name."""
+    name = f"{_text(field.json_name)}:"
+    if (of := map_value(field)) is not None:
+        write = _value_writer(of)
+        return lambda value: f"{name}{{{','.join([f'{_text(key)}:{write(value[key])}' for key in sorted(value)])}}}"
+    write = _value_writer(field)
+    if field.is_repeated:
+        return lambda value: f"{name}[{','.join([write(each) for each in value])}]"
+    return lambda value: name + write(value)
+
+
+@cache  # one for each message type
+def writer(descriptor: Descriptor) -> Writer:
+    """Writes a message of this type as a JSON object."""
+    members = _members(descriptor)
+    return lambda message: f"{{{','.join(members(message))}}}"
+
+
+@cache
+def _members(descriptor: Descriptor) -> Callable[[Any], list[str]]:
+    writers: dict[int, Writer] = {}
+    inlined: dict[int, Callable[[Any], list[str]]] = {}
+    for field in descriptor.fields:
+        if field.full_name in INLINED and field.message_type is not None:
+            inlined[field.number] = _members(field.message_type)
+        else:
+            writers[field.number] = _field_writer(field)
+    zeros = {
+        field.number: f"{_text(field.json_name)}:{_ZERO.get(field.type, '0')}"
+        for field in descriptor.fields
+        if field.name in SHOWN_WHEN_ZERO.get(descriptor.full_name, ())
+    }
+
+    def members(message: Message) -> list[str]:
+        return [writers[field.number](value) for field, value in message.ListFields()]
+
+    if not inlined and not zeros:
+        return members
+
+    def all_members(message: Message) -> list[str]:
+        found, present = [], set()
+        for field, value in message.ListFields():
+            number = field.number
+            present.add(number)
+            if number in inlined:
+                found += inlined[number](value)
+            else:
+                found.append(writers[number](value))
+        return found + [text for number, text in zeros.items() if number not in present]
+
+    return all_members
+
+
+def to_json(message: Message) -> bytes:
+    return writer(message.DESCRIPTOR)(message).encode()
+
+
+def with_type(api_version: str, kind: str, body: bytes) -> bytes:
+    """An object of a list as an object of its own."""
+    head = f'{{"kind":"{kind}","apiVersion":"{api_version}"'.encode()
+    return head + b"}" if body == b"{}" else head + b"," + body[1:]
+
+
+class JsonCache:
+    """The JSON of objects by their protobuf bytes, up to `limit` bytes in all. The least recently used go first."""
+
+    def __init__(self, limit: int = 64 << 20) -> None:
+        self._limit = limit
+        self.size = 0
+        """Bytes that are kept now."""
+        self._known: OrderedDict[tuple[type, bytes], bytes] = OrderedDict()
+
+    def json(self, resource: Resource[Any], data: bytes) -> bytes:
+        """Raises DecodeError for bytes that are no such object."""
+        key = (resource.message, data)
+        found = self._known.get(key)
+        if found is not None:
+            self._known.move_to_end(key)
+            return found
+        found = to_json(resource.message.FromString(data))
+        self._known[key] = found
+        self.size += len(data) + len(found)
+        while self.size > self._limit and self._known:
+            (_, old), text = self._known.popitem(last=False)
+            self.size -= len(old) + len(text)
+        return found
+
+
+__all__ = ["DecodeError", "JsonCache", "to_json", "with_type", "writer"]

@@ -1,0 +1,116 @@
+"""`pinnace-gateway`: the command line of a gateway."""
+
+import asyncio
+import logging
+import ssl
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from prometheus_client import REGISTRY
+
+from gateway import metrics
+from gateway.authentication import Authenticator
+from gateway.backend import Backend, add_warning
+from gateway.dispatch import Dispatcher
+from gateway.server import Server, tls_context
+from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
+from pinnace.client.config import ClientConfig
+from pinnace.client.connection import Connection
+from pinnace.client.errors import ApiError
+from pinnace.client.flags import Servers, servers
+from pinnace.runtime import flags, process
+from pinnace.runtime.http import StatusServer
+
+log = logging.getLogger(__name__)
+
+CHECK_INTERVAL = 2.0
+"""Seconds between two checks that an API server answers."""
+CHECK_TIMEOUT = 2.0
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("pinnace-gateway", cls=flags.Component)
+@flags.replica
+@servers
+@click.option("--listen", type=flags.address, default="127.0.0.1:6443", help="Address of the Kubernetes API, over HTTPS.")
+@click.option("--tls-cert-file", type=_FILE, required=True, help="The certificate that clients are shown, in PEM.")
+@click.option("--tls-private-key-file", type=_FILE, required=True, help="Its private key, in PEM.")
+@click.option("--client-ca-file", type=_FILE, required=True, help="The authority of client certificates, in PEM.")
+@click.option("--http", type=flags.address, default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz.")
+def main(
+    name: str,
+    servers: Servers,
+    listen: tuple[str, int],
+    tls_cert_file: Path,
+    tls_private_key_file: Path,
+    client_ca_file: Path,
+    http: tuple[str, int],
+) -> None:
+    """Serve the Kubernetes API over HTTPS to kubectl and other clients.
+
+    The gateway calls the API servers as the user of each request.
+    """
+    try:
+        context = tls_context(str(tls_cert_file), str(tls_private_key_file), str(client_ca_file))
+    except OSError as error:
+        raise click.UsageError(f"the certificates cannot be used: {error}") from None
+    options = Options(name, servers(), listen, context, http)
+    sys.exit(process.run(lambda stop: serve(stop, options)))
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    name: str
+    servers: ClientConfig
+    listen: tuple[str, int]
+    context: ssl.SSLContext
+    http: tuple[str, int]
+
+
+class Readiness:
+    """Whether an API server answers, asked every CHECK_INTERVAL seconds."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.problem = "no API server has answered yet"
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._connection.call("/pinnace.v1.Version/Get", GetVersionRequest(), VersionInfo, timeout=CHECK_TIMEOUT)
+                self.problem = ""
+            except ApiError as error:
+                self.problem = error.message
+            await asyncio.sleep(CHECK_INTERVAL)
+
+
+async def serve(stop: asyncio.Event, options: Options) -> None:
+    """Serves until `stop` is set."""
+    connection = Connection(options.servers.endpoints, tls=options.servers.tls, on_warning=add_warning)
+    readiness = Readiness(connection)
+    dispatcher = Dispatcher(Backend(connection), lambda: readiness.problem)
+    server = Server(dispatcher, Authenticator(), options.context)
+    status = StatusServer(
+        *options.http,
+        {"apiserver": lambda: readiness.problem or None},
+        asyncio.get_running_loop(),
+        registries=(REGISTRY, metrics.REGISTRY),
+    )
+    status.start()
+    host, port = await server.start(*options.listen)
+    log.info("the Kubernetes API on https://%s:%d, status on %s", host, port, status.address)
+    try:
+        async with asyncio.TaskGroup() as group:
+            checking = group.create_task(readiness.run())
+            await stop.wait()
+            checking.cancel()
+            await server.stop()
+    finally:
+        status.stop()
+        await connection.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Content negotiation, and the forms of objects: JSON, YAML, protobuf, tables, and metadata only.
+
+    Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json  --> Format(JSON, "Table", "v1")
+
+Protobuf objects travel in an envelope: the bytes "k8s\\0", then runtime.Unknown with the type and the bytes of the object.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import yaml
+
+from gateway.http import JSON, ApiStatus, bad_request
+from gateway.wire import WireError, last_bytes
+from pinnace.api.wire import field
+
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+APPLY = "application/apply-patch+yaml"
+MAGIC = b"k8s\x00"
+TABLE = "Table"
+METADATA = "PartialObjectMetadata"
+METADATA_LIST = "PartialObjectMetadataList"
+_META_GROUP = "meta.k8s.io"
+_META_VERSIONS = ("v1", "v1beta1")
+_SERVED = (JSON, YAML, PROTOBUF)
+_SERVED_TEXT = ", ".join(
+    (JSON, YAML, PROTOBUF, f"{JSON};as=Table;v=v1;g=meta.k8s.io", f"{JSON};as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
+)
+
+
+class Format(NamedTuple):
+    """The form of a response. `transform` is "", Table, PartialObjectMetadata or PartialObjectMetadataList of `version`."""
+
+    media_type: str
+    transform: str = ""
+    version: str = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One media range of an Accept header."""
+
+    media_type: str
+    parameters: Mapping[str, str]
+    quality: float
+
+
+def clauses(accept: str) -> list[Clause]:
+    """The media ranges of an Accept header, the most wanted first."""
+    found = []
+    for part in accept.split(","):
+        media_type, *parameters = (piece.strip() for piece in part.split(";"))
+        if not media_type:
+            continue
+        pairs = dict(each.split("=", 1) for each in parameters if "=" in each)
+        try:
+            quality = float(pairs.pop("q", "1"))
+        except ValueError:
+            quality = 0.0
+        found.append(Clause(media_type.lower(), pairs, quality))
+    return sorted(found, key=lambda each: -each.quality)  # stable: equal ones keep their order
+
+
+def negotiate(accept: str, transforms: Iterable[str] = (TABLE, METADATA, METADATA_LIST)) -> Format:
+    """Raises ApiStatus (406) when no form that is asked for is served."""
+    if not accept:
+        return Format(JSON)
+    for clause in clauses(accept):
+        if clause.quality <= 0:
+            continue
+        transform, version = clause.parameters.get("as", ""), clause.parameters.get("v", "v1")
+        if transform and (
+            transform not in transforms or clause.parameters.get("g") != _META_GROUP or version not in _META_VERSIONS
+        ):
+            continue
+        if clause.media_type in ("*/*", "application/*"):
+            return Format(JSON)
+        if clause.media_type in _SERVED and not (transform and clause.media_type == PROTOBUF and transform == TABLE):
+            return Format(clause.media_type, transform, version)
+    message = f"only the following media types are accepted: {_SERVED_TEXT}"
+    raise ApiStatus(406, "NotAcceptable", message)
+
+
+def error_format(accept: str) -> str:
+    """The media type of a Status: the one that is asked for, or else JSON."""
+    try:
+        return negotiate(accept).media_type
+    except ApiStatus:
+        return JSON
+
+
+def body_type(content_type: str) -> str:
+    """The media type of a request's body. Raises ApiStatus (415)."""
+    media_type = content_type.partition(";")[0].strip().lower() or JSON
+    if media_type not in _SERVED:
+        raise unsupported(media_type, _SERVED)
+    return media_type
+
+
+def unsupported(media_type: str, accepted: Iterable[str]) -> ApiStatus:
+    message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
+    return ApiStatus(415, "UnsupportedMediaType", message)
+
+
+def envelope(api_version: str, kind: str, data: bytes) -> bytes:
+    """An object's protobuf bytes as Kubernetes sends them."""
+    type_meta = field(1, api_version.encode()) + field(2, kind.encode())
+    return b"".join((MAGIC, field(1, type_meta), field(2, data), b"\x1a\x00\x22\x00"))
+
+
+class Unwrapped(NamedTuple):
+    api_version: str
+    kind: str
+    data: bytes
+
+
+def unwrap(body: bytes) -> Unwrapped:
+    """The object of a protobuf body. Raises ApiStatus (400)."""
+    if not body.startswith(MAGIC):
+        raise bad_request("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
+    try:
+        unknown = body[len(MAGIC) :]
+        type_meta = last_bytes(unknown, 1)
+        return Unwrapped(last_bytes(type_meta, 1).decode(), last_bytes(type_meta, 2).decode(), last_bytes(unknown, 2))
+    except (WireError, UnicodeDecodeError) as error:
+        raise bad_request(f"unable to decode the protobuf envelope: {error}") from None
+
+
+MAX_DEPTH = 500
+"""Levels of objects and lists in a JSON or YAML body."""
+
+
+def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None] | None = None) -> Any:
+    """A JSON or YAML body as Python values. `on_duplicate` gets each key that occurs twice in an object.
+
+    Raises ApiStatus (400).
+    """
+    if media_type == YAML:
+        return _parse_yaml(body)
+    hook = None
+    if on_duplicate is not None:
+
+        def hook(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            found = dict(pairs)
+            if len(found) != len(pairs):
+                seen = set[str]()
+                for key, _ in pairs:
+                    if key in seen:
+                        on_duplicate(key)
+                    seen.add(key)
+            return found
+
+    try:
+        return json.loads(body, object_pairs_hook=hook)
+    except RecursionError:
+        raise bad_request("the body is nested too deeply") from None
+    except ValueError as error:
+        raise bad_request(f"the object provided is unrecognized (must be of type JSON): {error}") from None
+
+
+def _parse_yaml(body: bytes) -> Any:
+    from pinnace.api.documents import DocumentError, parse
+
+    try:
+        found = list(parse(body.decode()))
+    except (DocumentError, UnicodeDecodeError) as error:
+        raise bad_request(f"error converting YAML to JSON: {error}") from None
+    if len(found) != 1:
+        raise bad_request(f"expected one YAML document, got {len(found)}")
+    return found[0].data
+
+
+def to_yaml(document: Any) -> bytes:
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=False).encode()

@@ -1,0 +1,239 @@
+"""The verbs of objects: get, list, create, update, patch, delete and deletecollection, each as one call to an API server.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from gateway import tables
+from gateway.api_resources import ApiResource
+from gateway.backend import Backend
+from gateway.bodies import STRICT, WARN, dry_run, field_validation, read_delete_options, read_object
+from gateway.errors import to_status
+from gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
+from gateway.json_codec import JsonCache, with_type
+from gateway.media_types import METADATA_LIST, PROTOBUF, TABLE, YAML, Format, envelope, negotiate, to_yaml, unsupported
+from gateway.routes import Route
+from gateway.wire import fields
+from pinnace.api.meta_v1_pb2 import ListMeta, ListOptions
+from pinnace.api.verbs_pb2 import BatchResponse, DeleteCollectionRequest, DeleteRequest, GetRequest, ListRequest, PatchRequest
+from pinnace.client.errors import ApiError
+
+PATCH_TYPES = {
+    "application/merge-patch+json": PatchRequest.MERGE,
+    "application/strategic-merge-patch+json": PatchRequest.STRATEGIC_MERGE,
+    "application/json-patch+json": PatchRequest.JSON,
+}
+_VERSION_LISTS = 1
+"""Items of a list that is read for its resourceVersion only."""
+
+
+class Objects:
+    def __init__(self, backend: Backend, cache: JsonCache) -> None:
+        self._backend = backend
+        self._cache = cache
+
+    async def get(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""))
+        if route.resource.resource is None:
+            raise not_found(route.resource.qualified, route.name)
+        message = GetRequest(namespace=route.namespace, name=route.name)
+        message.options.resourceVersion = request.param("resourceVersion")
+        return self.respond(request, route, await self.call(request, route, "Get", message, retry=True), form)
+
+    async def list(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""))
+        resource = route.resource
+        if resource.resource is None:
+            return self._render_list(request, resource, await self._version(request), form)
+        message = ListRequest(namespace=route.namespace, options=self._list_options(request))
+        data = await self.call(request, route, "List", message, retry=True)
+        return self._render_list(request, resource, data, form)
+
+    async def create(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""))
+        obj = read_object(request, route.resource)
+        self._settle_namespace(route, obj)
+        message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]
+        message.options.dryRun.extend(dry_run(request))
+        message.options.fieldManager = request.param("fieldManager")
+        data = await self.call(request, route, "Create", message, name=obj.metadata.name)
+        return self.respond(request, route, data, form, code=201)
+
+    async def update(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""))
+        obj = read_object(request, route.resource)
+        self._settle_namespace(route, obj)
+        if obj.metadata.name != route.name:
+            if obj.metadata.name:
+                message = f"the name of the object ({obj.metadata.name}) does not match the name on the URL ({route.name})"
+                raise bad_request(message)
+            raise bad_request("name must be provided")
+        update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]
+        update.options.dryRun.extend(dry_run(request))
+        verb = "UpdateStatus" if route.subresource == "status" else "Update"
+        return self.respond(request, route, await self.call(request, route, verb, update), form)
+
+    async def patch(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""))
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = PATCH_TYPES.get(media_type)
+        if kind is None:
+            raise unsupported(media_type, PATCH_TYPES)
+        message = PatchRequest(
+            namespace=route.namespace, name=route.name, type=kind, patch=request.body, subresource=route.subresource
+        )
+        message.options.dryRun.extend(dry_run(request))
+        message.options.fieldManager = request.param("fieldManager")
+        validation = field_validation(request)
+        if validation in (STRICT, WARN):
+            message.options.fieldValidation = validation
+        return self.respond(request, route, await self.call(request, route, "Patch", message), form)
+
+    async def delete(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""), ())
+        message = DeleteRequest(namespace=route.namespace, name=route.name, options=read_delete_options(request))
+        data = await self.call(request, route, "Delete", message)
+        obj: Any = route.resource.resource.message.FromString(data)  # type: ignore[union-attr]
+        if obj.metadata.HasField("deletionTimestamp") and obj.metadata.deletionGracePeriodSeconds:
+            return self.respond(request, route, data, form)
+        group = {"group": route.resource.group} if route.resource.group else {}
+        details = {"name": route.name} | group | {"kind": route.resource.plural, "uid": obj.metadata.uid}
+        return document(success(details), form)
+
+    async def delete_collection(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""), ())
+        options = self._list_options(request)
+        message = DeleteCollectionRequest(
+            namespace=route.namespace, options=options, deleteOptions=read_delete_options(request)
+        )
+        while True:
+            answer = BatchResponse.FromString(await self.call(request, route, "DeleteCollection", message))
+            failed = next((each for each in answer.items if each.HasField("error") and each.error.code != 5), None)
+            if failed is not None:
+                raise ApiStatus(500, "InternalError", f'{route.resource.plural} "{failed.name}": {failed.error.message}')
+            token = getattr(answer, "continue")
+            if not token:
+                break
+            setattr(message.options, "continue", token)
+        return document(success({"kind": route.resource.plural}), form)
+
+    async def call(
+        self, request: Request, route: Route, verb: str, message: Message, *, name: str = "", retry: bool = False
+    ) -> bytes:
+        """Raises ApiStatus."""
+        resource = route.resource.resource
+        assert resource is not None
+        try:
+            return await self._backend.call(request, f"/{resource.service}/{verb}", message, retry=retry)
+        except ApiError as error:
+            raise to_status(error, route.resource, name or route.name) from None
+
+    def respond(self, request: Request, route: Route, data: bytes, form: Format, *, code: int = 200) -> Response:
+        """One object, encoded."""
+        resource = route.resource
+        assert resource.resource is not None
+        if form.transform:
+            obj: Any = resource.resource.message.FromString(data)
+            if form.transform == TABLE:
+                found = self._table(request, resource, [obj], {"resourceVersion": obj.metadata.resourceVersion}, form)
+            else:
+                found = tables.metadata_only(obj, form.version)
+            return document(found, form, code)
+        if form.media_type == PROTOBUF:
+            return Response(code, envelope(resource.api_version, resource.kind, data), PROTOBUF)
+        text = with_type(resource.api_version, resource.kind, self._cache.json(resource.resource, data))
+        if form.media_type == YAML:
+            return Response(code, to_yaml(json.loads(text)), YAML)
+        return Response(code, text + b"\n", JSON)
+
+    def _render_list(self, request: Request, resource: ApiResource, data: bytes, form: Format) -> Response:
+        if form.media_type == PROTOBUF and not form.transform:
+            return Response(200, envelope(resource.api_version, resource.list_kind, data), PROTOBUF)
+        meta, items = ListMeta(), list[bytes]()
+        for number, value in fields(data):
+            if number == 1 and isinstance(value, bytes):
+                meta.MergeFromString(value)
+            elif number == 2 and isinstance(value, bytes):
+                items.append(value)
+        list_meta = _list_meta(meta)
+        if form.transform:
+            objects = [resource.resource.message.FromString(each) for each in items] if resource.resource is not None else []
+            if form.transform == TABLE:
+                return document(self._table(request, resource, objects, list_meta, form), form)
+            found = {"kind": METADATA_LIST, "apiVersion": f"meta.k8s.io/{form.version}", "metadata": list_meta}
+            return document(found | {"items": [tables.metadata_only(each, form.version) for each in objects]}, form)
+        head = dump({"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": list_meta})[:-2]
+        bodies = [self._cache.json(resource.resource, each) for each in items] if resource.resource is not None else []
+        text = b"".join((head, b',"items":[', b",".join(bodies), b"]}\n"))
+        if form.media_type == YAML:
+            return Response(200, to_yaml(json.loads(text)), YAML)
+        return Response(200, text, JSON)
+
+    def _table(
+        self, request: Request, resource: ApiResource, objects: Sequence[Any], meta: dict[str, Any], form: Format
+    ) -> dict[str, Any]:
+        include = tables.include_object(request)
+        return tables.table(resource, objects, meta, time.time(), version=form.version, include=include)
+
+    async def _version(self, request: Request) -> bytes:
+        """An empty list at the present revision."""
+        message = ListRequest(options=ListOptions(limit=_VERSION_LISTS, fieldSelector="metadata.name=kube-system"))
+        try:
+            data = await self._backend.call(request, "/pinnace.v1.Namespaces/List", message, retry=True)
+        except ApiError as error:
+            raise to_status(error) from None
+        from pinnace.api.wire import field
+
+        meta = ListMeta(resourceVersion=next((_version_of(value) for number, value in fields(data) if number == 1), ""))
+        return field(1, meta.SerializeToString())
+
+    @staticmethod
+    def _list_options(request: Request) -> ListOptions:
+        options = ListOptions(
+            labelSelector=request.param("labelSelector"),
+            fieldSelector=request.param("fieldSelector"),
+            resourceVersion=request.param("resourceVersion"),
+            resourceVersionMatch=request.param("resourceVersionMatch"),
+        )
+        limit = request.number("limit")
+        if limit:
+            options.limit = limit
+        if token := request.param("continue"):
+            setattr(options, "continue", token)
+            if options.resourceVersion == "0":
+                options.resourceVersion = ""
+        return options
+
+    @staticmethod
+    def _settle_namespace(route: Route, obj: Any) -> None:
+        """Gives the object the namespace of the path. Raises ApiStatus (400) when it has another one."""
+        if route.resource.namespaced:
+            if obj.metadata.namespace and obj.metadata.namespace != route.namespace:
+                raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+            obj.metadata.namespace = route.namespace
+
+
+def document(found: dict[str, Any], form: Format, code: int = 200) -> Response:
+    """A response that is no stored object, as JSON or YAML."""
+    if form.media_type == YAML:
+        return Response(code, to_yaml(found), YAML)
+    return Response(code, dump(found), JSON)
+
+
+def _version_of(value: int | bytes) -> str:
+    return ListMeta.FromString(value).resourceVersion if isinstance(value, bytes) else ""
+
+
+def _list_meta(meta: ListMeta) -> dict[str, Any]:
+    found: dict[str, Any] = {"resourceVersion": meta.resourceVersion}
+    if token := getattr(meta, "continue"):
+        found["continue"] = token
+    if meta.HasField("remainingItemCount"):
+        found["remainingItemCount"] = meta.remainingItemCount
+    return found

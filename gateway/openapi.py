@@ -1,0 +1,318 @@
+"""OpenAPI documents, made from the descriptors of the API's messages: v3 with one document a group and version, and v2.
+
+A document is made when it is first asked for. Its hash is in the index, so that clients may keep it for ever. The extensions
+for patches (merge keys, list types) are those of Kubernetes, in openapi_extensions.json.
+
+Source: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from gateway import api_resources
+from gateway.api_resources import ApiResource
+from gateway.http import JSON, ApiStatus, Request, Response, dump, path_not_found
+from gateway.media_types import PROTOBUF, YAML, clauses
+from pinnace.api import codec
+from pinnace.api.codec import fields_of
+from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
+from pinnace.api.resource_v1_pb2 import Quantity
+
+_EXTENSIONS = Path(__file__).with_name("openapi_extensions.json")
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_SPECIAL: Mapping[str, tuple[str, dict[str, Any]]] = {
+    Quantity.DESCRIPTOR.full_name: ("io.k8s.apimachinery.pkg.api.resource.Quantity", {"type": "string"}),
+    IntOrString.DESCRIPTOR.full_name: (
+        "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+        {"type": "string", "format": "int-or-string"},
+    ),
+    Time.DESCRIPTOR.full_name: (f"{_META}.Time", {"type": "string", "format": "date-time"}),
+    MicroTime.DESCRIPTOR.full_name: (f"{_META}.MicroTime", {"type": "string", "format": "date-time"}),
+    FieldsV1.DESCRIPTOR.full_name: (f"{_META}.FieldsV1", {"type": "object"}),
+}
+"""Messages that are one value in JSON: the name and the schema."""
+_PRIMITIVES = {
+    FieldDescriptor.TYPE_STRING: {"type": "string"},
+    FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
+    FieldDescriptor.TYPE_INT32: {"type": "integer", "format": "int32"},
+    FieldDescriptor.TYPE_INT64: {"type": "integer", "format": "int64"},
+    FieldDescriptor.TYPE_BYTES: {"type": "string", "format": "byte"},
+}
+_BODY_TYPES = (JSON, YAML, PROTOBUF)
+_PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json")
+_WRITES = ("dryRun", "fieldManager", "fieldValidation")
+_LISTS = (
+    "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch",
+    "sendInitialEvents", "timeoutSeconds", "watch",
+)  # fmt: skip
+_DELETES = ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy")
+_TYPES = {
+    "allowWatchBookmarks": "boolean", "sendInitialEvents": "boolean", "watch": "boolean", "orphanDependents": "boolean",
+    "limit": "integer", "timeoutSeconds": "integer", "gracePeriodSeconds": "integer",
+}  # fmt: skip
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
+
+
+@cache
+def _extensions() -> Mapping[str, Any]:
+    """By the name of a schema: the extensions of each property, and of the schema itself under ""."""
+    found: Mapping[str, Any] = json.loads(_EXTENSIONS.read_text())
+    return found
+
+
+def schema_name(descriptor: Descriptor) -> str:
+    """ "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
+    if descriptor.full_name in _SPECIAL:
+        return _SPECIAL[descriptor.full_name][0]
+    package, _, name = descriptor.full_name.removeprefix("pinnace.").rpartition(".")
+    return f"{_META}.{name}" if package == "meta.v1" else f"io.k8s.api.{package}.{name}"
+
+
+class _Schemas:
+    """The schemas that a document refers to. `prefix`: of references."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.found: dict[str, dict[str, Any]] = {}
+
+    def reference(self, descriptor: Descriptor, kind: ApiResource | None = None, *, of_list: bool = False) -> dict[str, str]:
+        """Adds the schema of a message, and those that it uses."""
+        name = schema_name(descriptor)
+        if name not in self.found:
+            self.found[name] = {}
+            self.found[name] = self._schema(descriptor, kind, of_list)
+        elif kind is not None:
+            _mark(self.found[name], kind, of_list)
+        return {"$ref": f"{self._prefix}{name}"}
+
+    def _schema(self, descriptor: Descriptor, kind: ApiResource | None, of_list: bool) -> dict[str, Any]:
+        if descriptor.full_name in _SPECIAL:
+            return dict(_SPECIAL[descriptor.full_name][1])
+        extensions = _extensions().get(schema_name(descriptor), {})
+        properties: dict[str, Any] = {}
+        required = []
+        for name, field in fields_of(descriptor).items():
+            described = codec.of_field(field.descriptor)
+            found = self._property(field.descriptor, field.value)
+            if described.text:
+                found = {"description": described.text} | ({"allOf": [found]} if "$ref" in found else found)
+            properties[name] = found | extensions.get("properties", {}).get(name, {})
+            if described.required:
+                required.append(name)
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        if text := codec.of_message(descriptor):
+            schema["description"] = text
+        if required:
+            schema["required"] = required
+        if kind is not None:
+            _mark(schema, kind, of_list)
+        return schema
+
+    def _property(self, field: FieldDescriptor, value: FieldDescriptor | None) -> dict[str, Any]:
+        if value is not None:
+            return {"type": "object", "additionalProperties": self._value(value)}
+        found = self._value(field)
+        return {"type": "array", "items": found} if field.is_repeated else found
+
+    def _value(self, field: FieldDescriptor) -> dict[str, Any]:
+        if field.message_type is not None:
+            return dict(self.reference(field.message_type))
+        return dict(_PRIMITIVES[field.type])
+
+
+def _mark(schema: dict[str, Any], kind: ApiResource, of_list: bool) -> None:
+    """Makes a schema that of a kind: with apiVersion, kind and its group, version and kind."""
+    properties = schema["properties"]
+    for name in ("apiVersion", "kind"):
+        properties.setdefault(name, {"type": "string"})
+    marks = schema.setdefault("x-kubernetes-group-version-kind", [])
+    mark = _group_version_kind(kind, f"{kind.kind}List" if of_list else kind.kind)
+    if mark not in marks:
+        marks.append(mark)
+
+
+def _group_version_kind(resource: ApiResource, kind: str) -> dict[str, str]:
+    return {"group": resource.group, "kind": kind, "version": resource.version}
+
+
+class _Operation(NamedTuple):
+    method: str
+    action: str
+    parameters: tuple[str, ...]
+    body: bool = False
+
+
+_COLLECTION = (
+    _Operation("get", "list", _LISTS),
+    _Operation("post", "post", _WRITES, body=True),
+    _Operation("delete", "deletecollection", (*_LISTS[:-1], *_DELETES)),
+)
+_OBJECT = (
+    _Operation("get", "get", ()),
+    _Operation("put", "put", _WRITES, body=True),
+    _Operation("patch", "patch", (*_WRITES, "force")),
+    _Operation("delete", "delete", _DELETES),
+)
+_NEEDED = {
+    "list": "list", "post": "create", "deletecollection": "deletecollection", "get": "get", "put": "update", "patch": "patch",
+    "delete": "delete",
+}  # fmt: skip
+"""The verb that a resource must have for an action."""
+
+
+class OpenApi:
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[bytes, str]] = {}
+        self._names = {
+            (f"apis/{group}/{version}" if group else f"api/{version}"): (group, version)
+            for group, versions in api_resources.groups().items()
+            for version in versions
+        }
+        self._v2: bytes | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        return ["/openapi/v2", "/openapi/v3", *(f"/openapi/v3/{name}" for name in self._names)]
+
+    def respond(self, request: Request) -> Response:
+        """Raises ApiStatus: 404 for an unknown document, 406 for a form that is not served."""
+        path = request.path.rstrip("/")
+        if path == "/openapi/v2":
+            return self._respond_v2(request)
+        if path == "/openapi/v3":
+            return Response(200, dump(self.index()))
+        name = path.removeprefix("/openapi/v3/")
+        if name not in self._names:
+            raise path_not_found()
+        body, digest = self._document(name)
+        headers = {"ETag": f'"{digest}"', "Vary": "Accept"}
+        if request.param("hash") == digest:
+            headers["Cache-Control"] = "public, immutable"
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(304, b"", JSON, headers)
+        return Response(200, body, JSON, headers)
+
+    def index(self) -> dict[str, Any]:
+        return {
+            "paths": {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={self._document(name)[1]}"} for name in self._names}
+        }
+
+    def _document(self, name: str) -> tuple[bytes, str]:
+        """The document of a group and version, and its hash."""
+        if name not in self._made:
+            body = dump(document_v3(*self._names[name]))
+            self._made[name] = body, hashlib.sha256(body).hexdigest().upper()
+        return self._made[name]
+
+    def _respond_v2(self, request: Request) -> Response:
+        accepted = clauses(request.headers.get("accept", "")) or clauses(JSON)
+        if not any(clause.media_type in (JSON, "*/*", "application/*") for clause in accepted):
+            raise ApiStatus(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
+        if self._v2 is None:
+            self._v2 = dump(document_v2())
+        return Response(200, self._v2)
+
+
+def document_v3(group: str, version: str) -> dict[str, Any]:
+    schemas = _Schemas("#/components/schemas/")
+    paths = dict(_paths(api_resources.in_version(group, version), schemas, _operation_v3))
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "unversioned"},
+        "paths": paths,
+        "components": {"schemas": schemas.found},
+    }
+
+
+def document_v2() -> dict[str, Any]:
+    schemas = _Schemas("#/definitions/")
+    paths = dict(_paths(api_resources.SERVED, schemas, _operation_v2))
+    return {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": "unversioned"},
+        "paths": paths,
+        "definitions": schemas.found,
+    }
+
+
+def _paths(resources: Iterable[ApiResource], schemas: _Schemas, render: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    for each in resources:
+        if each.resource is None:
+            continue
+        single = schemas.reference(each.resource.message.DESCRIPTOR, each)
+        whole = schemas.reference(_descriptor(each.resource.list_message), each, of_list=True)
+        root = f"/apis/{each.group}/{each.version}" if each.group else f"/api/{each.version}"
+        home = f"{root}/namespaces/{{namespace}}/{each.plural}" if each.namespaced else f"{root}/{each.plural}"
+        yield (
+            home,
+            {op.method: render(each, op, whole if op.action == "list" else single, single) for op in _of(each, _COLLECTION)},
+        )
+        yield f"{home}/{{name}}", {op.method: render(each, op, single, single) for op in _of(each, _OBJECT)}
+        if each.namespaced:
+            yield f"{root}/{each.plural}", {"get": render(each, _COLLECTION[0], whole, single)}
+        if "status" in each.subresources:
+            operations = [op for op in _OBJECT if op.action != "delete"]
+            yield f"{home}/{{name}}/status", {op.method: render(each, op, single, single) for op in operations}
+
+
+def _of(resource: ApiResource, operations: Iterable[_Operation]) -> list[_Operation]:
+    return [op for op in operations if _NEEDED[op.action] in resource.verbs]
+
+
+def _operation_v3(resource: ApiResource, op: _Operation, answer: dict[str, str], body: dict[str, str]) -> dict[str, Any]:
+    content = {each: {"schema": answer} for each in _BODY_TYPES}
+    found: dict[str, Any] = {
+        "tags": [_tag(resource)],
+        "operationId": _operation_id(resource, op),
+        "parameters": [{"name": name, "in": "query", "schema": {"type": _TYPES.get(name, "string")}} for name in op.parameters],
+        "responses": {"200": {"description": "OK", "content": content}, "401": {"description": "Unauthorized"}},
+        "x-kubernetes-action": op.action,
+        "x-kubernetes-group-version-kind": _group_version_kind(resource, resource.kind),
+    }
+    if op.body:
+        found["requestBody"] = {"content": {each: {"schema": body} for each in _BODY_TYPES}, "required": True}
+    if op.action == "patch":
+        found["requestBody"] = {"content": {each: {"schema": {"type": "object"}} for each in _PATCH_TYPES}, "required": True}
+    return found
+
+
+def _operation_v2(resource: ApiResource, op: _Operation, answer: dict[str, str], body: dict[str, str]) -> dict[str, Any]:
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "query", "type": _TYPES.get(name, "string"), "uniqueItems": True} for name in op.parameters
+    ]
+    if op.body or op.action == "patch":
+        schema: dict[str, Any] = dict(body) if op.body else {"type": "object"}
+        parameters.insert(0, {"name": "body", "in": "body", "required": True, "schema": schema})
+    return {
+        "consumes": list(_PATCH_TYPES if op.action == "patch" else ("*/*",)),
+        "produces": list(_BODY_TYPES),
+        "schemes": ["https"],
+        "tags": [_tag(resource)],
+        "operationId": _operation_id(resource, op),
+        "parameters": parameters,
+        "responses": {"200": {"description": "OK", "schema": answer}, "401": {"description": "Unauthorized"}},
+        "x-kubernetes-action": op.action,
+        "x-kubernetes-group-version-kind": _group_version_kind(resource, resource.kind),
+    }
+
+
+def _descriptor(message: Any) -> Descriptor:
+    found: Descriptor = message.DESCRIPTOR
+    return found
+
+
+def _tag(resource: ApiResource) -> str:
+    return f"{resource.group.partition('.')[0] or 'core'}_{resource.version}"
+
+
+def _operation_id(resource: ApiResource, op: _Operation) -> str:
+    group = "".join(part.title() for part in (resource.group.partition(".")[0] or "core").split("-"))
+    scope = "Namespaced" if resource.namespaced else ""
+    return f"{op.action}{group}{resource.version.title()}{scope}{resource.kind}"

@@ -1,0 +1,73 @@
+"""The request that a path means: which resource, object and verb.
+
+    /api/v1/namespaces/NS/pods/NAME/log         /apis/apps/v1/deployments         /api/v1/namespaces/NAME
+
+Source: https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/request/requestinfo.go
+"""
+
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from gateway import api_resources
+from gateway.api_resources import ApiResource
+from gateway.http import Request, method_not_allowed, path_not_found
+
+_OF_NAMESPACE = ("status", "finalize")
+"""What follows the name of a namespace and is no resource in it."""
+_OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
+_COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    verb: str
+    resource: ApiResource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def resolve(request: Request) -> Route:
+    """Raises ApiStatus: 404 for an unknown resource, 405 for a method that it does not have."""
+    segments = [unquote(each) for each in request.path.strip("/").split("/")]
+    if segments[0] == "api":
+        group, rest = "", segments[1:]
+    else:
+        group, rest = (segments[1] if len(segments) > 1 else ""), segments[2:]
+    if len(rest) < 2 or "" in rest:
+        raise path_not_found()
+    version, *rest = rest
+    deprecated_watch = rest[0] == "watch" and len(rest) > 1
+    if deprecated_watch:
+        rest = rest[1:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in _OF_NAMESPACE:
+        namespace, rest = rest[1], rest[2:]
+    resource = api_resources.find(group, version, rest[0])
+    if resource is None or len(rest) > 3 or (namespace and not resource.namespaced):
+        raise path_not_found()
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = rest[2] if len(rest) > 2 else ""
+    if name and resource.namespaced and not namespace:
+        raise path_not_found()
+    return Route(_verb(request, resource, name, subresource, deprecated_watch), resource, namespace, name, subresource)
+
+
+def _verb(request: Request, resource: ApiResource, name: str, subresource: str, deprecated_watch: bool) -> str:
+    verb = (_OBJECT_VERBS if name else _COLLECTION_VERBS).get(request.method)
+    if verb is None:
+        raise method_not_allowed()
+    if subresource:
+        found = resource.subresources.get(subresource)
+        if found is None:
+            raise path_not_found()
+        if verb not in found.verbs:
+            raise method_not_allowed()
+        return verb
+    if verb == "create" and name:
+        raise method_not_allowed()
+    if verb in ("list", "get") and (deprecated_watch or request.flag("watch")):
+        verb = "watch"
+    if verb not in resource.verbs:
+        raise method_not_allowed()
+    return verb

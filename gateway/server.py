@@ -1,0 +1,181 @@
+"""The HTTPS server: carries requests from aiohttp to the dispatcher, and responses back.
+
+The handlers of requests do not depend on aiohttp. Responses above GZIP_FROM bytes are compressed for clients that accept gzip.
+Streams are never compressed.
+"""
+
+import asyncio
+import gzip
+import logging
+import ssl
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from gateway.authentication import IMPERSONATE_GROUP, Authenticator, impersonated
+from gateway.dispatch import Dispatcher
+from gateway.http import ANONYMOUS, JSON, ApiStatus, Request, Response, dump
+from gateway.media_types import PROTOBUF, error_format
+from gateway.metrics import DURATION, OPEN_STREAMS, REQUESTS
+from gateway.watches import status_envelope
+
+log = logging.getLogger(__name__)
+
+MAX_BODY = 3 << 20
+"""Bytes of a request's body, as for kube-apiserver."""
+BODY_TIMEOUT = 30.0
+"""Seconds in which the body of a request must have come."""
+KEEPALIVE_TIMEOUT = 75.0
+DRAIN_GRACE = 5.0
+"""Seconds that requests have to end when the gateway stops."""
+GZIP_FROM = 128 << 10
+_GZIP_LEVEL = 1
+
+
+class Server:
+    def __init__(self, dispatcher: Dispatcher, authenticator: Authenticator, context: ssl.SSLContext) -> None:
+        self._dispatcher = dispatcher
+        self._authenticator = authenticator
+        self._context = context
+        self._server = web.Server(
+            self._handle,
+            handler_cancellation=True,
+            keepalive_timeout=KEEPALIVE_TIMEOUT,
+            access_log=None,
+            logger=log,
+        )
+        self._runner = web.ServerRunner(self._server)
+        self._stopping = False
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Returns the address that it listens on. Raises OSError."""
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=self._context, backlog=512)
+        await site.start()
+        address: tuple[str, int] = self._runner.addresses[0][:2]
+        return address
+
+    async def stop(self) -> None:
+        """Ends streams at once, and waits for requests."""
+        self._stopping = True
+        await self._server.shutdown(DRAIN_GRACE)
+        await self._runner.cleanup()
+
+    async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        started = time.perf_counter()
+        request = Request(
+            http.method,
+            http.path,
+            _query(http),
+            {name.lower(): value for name, value in http.headers.items()},
+        )
+        headers = {"Audit-Id": str(uuid.uuid4()), "Cache-Control": "no-cache, private"}
+        try:
+            response = await self._answer(http, request)
+        except ApiStatus as status:
+            response = _status_response(status, request)
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception:
+            log.exception("%s %s failed", request.method, request.path)
+            response = _status_response(ApiStatus(500, "InternalError", "Internal error occurred"), request)
+        for warning in request.warnings:
+            quoted = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+            headers.setdefault("Warning", f'299 - "{quoted}"')
+        REQUESTS.labels(request.method, str(response.code)).inc()
+        sent = await self._send(http, request, response, headers)
+        DURATION.labels(request.method).observe(time.perf_counter() - started)
+        return sent
+
+    async def _answer(self, http: web.BaseRequest, request: Request) -> Response:
+        request.user = self._authenticator.user(_certificate(http), request.headers)
+        request.acting_as = impersonated(request.headers, http.headers.getall(IMPERSONATE_GROUP, []))
+        if request.user is not ANONYMOUS and request.method in ("POST", "PUT", "PATCH", "DELETE"):
+            request.body = await _body(http)
+        return await self._dispatcher.answer(request)
+
+    async def _send(
+        self, http: web.BaseRequest, request: Request, response: Response, headers: dict[str, str]
+    ) -> web.StreamResponse:
+        headers |= response.headers
+        headers["Content-Type"] = response.content_type
+        if not isinstance(response.body, bytes):
+            return await self._send_stream(http, response, headers)
+        body = response.body
+        if len(body) >= GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
+            body = await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL, mtime=0)
+            headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        return web.Response(status=response.code, body=body, headers=headers)
+
+    async def _send_stream(self, http: web.BaseRequest, response: Response, headers: dict[str, str]) -> web.StreamResponse:
+        sent = web.StreamResponse(status=response.code, headers=headers)
+        sent.enable_chunked_encoding()
+        chunks: Any = response.body
+        OPEN_STREAMS.inc()
+        try:
+            await sent.prepare(http)
+            async for chunk in chunks:
+                if chunk:
+                    await sent.write(chunk)
+            await sent.write_eof()
+        finally:
+            OPEN_STREAMS.dec()
+            await chunks.aclose()
+        return sent
+
+
+def _certificate(http: web.BaseRequest) -> bytes | None:
+    """The client's certificate in DER, verified by TLS; None without one."""
+    transport = http.transport
+    tls = transport.get_extra_info("ssl_object") if transport is not None else None
+    return tls.getpeercert(binary_form=True) if tls is not None else None
+
+
+def _query(http: web.BaseRequest) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in http.query.items():
+        found.setdefault(name, []).append(value)
+    return found
+
+
+async def _body(http: web.BaseRequest) -> bytes:
+    """Raises ApiStatus: 413 for a body that is too large, 408 for one that does not come."""
+    if (http.content_length or 0) > MAX_BODY:
+        raise _too_large()
+    parts, size = list[bytes](), 0
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            async for part in http.content.iter_any():
+                size += len(part)
+                if size > MAX_BODY:
+                    raise _too_large()
+                parts.append(part)
+    except TimeoutError:
+        raise ApiStatus(408, "Timeout", "the body of the request did not come in time") from None
+    body = b"".join(parts)
+    if http.headers.get("Content-Encoding", "identity") == "gzip":
+        raise ApiStatus(415, "UnsupportedMediaType", "request bodies must not be compressed")
+    return body
+
+
+def _too_large() -> ApiStatus:
+    return ApiStatus(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
+
+
+def _status_response(status: ApiStatus, request: Request) -> Response:
+    headers = {"Retry-After": str(status.retry_after)} if status.retry_after is not None else {}
+    if error_format(request.headers.get("accept", "")) == PROTOBUF:
+        return Response(status.code, status_envelope(status), PROTOBUF, headers)
+    return Response(status.code, dump(status.document), JSON, headers)
+
+
+def tls_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
+    """For a server that takes the certificates of one authority, and clients without a certificate. Raises OSError."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(cert, key, password="")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context

@@ -1,0 +1,83 @@
+"""Objects as tables, which clients print without knowing the kind, and as their metadata only.
+
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gateway.api_resources import ApiResource
+from gateway.http import ApiStatus, Request
+from gateway.json_codec import to_json
+from pinnace.api.resources import Object
+from pinnace.printers import COLUMNS
+from pinnace.printers.columns import Columns, since
+
+INCLUDES = ("", "None", "Metadata", "Object")
+_PLAIN: Columns[Any] = Columns(
+    ("NAME", "AGE"), (), lambda obj, now: (obj.metadata.name, since(obj.metadata.creationTimestamp, now))
+)
+
+
+def columns_of(resource: ApiResource) -> Columns[Any]:
+    return COLUMNS.get(resource.plural, _PLAIN)
+
+
+def include_object(request: Request) -> str:
+    """The query parameter. Raises ApiStatus (400)."""
+    value = request.param("includeObject")
+    if value not in INCLUDES:
+        message = f'Table option includeObject must be one of None, Metadata, Object, not "{value[:32]}"'
+        raise ApiStatus(400, "BadRequest", message)
+    return value or "Metadata"
+
+
+def table(
+    resource: ApiResource,
+    objects: Iterable[Object],
+    list_meta: Mapping[str, Any],
+    now: float,
+    *,
+    version: str,
+    include: str,
+    definitions: bool = True,
+) -> dict[str, Any]:
+    """`list_meta`: the metadata of the list, or of the only object. `definitions`: with the columns; once a watch."""
+    columns = columns_of(resource)
+    found: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
+    found["columnDefinitions"] = _definitions(columns) if definitions else None
+    found["rows"] = [_row(resource, columns, obj, now, version, include) for obj in objects]
+    return found
+
+
+def _row(resource: ApiResource, columns: Columns[Any], obj: Object, now: float, version: str, include: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"cells": [_cell(each) for each in columns.row(obj, now)]}
+    if include == "Metadata":
+        found["object"] = metadata_only(obj, version)
+    elif include == "Object":
+        found["object"] = {"kind": resource.kind, "apiVersion": resource.api_version} | json.loads(to_json(obj))  # type: ignore[arg-type]
+    return found
+
+
+def metadata_only(obj: Object, version: str) -> dict[str, Any]:
+    metadata = json.loads(to_json(obj.metadata))
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
+
+
+def _cell(text: str) -> Any:
+    return int(text) if text.isdecimal() and len(text) < 16 else text
+
+
+def _definitions(columns: Columns[Any]) -> list[dict[str, Any]]:
+    names = [*((name, 0) for name in columns.headers), *((name, 1) for name in columns.wide)]
+    return [
+        {
+            "name": name.title(),
+            "type": "string",
+            "format": "name" if name == "NAME" else "",
+            "description": "",
+            "priority": priority,
+        }
+        for name, priority in names
+    ]

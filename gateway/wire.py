@@ -1,0 +1,60 @@
+"""Reading protobuf messages field by field, without decoding what is passed on as bytes.
+
+Source: https://protobuf.dev/programming-guides/encoding/
+"""
+
+from collections.abc import Iterator
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+class WireError(ValueError):
+    """The bytes are no protobuf message."""
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message in order: number, and an integer or the bytes. Raises WireError."""
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = _varint(data, at)
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == _BYTES:
+            length, at = _varint(data, at)
+            if at + length > end:
+                raise WireError("a field is cut off")
+            yield number, data[at : at + length]
+            at += length
+        elif wire_type == _VARINT:
+            value, at = _varint(data, at)
+            yield number, value
+        elif wire_type in (_FIXED64, _FIXED32):
+            size = 8 if wire_type == _FIXED64 else 4
+            yield number, int.from_bytes(data[at : at + size], "little")
+            at += size
+        else:
+            raise WireError(f"wire type {wire_type} is not known")
+
+
+def last_bytes(data: bytes, number: int) -> bytes:
+    """The last value of a length-delimited field; empty without one. Raises WireError."""
+    found = b""
+    for each, value in fields(data):
+        if each == number and isinstance(value, bytes):
+            found = value
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    try:
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, at
+            shift += 7
+            if shift > 63:
+                raise WireError("a varint is too long")
+    except IndexError:
+        raise WireError("a varint is cut off") from None

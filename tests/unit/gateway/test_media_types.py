@@ -1,0 +1,77 @@
+"""Content negotiation as client-go, kubectl and the Python clients ask for it, and the envelope of protobuf objects."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.http import ApiStatus
+from gateway.media_types import MAGIC, PROTOBUF, Format, body_type, envelope, negotiate, parse_body, unwrap
+
+JSON = "application/json"
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", Format(JSON)),
+        ("*/*", Format(JSON)),
+        ("application/json, */*;q=0.8", Format(JSON)),
+        ("application/vnd.kubernetes.protobuf,application/json", Format(PROTOBUF)),
+        ("application/yaml", Format("application/yaml")),
+        (
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+            Format(JSON, "Table", "v1"),
+        ),
+        ("application/json;g=meta.k8s.io;v=v1beta1;as=Table", Format(JSON, "Table", "v1beta1")),
+        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Format(JSON, "PartialObjectMetadataList")),
+        ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Format(JSON)),
+        ("application/cbor;q=0.9,application/json;q=0.5", Format(JSON)),
+    ],
+)
+def test_the_form_that_is_wanted_most_and_served(accept: str, expected: Format) -> None:
+    assert negotiate(accept) == expected
+
+
+@pytest.mark.parametrize("accept", ["application/cbor", "text/html", "application/json;q=0", "application/json;as=Table"])
+def test_nothing_that_is_served_is_not_acceptable(accept: str) -> None:
+    """Not 200 with something else (kubernetes#50342)."""
+    with pytest.raises(ApiStatus) as refused:
+        negotiate(accept)
+    assert (refused.value.code, refused.value.reason) == (406, "NotAcceptable")
+
+
+def test_a_body_of_another_type_is_unsupported() -> None:
+    assert body_type("") == JSON
+    with pytest.raises(ApiStatus) as refused:
+        body_type("text/plain")
+    assert refused.value.code == 415
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.binary(max_size=5000))
+def test_the_envelope_keeps_type_and_bytes(api_version: str, kind: str, data: bytes) -> None:
+    wrapped = envelope(api_version, kind, data)
+    assert wrapped.startswith(MAGIC)
+    assert unwrap(wrapped) == (api_version, kind, data)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_in_an_envelope_are_read_or_refused(data: bytes) -> None:
+    try:
+        unwrap(MAGIC + data)
+    except ApiStatus as refused:
+        assert refused.code == 400
+
+
+def test_keys_that_occur_twice_are_told() -> None:
+    told: list[str] = []
+    assert parse_body(b'{"a": 1, "b": {"c": 1, "c": 2}}', JSON, told.append) == {"a": 1, "b": {"c": 2}}
+    assert told == ["c"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b'{"a": NaN', b"\xff"])
+def test_a_body_that_is_no_json_is_a_bad_request(body: bytes) -> None:
+    with pytest.raises(ApiStatus) as refused:
+        parse_body(body, JSON)
+    assert refused.value.code == 400 and json.dumps(refused.value.document)

@@ -1,0 +1,61 @@
+"""Paths as Kubernetes' clients send them."""
+
+import pytest
+
+from gateway.http import ApiStatus, Request
+from gateway.routes import resolve
+
+
+def route(method: str, target: str) -> tuple[str, str, str, str, str]:
+    path, _, query = target.partition("?")
+    parsed = dict(part.split("=") for part in query.split("&")) if query else {}
+    found = resolve(Request(method, path, {name: [value] for name, value in parsed.items()}, {}))
+    return found.verb, found.resource.qualified, found.namespace, found.name, found.subresource
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "expected"),
+    [
+        ("GET", "/api/v1/pods", ("list", "pods", "", "", "")),
+        ("GET", "/api/v1/namespaces/a/pods/b", ("get", "pods", "a", "b", "")),
+        ("GET", "/api/v1/namespaces/a/pods?watch=1", ("watch", "pods", "a", "", "")),
+        ("GET", "/api/v1/namespaces/a/pods?watch=True", ("watch", "pods", "a", "", "")),
+        ("GET", "/api/v1/watch/namespaces/a/pods", ("watch", "pods", "a", "", "")),
+        ("POST", "/apis/apps/v1/namespaces/a/deployments", ("create", "deployments.apps", "a", "", "")),
+        ("PATCH", "/apis/apps/v1/namespaces/a/deployments/b/scale", ("patch", "deployments.apps", "a", "b", "scale")),
+        ("DELETE", "/api/v1/namespaces/a/pods", ("deletecollection", "pods", "a", "", "")),
+        ("GET", "/api/v1/namespaces/a", ("get", "namespaces", "", "a", "")),
+        ("PUT", "/api/v1/namespaces/a/status", ("update", "namespaces", "", "a", "status")),
+        ("GET", "/api/v1/nodes/n", ("get", "nodes", "", "n", "")),
+        ("POST", "/api/v1/namespaces/a/pods/b/eviction", ("create", "pods", "a", "b", "eviction")),
+        ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", (
+            "create", "selfsubjectaccessreviews.authorization.k8s.io", "", "", "",
+        )),
+    ],
+)  # fmt: skip
+def test_what_a_path_means(method: str, target: str, expected: tuple[str, ...]) -> None:
+    assert route(method, target) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "code"),
+    [
+        ("GET", "/api/v1/widgets", 404),
+        ("GET", "/api/v2/pods", 404),
+        ("GET", "/apis/apps/v1/pods", 404),
+        ("GET", "/api/v1/pods/b", 404),
+        ("GET", "/api/v1/namespaces/a/nodes", 404),
+        ("GET", "/api/v1/namespaces/a/pods/b/nothing", 404),
+        ("GET", "/api/v1/namespaces/a/pods/b/log/c", 404),
+        ("GET", "/api/v1//pods", 404),
+        ("PUT", "/api/v1/namespaces/a/pods", 405),
+        ("POST", "/api/v1/namespaces/a/pods/b", 405),
+        ("GET", "/api/v1/namespaces/a/pods/b/eviction", 405),
+        ("DELETE", "/apis/resource.k8s.io/v1/deviceclasses/x", 405),
+        ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 405),
+    ],
+)
+def test_a_path_without_meaning_is_a_status(method: str, target: str, code: int) -> None:
+    with pytest.raises(ApiStatus) as refused:
+        route(method, target)
+    assert refused.value.code == code

@@ -1,0 +1,43 @@
+"""A channel that is closed, as after a change of certificates, cancels its calls.
+
+An API server ended by that: its watch took the cancellation for its own. Found by an hour of chaos.
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from apiserver.storage.etcd import watch
+from apiserver.storage.interface import Unavailable
+
+
+class CancelledCall:
+    """As grpc.aio's calls behave once their channel is closed."""
+
+    async def read(self) -> Any:
+        raise asyncio.CancelledError
+
+    async def write(self, request: object) -> None:
+        raise asyncio.CancelledError
+
+
+async def test_reading_a_cancelled_watch_is_unavailable() -> None:
+    with pytest.raises(Unavailable, match="connection of the watch was closed"):
+        await watch._read(CancelledCall())
+
+
+async def test_writing_to_a_cancelled_watch_leaves_the_error_to_the_reader() -> None:
+    await watch._write(CancelledCall(), watch._PROBE)
+
+
+async def test_a_reader_that_is_cancelled_itself_ends() -> None:
+    class Silent(CancelledCall):
+        async def read(self) -> Any:
+            await asyncio.Event().wait()
+
+    reading = asyncio.create_task(watch._read(Silent()))
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading

@@ -3,11 +3,14 @@
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from textwrap import dedent
 
 import pytest
 
+from pinnace.cluster import certificates
 from pinnace.runtime.interrupts import INTERRUPTED
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -52,9 +55,19 @@ def interrupted(name: str, module: str, *arguments: str, begin: str = "") -> sub
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
 
 
+@cache
+def _serving() -> tuple[str, ...]:
+    """The options of a server with certificates."""
+    folder = Path(mkdtemp())
+    certificates.provide(folder, ["127.0.0.1:1"], {})
+    shown = certificates.files(folder, "apiserver")
+    return "--tls-cert-file", str(shown.cert), "--tls-private-key-file", str(shown.key), "--client-ca-file", str(shown.ca)
+
+
 def started(component: str, begin: str) -> subprocess.CompletedProcess[str]:
     """With as little as it needs."""
-    needed = ("--insecure",) if component == "apiserver" else ("--server", "127.0.0.1:1")
+    needed: tuple[str, ...] = ("--insecure",) if component == "apiserver" else ("--server", "127.0.0.1:1")
+    needed += _serving() if component == "gateway" else ()
     return interrupted(f"pinnace-{component}", "", *needed, "--http", "127.0.0.1:0", begin=begin.format(component=component))
 
 

@@ -138,12 +138,12 @@ def global_options() -> list[click.Parameter]:
         return click.Option(names, expose_value=False, callback=_store, **attributes)
 
     return [
-        option("--server", metavar="HOST:PORT[,...]", help="API servers to talk to, instead of the configured ones."),
         option(
-            "--context", metavar="NAME", shell_complete=complete_context, help="The context of the configuration file to use."
+            "--server", metavar="HOST:PORT[,...]", help="The addresses of the API servers. Overrides the configuration file."
         ),
-        option("-n", "--namespace", metavar="NAME", shell_complete=_complete, help="The namespace to work in."),
-        option("--timeout", type=DURATION, metavar="DURATION", help="Give up after this long, such as 10s or 2m."),
-        option("-v", "--verbose", count=True, help="Log what is done; tracebacks for errors."),
-        option("--no-color", is_flag=True, help="No colours (also: the environment variable NO_COLOR)."),
+        option("--context", metavar="NAME", shell_complete=complete_context, help="The name of the context to use."),
+        option("-n", "--namespace", metavar="NAME", shell_complete=_complete, help="The namespace scope of this request."),
+        option("--timeout", type=DURATION, metavar="DURATION", help="The time limit of the command, such as 10s or 2m."),
+        option("-v", "--verbose", count=True, help="Write debug logs, and tracebacks of errors, to stderr."),
+        option("--no-color", is_flag=True, help="Disable colors. The environment variable NO_COLOR does the same."),
     ]

@@ -36,13 +36,13 @@ VALIDATIONS: dict[str, Validate] = {"strict": "strict", "warn": "warn", "ignore"
 
 all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 selector = click.option(
-    "-l", "--selector", default="", metavar="LABELS", help="Only objects with these labels: app=web,tier in (a,b),!old"
+    "-l", "--selector", default="", metavar="LABELS", help="Label selector, such as app=web,tier in (a,b),!old"
 )
 field_selector = click.option(
     "--field-selector",
     default="",
     metavar="FIELDS",
-    help="Only objects with these fields: spec.nodeName=a,status.phase!=Failed",
+    help="Field selector, such as spec.nodeName=a,status.phase!=Failed",
 )
 filenames = click.option(
     "-f",
@@ -51,9 +51,9 @@ filenames = click.option(
     multiple=True,
     type=click.Path(allow_dash=True),
     metavar="FILE",
-    help="A manifest, a directory of manifests, or - for stdin. May be repeated.",
+    help="A file or directory that contains manifests, or - for stdin. May be repeated.",
 )
-recursive = click.option("-R", "--recursive", is_flag=True, help="Also the directories in a directory given with -f.")
+recursive = click.option("-R", "--recursive", is_flag=True, help="Process the directories given with -f recursively.")
 validate = click.option(
     "--validate",
     type=click.Choice(list(VALIDATIONS)),
@@ -62,13 +62,13 @@ validate = click.option(
     flag_value="strict",
     show_default=True,
     callback=lambda ctx, param, value: VALIDATIONS[value],
-    help="Unknown fields: strict (true) refuses them, warn leaves them out with a warning, ignore (false) leaves them out.",
+    help="strict (true) fails on unknown fields, warn drops them with a warning, ignore (false) drops them silently.",
 )
 at_revision = click.option(
     "--at-revision",
     type=click.IntRange(1, MOST),
     metavar="N",
-    help="As it was at etcd's revision N: the resourceVersion of any object or list, of the last minutes.",
+    help="Read the state at etcd revision N, the resourceVersion of an object or list. Old revisions expire.",
 )
 
 
@@ -87,7 +87,7 @@ dry_run = click.option(
     metavar="[none|server]",
     callback=_no_client_dry_run,
     default="none",
-    help="server: let the server check and complete everything, and write nothing.",
+    help="server: submit a request that the server validates and does not persist.",
 )
 DRY_RUN_SAID = " (server dry run)"
 """Behind what is told of an object."""

@@ -56,9 +56,9 @@ from pinnace.printers.columns import is_set
     "apply",
     examples="""
         pinnace apply -f pods.yaml
-        pinnace apply -f manifests/ -R                  # a directory, and those in it
+        pinnace apply -f manifests/ -R                  # a directory, recursively
         generate-pods | pinnace apply -f -
-        pinnace apply -f pods.yaml --dry-run=server     # would it be accepted?
+        pinnace apply -f pods.yaml --dry-run=server     # validate on the server, write nothing
     """,
 )
 @arguments.filenames
@@ -72,10 +72,10 @@ def apply(
     dry_run: Literal["none", "server"],
     validate: Validate,
 ) -> None:
-    """Create or change objects to match manifests.
+    """Apply a configuration to resources by file name or stdin.
 
-    An object that is there is merged three ways: what the manifest wants is set, what an earlier apply set and the manifest no
-    longer has is removed, and what others have set is left alone.
+    Existing objects are updated by a three-way merge: fields in the manifest are set, fields that an earlier apply set and
+    that the manifest no longer has are removed, and all other fields stay unchanged.
     """
     if not filenames:
         raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")
@@ -110,10 +110,10 @@ async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bo
 @arguments.recursive
 @arguments.validate
 def diff(settings: Settings, filenames: tuple[str, ...], recursive: bool, validate: Validate) -> None:
-    """Show what `apply` would change.
+    """Show the difference between live and would-be applied versions.
 
-    The server is asked what would become of each object, with defaults and all, and writes nothing. Ends with 0 when nothing
-    would change, with 1 when something would, and with 2 or more when something is wrong.
+    The server computes each object with a dry run, including defaults. The exit code is 0 when there is no difference, 1 when
+    there is one, and 2 or more on errors.
     """
     if not filenames:
         raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")

@@ -23,7 +23,7 @@ VERBS = (
 
 @click.group("auth", cls=VerbGroup)
 def auth() -> None:
-    """Ask the server who you are, and what you may do."""
+    """Inspect your identity and authorization."""
 
 
 @verb(
@@ -40,10 +40,10 @@ def auth() -> None:
 @click.argument("resource", metavar="KIND[/NAME]", required=False, shell_complete=complete_target)
 @click.option("--subresource", default="", help="Such as status or binding.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
-@click.option("--as", "user", metavar="USER", default="", help="Ask about somebody else.")
-@click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group that USER is in. Can be given again.")
-@click.option("--list", "list_", is_flag=True, help="Show all that the roles of the caller allow.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing: the exit code is the answer.")
+@click.option("--as", "user", metavar="USER", default="", help="Username to impersonate for the check.")
+@click.option("--as-group", "groups", metavar="GROUP", multiple=True, help="A group that USER is in. May be repeated.")
+@click.option("--list", "list_", is_flag=True, help="List all actions that the roles of the caller allow.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; only set the exit code.")
 def can_i(
     settings: Settings,
     action: str | None,
@@ -55,9 +55,9 @@ def can_i(
     list_: bool,
     quiet: bool,
 ) -> None:
-    """Ask whether you may do something.
+    """Check whether an action is allowed.
 
-    The answer is "yes" or "no", with the reason. When it is no, the exit code is 10.
+    Prints "yes" or "no", with the reason. The exit code is 10 when the answer is no.
     """
     if list_:
         if action or user or groups:
@@ -119,7 +119,7 @@ async def show_rules(session: Session) -> None:
 
 @verb("whoami", examples="pinnace auth whoami")
 def whoami(settings: Settings) -> None:
-    """Show who the server takes you for."""
+    """Show the user and the groups that the server authenticates you as."""
 
     async def ask(session: Session) -> None:
         me = await session.client.authorization.who_am_i()

@@ -58,9 +58,9 @@ class Row:
 def bench() -> None:
     """Measure pinnace on this machine.
 
-    Every run starts a cluster of its own, and measures etcd first: 64 callers, one key a transaction. "Per 1,000 transactions"
-    is the rate in that measure; it says more between machines than the rate does. The load generator and the witness run in
-    this process, and their CPU time is listed apart.
+    Each run starts a cluster, and first measures etcd with 64 clients that write one key per transaction. "Per 1,000
+    transactions" is the rate relative to that result; use it to compare machines. The load generator and the witness run in
+    this process, and their CPU time is reported separately.
     """
 
 
@@ -74,7 +74,7 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="FILE",
             help=f"Append the result to FILE, as a line of JSON ({RESULTS}).",
         ),
-        click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print the result."),
+        click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="The output format."),
         click.option(
             "--runs", type=POSITIVE, default=1, show_default=True, help="Runs to make; quote the median of at least five."
         ),
@@ -107,7 +107,7 @@ batch_option = click.option(
 def throughput_row(
     settings: Settings, nodes: int, pods: int, batch: int, schedulers: int, apiservers: int, **shared: Any
 ) -> None:
-    """Pods from create to bound to Running, creating and scheduling at once."""
+    """Pods from creation to bound to Running, with creation and scheduling at the same time."""
     fits(pods, nodes)
     spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers, machine=MACHINE)
     row = Row("throughput", spec, {"nodes": nodes, "pods": pods, "batch": batch}, unit="pods/s")
@@ -125,7 +125,7 @@ def throughput_row(
 )
 @common
 def create_row(settings: Settings, pods: int, batch: int, stages: bool, apiservers: int, **shared: Any) -> None:
-    """Pods created, with nobody to schedule them."""
+    """Pod creation without a scheduler."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
     flags = ("--profile-stages",) if stages else ()
     row = Row("create", spec, {"pods": pods, "batch": batch}, unit="pods/s", flags=flags)
@@ -202,7 +202,7 @@ def backlog_row(
 def failover_row(
     settings: Settings, nodes: int, name: str, times: int, schedulers: int, apiservers: int, **shared: Any
 ) -> None:
-    """The time from hitting the leading scheduler to the first bind by the next, while pods come in."""
+    """The time from a signal to the leading scheduler to the first bind by its successor, while pods are created."""
     spec = ClusterSpec(nodes=nodes, schedulers=schedulers, apiservers=apiservers, machine=MACHINE)
     row = Row("failover", spec, {"nodes": nodes, "signal": name, "times": times}, headline="gap", linked=name == "STOP")
     measure(settings, row, lambda bench, steps: failover(bench, SIGNALS[name], times, steps), **shared)
@@ -229,7 +229,7 @@ def watch_row(settings: Settings, watchers: int, events: int, batch: int, apiser
 @click.option("--seconds", type=click.FloatRange(1, 86_400), default=60.0, show_default=True, help="How long.")
 @common
 def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds: float, apiservers: int, **shared: Any) -> None:
-    """Many watchers of a steady stream of events, some of whom never read; history is compacted every second."""
+    """Many watchers of a steady stream of events. Some of them never read. The history is compacted every second."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
     options = {"watchers": watchers, "stuck": stuck, "rate": rate, "seconds": seconds}
     row = Row("crowd", spec, options, unit="deliveries/s", headline="delivered", flags=("--etcd-compaction-interval", "1"))
@@ -258,7 +258,8 @@ def crowd_row(settings: Settings, watchers: int, stuck: int, rate: int, seconds:
 def flood_row(
     settings: Settings, rate: int, seconds: int, who: str | None, service: str, calls: int, apiservers: int, **shared: Any
 ) -> None:
-    """Another user's gets, and a leader's heartbeats, while one user floods an API server: with creates, or without rights."""
+    """Another user's gets and a leader's heartbeats, while one user floods an API server with creates, or without
+    permissions."""
     spec = ClusterSpec(nodes=0, kubelets=0, schedulers=0, apiservers=apiservers)
     if who is None:
         row = Row("flood", spec, {"rate": rate, "seconds": seconds}, headline="get, flooded")
@@ -284,7 +285,7 @@ def flood_row(
 def node_loss_row(
     settings: Settings, nodes: int, kubelets: int, replicas: int, deployments: int, apiservers: int, **shared: Any
 ) -> None:
-    """A kubelet process dies with its nodes under Deployments, and comes back."""
+    """Kill a kubelet process that runs nodes with pods of Deployments, and start it again."""
     fits(replicas, nodes - -(-nodes // kubelets))
     spec = ClusterSpec(nodes=nodes, kubelets=kubelets, controllers=2, apiservers=apiservers, machine=MACHINE)
     row = Row(
@@ -308,7 +309,7 @@ def node_loss_row(
 def scale_row(
     settings: Settings, nodes: int, pods: int, kubelets: int, replicas: int, rest: int, apiservers: int, **shared: Any
 ) -> None:
-    """Memory and CPU of a large cluster at rest, and a rolling update in it."""
+    """Memory and CPU usage of a large idle cluster, and a rolling update in it."""
     fits(pods + replicas // 4, nodes)  # a rolling update may have a quarter more
     spec = ClusterSpec(nodes=nodes, kubelets=kubelets, schedulers=2, controllers=2, apiservers=apiservers, machine=MACHINE)
     row = Row("scale", spec, {"nodes": nodes, "pods": pods, "replicas": replicas}, headline="rolled")

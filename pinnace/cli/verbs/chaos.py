@@ -106,7 +106,7 @@ COLUMN = 74
 SHOWN = 3
 """Violations of one invariant that are told."""
 SECONDS = click.option(
-    "--seconds", type=click.FloatRange(1, 60), default=6.0, show_default=True, help="How long there is no majority."
+    "--seconds", type=click.FloatRange(1, 60), default=6.0, show_default=True, help="How long etcd has no quorum."
 )
 
 
@@ -136,9 +136,9 @@ def _verb(name: str, scenario: type[Scenario]) -> Verb:
 def _options(scenario: type[Scenario]) -> list[Callable[..., Any]]:
     folder = click.Path(path_type=Path, file_okay=False)
     shared = [
-        click.option("--save", type=folder, metavar="DIR", help="Keep history and logs in DIR."),
-        click.option("--seed", type=int, default=1, show_default=True, help="Seed for the load and for everything random."),
-        click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print the result."),
+        click.option("--save", type=folder, metavar="DIR", help="Keep the history and the logs in DIR."),
+        click.option("--seed", type=int, default=1, show_default=True, help="The seed of all random decisions."),
+        click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="The output format."),
     ]
     return [*shared, SECONDS] if scenario is EtcdQuorum else shared
 
@@ -197,17 +197,17 @@ POSITIVE = click.IntRange(min=1)
 
 @click.group("chaos", cls=VerbGroup)
 def chaos() -> None:
-    """Break a cluster on purpose, and judge what became of it.
+    """Inject faults into a cluster and check the history.
 
-    Every run starts a cluster of its own in a temporary folder. What happened is taken from etcd itself and from every call of
-    every client, and judged by checkers that know nothing of how the cluster works. Exit code 10 when something did not hold,
-    or nothing is proven.
+    Each run starts a cluster in a temporary folder. The history consists of the events of etcd and of every call of every
+    client. Checkers that do not share code with the cluster examine it. The exit code is 10 when an invariant is violated, or
+    when the run proves nothing.
     """
 
 
 @verb("faults", examples="pinnace chaos faults")
 def faults_verb(settings: Settings) -> None:
-    """List the faults that `run` knows."""
+    """List the faults that `pinnace chaos run` can inject."""
     for kind in KINDS.values():
         click.echo(f"{kind.name:<28}{kind.what}")
 
@@ -222,13 +222,13 @@ def faults_verb(settings: Settings) -> None:
 )
 @click.option("--faults", "names", default="all", show_default=True, metavar="NAME,...", help="See `pinnace chaos faults`.")
 @click.option(
-    "--minutes", type=click.FloatRange(0.1, 7 * 24 * 60), default=3.0, show_default=True, help="How long faults happen."
+    "--minutes", type=click.FloatRange(0.1, 7 * 24 * 60), default=3.0, show_default=True, help="How long faults are injected."
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed is the same schedule.")
+@click.option("--seed", type=int, default=1, show_default=True, help="The seed of the fault schedule.")
+@click.option("--report", "output", type=click.Choice(["text", "json", "junit"]), default="text", help="The output format.")
 @click.option(
-    "--report", "output", type=click.Choice(["text", "json", "junit"]), default="text", help="How to print the result."
+    "--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep the history and the logs in DIR."
 )
-@click.option("--save", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Keep history and logs in DIR.")
 @click.option(
     "--nodes",
     type=click.IntRange(min=10),
@@ -237,8 +237,12 @@ def faults_verb(settings: Settings) -> None:
     help="Virtual nodes; the load fills 18 at most.",
 )
 @click.option("--kubelets", type=POSITIVE, default=2, show_default=True, help="Kubelet processes that share the nodes.")
-@click.option("--schedulers", type=click.IntRange(min=2), default=3, show_default=True, help="One leads, the others stand by.")
-@click.option("--apiservers", type=click.IntRange(min=2), default=2, show_default=True, help="All serve.")
+@click.option(
+    "--schedulers", type=click.IntRange(min=2), default=3, show_default=True, help="One leads, the others are on standby."
+)
+@click.option(
+    "--apiservers", type=click.IntRange(min=2), default=2, show_default=True, help="API servers; all of them serve requests."
+)
 @click.option(
     "--etcd-members",
     type=click.Choice(["1", "3"]),
@@ -259,11 +263,11 @@ def run_verb(
     apiservers: int,
     etcd_members: str,
 ) -> None:
-    """Inject faults into a cluster under load, and judge its history.
+    """Inject faults into a cluster under load, and check its history.
 
-    Faults that are named must all have their turn, or nothing is proven; all of them take some six minutes. Faults that cannot
-    be done here (not root, no libfaketime, one member of etcd) are left out, and the report says which and why. The history and
-    the logs are kept when the verdict is bad, and with --save.
+    Faults that are named must all be injected, or the run proves nothing. Injecting all faults takes about six minutes. Faults
+    that are not possible on this machine (not root, no libfaketime, a single etcd member) are skipped, and the report gives
+    the reason. The history and the logs are kept when the verdict is bad, and with --save.
     """
     spec = ClusterSpec(nodes, kubelets, schedulers, apiservers, etcd_members=int(etcd_members))
     repeat = f"pinnace chaos run --faults {names} --minutes {minutes:g} --seed {seed}"

@@ -29,16 +29,20 @@ from pinnace.cli.terminal import out
 @click.argument("histories", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--only", multiple=True, metavar="NAME", help=f"Check only this invariant: {', '.join(NAMES)}. Repeatable.")
 @click.option(
-    "--limit", type=click.IntRange(min=0), default=reports.SHOWN, show_default=True, help="How many violations of each to show."
+    "--limit",
+    type=click.IntRange(min=0),
+    default=reports.SHOWN,
+    show_default=True,
+    help="How many violations to show for each invariant.",
 )
 @click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print the result."
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="The output format."
 )
 def check(settings: Settings, histories: Sequence[Path], only: Sequence[str], limit: int, output: str) -> None:
-    """Judge the history of a run, as it was recorded: what must hold, and does it?
+    """Check the recorded history of a run.
 
-    Several files are merged: they are to be of one run on one machine. "void" means that there was nothing to examine. The exit
-    code is 10 when an invariant is violated, and when the run as a whole is void: it proves nothing. The last line says how
+    Several files of one run on one machine are merged. "void" means that there was nothing to examine. The exit code is 10
+    when an invariant is violated, and when the run as a whole is void and therefore proves nothing. The last line says how
     many invariants were void or not checked, and which files end in the middle of a line.
     """
     if unknown := set(only) - set(NAMES):

@@ -25,9 +25,9 @@ _context = click.argument("name", metavar="CONTEXT", shell_complete=complete_con
 
 @click.group("config", cls=VerbGroup)
 def config() -> None:
-    """Show and change contexts: which cluster commands talk to.
+    """Show and change the contexts of the configuration file.
 
-    A context is a cluster, a user and a namespace, under a name. They are kept in a file in the kubeconfig format:
+    A context combines a cluster, a user and a namespace under a name. The file has the kubeconfig format. Its path is
     $PINNACE_CONFIG, or ~/.config/pinnace/config.
     """
 
@@ -40,10 +40,10 @@ def config() -> None:
     """,
 )
 @click.argument("name", metavar="[CONTEXT]", default="", shell_complete=complete_context)
-@click.option("-o", "--output", type=click.Choice(["name"]), help="Only the names.")
-@click.option("--no-headers", is_flag=True, help="No line of column names.")
+@click.option("-o", "--output", type=click.Choice(["name"]), help="Print only the names.")
+@click.option("--no-headers", is_flag=True, help="Do not print headers.")
 def get_contexts(settings: Settings, name: str, output: str | None, no_headers: bool) -> None:
-    """Show the contexts that there are, the current one with a star."""
+    """Display the contexts of the configuration file. A star marks the current one."""
     path, document = _read()
     if name:
         with editing(ExitCode.USAGE):
@@ -57,7 +57,7 @@ def get_contexts(settings: Settings, name: str, output: str | None, no_headers: 
 
 @verb("current-context", examples="pinnace config current-context")
 def current_context(settings: Settings) -> None:
-    """Show the name of the context that commands use. When there is none the exit code is 3."""
+    """Display the current context. The exit code is 3 if there is none."""
     path, document = _read()
     with editing(ExitCode.NOT_FOUND):
         out(f"{contexts.current(document, path)}\n")
@@ -72,7 +72,7 @@ def current_context(settings: Settings) -> None:
 )
 @_context
 def use_context(settings: Settings, name: str) -> None:
-    """Make it the context that commands use."""
+    """Set the current context in the configuration file."""
     with editing(ExitCode.USAGE):
         contexts.use_context(name)
     out(f'Switched to context "{name}".\n')
@@ -85,10 +85,12 @@ def use_context(settings: Settings, name: str) -> None:
         pinnace config view --minify -o json | jq -r '.contexts[0].context.namespace'
     """,
 )
-@click.option("--minify", is_flag=True, help="Only what the current context needs, or that of --context.")
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="In which form.")
+@click.option("--minify", is_flag=True, help="Remove all entries that the current context (or --context) does not use.")
+@click.option(
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="The output format."
+)
 def view(settings: Settings, minify: bool, output: str) -> None:
-    """Show the configuration, without keys, tokens and passwords."""
+    """Display the configuration, with keys, tokens and passwords redacted."""
     path, document = _read()
     if minify:
         with editing(ExitCode.USAGE):
@@ -134,11 +136,11 @@ def kubeconfig(settings: Settings, data_dir: Path | None) -> None:
 @click.option("--current", is_flag=True, help="The current one.")
 @click.option("--cluster", metavar="NAME", help="A cluster of the configuration.")
 @click.option("--user", metavar="NAME", help="A user of the configuration.")
-@click.option("-n", "--namespace", metavar="NAME", help="The namespace to work in unless a command says otherwise.")
+@click.option("-n", "--namespace", metavar="NAME", help="The default namespace of the context.")
 def set_context(
     settings: Settings, name: str, current: bool, cluster: str | None, user: str | None, namespace: str | None
 ) -> None:
-    """Change the cluster, the user or the namespace of a context, or add one. What is not said stays."""
+    """Set a context entry in the configuration file. Fields that are not given stay unchanged."""
     if bool(name) == current:
         raise usage("which context?", hint="name one, or say --current")
     namespace = namespace or settings.namespace
@@ -159,7 +161,7 @@ def set_context(
 @_context
 @click.argument("new", metavar="NEW_NAME")
 def rename_context(settings: Settings, name: str, new: str) -> None:
-    """Give a context another name. `pinnace down` finds it all the same."""
+    """Rename a context in the configuration file. `pinnace down` still finds it."""
     if not new:
         raise usage("a context needs a name")
     with editing(ExitCode.USAGE):
@@ -170,7 +172,7 @@ def rename_context(settings: Settings, name: str, new: str) -> None:
 @verb("delete-context", examples="pinnace config delete-context far")
 @_context
 def delete_context(settings: Settings, name: str) -> None:
-    """Remove a context from the configuration; its cluster and its user stay there. Nothing is stopped."""
+    """Delete a context from the configuration file. Its cluster entry and user entry stay. No process is stopped."""
     with editing(ExitCode.USAGE):
         was_current = contexts.delete_context(name)
     out(f"deleted context {name} from {config_path()}\n")

@@ -56,7 +56,9 @@ class NewObject(NamedTuple):
 
 def how_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `-o` and `--dry-run` to a verb that creates objects."""
-    output = click.option("-o", "--output", type=click.Choice(["yaml", "json", "name"]), help="Print what was created.")
+    output = click.option(
+        "-o", "--output", type=click.Choice(["yaml", "json", "name"]), help="Print the created objects in this format."
+    )
     dry_run = click.option(
         "--dry-run",
         type=click.Choice(["none", CLIENT, SERVER]),
@@ -136,7 +138,7 @@ def _simple(word: str) -> str:
 
 @click.group("create", cls=Kinds, default="file")
 def create() -> None:
-    """Create objects from manifests, or simple ones without.
+    """Create resources from files, stdin or flags.
 
     `pinnace create -f FILE` is short for `pinnace create file -f FILE`.
     """
@@ -147,7 +149,7 @@ def create() -> None:
     examples="""
         pinnace create -f job.yaml                        # also with metadata.generateName, again and again
         pinnace create -f job.yaml -o name
-        pinnace create -f pods.yaml --dry-run=server      # would it be accepted?
+        pinnace create -f pods.yaml --dry-run=server      # validate on the server, write nothing
     """,
 )
 @click.argument("what", nargs=-1, metavar="")
@@ -164,7 +166,7 @@ def file(
     dry_run: str,
     output: str | None,
 ) -> None:
-    """Create the objects of manifests. One that is there already is refused: `apply` changes it."""
+    """Create the objects of manifests. Objects that exist are rejected; use `pinnace apply` to change them."""
     if what:
         hint = f"say -f FILE, or one of {', '.join(SIMPLE)} and its name before the flags"
         raise usage(f'"{what[0]}" is neither a flag nor a manifest', hint=hint)
@@ -255,7 +257,12 @@ for each in (file, namespace, deployment, job):
 @click.argument("name")
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENT...]")
 @click.option("--image", required=True, metavar="IMAGE", help="The image of the container.")
-@click.option("--command", "is_command", is_flag=True, help="The arguments are the command, not those of the image's command.")
+@click.option(
+    "--command",
+    "is_command",
+    is_flag=True,
+    help="Use the arguments as the command, rather than as arguments of the image's command.",
+)
 @click.option("--env", multiple=True, metavar="NAME=VALUE", help="An environment variable. May be repeated.")
 @click.option("-l", "--labels", default="", metavar="LABEL=VALUE[,...]", help="Labels of the pod, instead of run=NAME.")
 @click.option("--port", type=click.IntRange(1, 65535), default=None, help="A port that the container exposes.")
@@ -274,7 +281,7 @@ def run_pod(
     dry_run: str,
     output: str | None,
 ) -> None:
-    """Create a pod of one container from an image."""
+    """Run a particular image in a pod."""
     if is_command and not arguments:
         raise usage("--command: no command is given", hint="write it behind --: pinnace run NAME --image IMAGE --command -- ls")
     given = pairs_of("--labels", labels.split(",")) if labels else None
@@ -331,9 +338,9 @@ def expose(
     dry_run: str,
     output: str | None,
 ) -> None:
-    """Create a service for a pod, deployment, replica set or service.
+    """Expose a pod, deployment, replica set or service as a new service.
 
-    The service has EndpointSlices. Nothing routes its traffic yet.
+    The service gets EndpointSlices. Traffic is not routed yet.
     """
     query = Query.of(what)
     if len(query.targets) != 1 or len(query.targets[0].names) != 1:

@@ -31,14 +31,14 @@ HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or
 @arguments.all_namespaces
 @arguments.selector
 @arguments.field_selector
-@click.option("--all", "every", is_flag=True, help="All objects of the kind.")
+@click.option("--all", "every", is_flag=True, help="Select all resources of the kind in the namespace.")
 @click.option(
     "--grace-period",
     type=click.IntRange(0, arguments.MOST),
     metavar="SECONDS",
-    help="Time for pods to stop; without --force at least 1.",
+    help="Seconds that pods get to terminate gracefully. At least 1 without --force.",
 )
-@click.option("--force", is_flag=True, help="Remove pods at once: nobody waits until what runs in them has ended.")
+@click.option("--force", is_flag=True, help="Remove pods immediately, without waiting until their containers have terminated.")
 @click.option("--now", is_flag=True, help="The same as --grace-period 1.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Return once the objects are gone.")
 @click.option(
@@ -46,15 +46,15 @@ HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or
     type=click.Choice(["background", "orphan", "foreground"]),
     default="background",
     show_default=True,
-    help="Dependents go afterwards, stay without an owner, or go first.",
+    help="Whether dependents are deleted afterwards, orphaned, or deleted first.",
 )
 @click.option(
     "--dry-run",
     type=click.Choice(["none", CLIENT, SERVER]),
     default="none",
-    help="Delete nothing. client: only look what there is. server: let the server check it.",
+    help="client: only print what would be deleted. server: submit a request that the server does not persist.",
 )
-@click.option("--ignore-not-found", is_flag=True, help="It is no error if an object is not there.")
+@click.option("--ignore-not-found", is_flag=True, help='Treat "not found" as a successful delete.')
 def delete(
     settings: Settings,
     what: tuple[str, ...],
@@ -72,9 +72,9 @@ def delete(
     dry_run: str,
     ignore_not_found: bool,
 ) -> None:
-    """Delete objects.
+    """Delete resources by file name, name, or selector.
 
-    A pod that runs is given its grace period to stop. The command waits until all are gone, at most two minutes or --timeout.
+    Running pods get their grace period to stop. The command waits until the objects are gone, for two minutes or --timeout.
     """
     how = DeleteOptions(grace_of(grace_period, force=force, now=now), ignore_not_found, wait, cascade.capitalize(), dry_run)
     if force:

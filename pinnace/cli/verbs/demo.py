@@ -183,27 +183,28 @@ Act = Callable[[Story, Cluster, Client], Awaitable[list[Judgement]]]
 
 @click.group("demo", cls=VerbGroup)
 def demo() -> None:
-    """Stories that a real cluster tells.
+    """Demonstrate failover on a real cluster.
 
-    Each starts a cluster of its own in a temporary folder, and leaves nothing behind. Exit code 10 when the verdict is bad.
+    Each demo starts a cluster in a temporary folder and removes it at the end. The exit code is 10 when an invariant is
+    violated.
     """
 
 
 @verb("failover", examples="pinnace demo failover")
 def failover_verb(settings: Settings) -> None:
-    """Kill the leading scheduler three times while pods come in, and judge what became of the pods."""
+    """Kill the leading scheduler three times while pods are created, and check that no pod is lost or bound twice."""
     play(settings, [failover])
 
 
 @verb("node-loss", examples="pinnace demo node-loss")
 def node_loss_verb(settings: Settings) -> None:
-    """Kill a kubelet with half of the nodes, see their pods move, and bring it back."""
+    """Kill a kubelet that runs half of the nodes, watch the pods move, and start the kubelet again."""
     play(settings, [node_loss])
 
 
 @verb("all", examples="pinnace demo all")
 def all_verb(settings: Settings) -> None:
-    """All of these stories, one after the other, on one cluster."""
+    """Run all demos on one cluster, one after the other."""
     play(settings, [failover, node_loss])
 
 

@@ -52,7 +52,7 @@ from pinnace.client.errors import ApiError, Forbidden, NotFound
         pinnace describe pod web-                       # all pods whose names begin with web-
         pinnace describe node/node-0 pod/a
         pinnace describe pods -l app=web -A
-        pinnace describe pod a --at-revision 1234       # as it was then, with the events of then
+        pinnace describe pod a --at-revision 1234       # at that revision, with its events
     """,
 )
 @arguments.what
@@ -60,9 +60,9 @@ from pinnace.client.errors import ApiError, Forbidden, NotFound
 @arguments.selector
 @arguments.at_revision
 def describe(settings: Settings, what: tuple[str, ...], all_namespaces: bool, selector: str, at_revision: int | None) -> None:
-    """Show everything about objects, with their events.
+    """Show details of resources, with their events.
 
-    A name that no object has stands for all objects whose names begin with it, as with kubectl.
+    A name that no object has is treated as a prefix: all objects whose names begin with it are described.
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector)
 

@@ -34,13 +34,13 @@ from pinnace.runtime import process
     """,
 )
 @clusters.data_dir_option
-@click.option("-o", "--output", type=click.Choice(["json"]), help="As a document.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="The output format.")
 def doctor(settings: Settings, data_dir: Path | None, output: str | None) -> None:
-    """Find what is wrong with a cluster or this client.
+    """Diagnose a cluster and this client.
 
-    It looks at this machine, the client's configuration, the servers that it names and, of a local cluster, the processes, and
-    says what to do about what is missing. Nothing is changed. The exit code is 10 when there is a problem; warnings are none.
-    `--timeout` is the time for each check.
+    Checks this machine, the client configuration, the API servers in it and, for a local cluster, the processes. For each
+    problem it suggests a fix. Nothing is changed. The exit code is 10 when there is a problem; warnings do not count.
+    `--timeout` applies to each check.
     """
     folder = clusters.named_data_dir(settings, data_dir)
     found = process.run_command(examine(settings, folder, settings.timeout or DEADLINE))

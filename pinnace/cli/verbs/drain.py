@@ -52,15 +52,21 @@ WAIT = 600.0
 )
 @arguments.nodes
 @arguments.selector
-@click.option("--pod-selector", default="", metavar="LABELS", help="Evict only pods with these labels.")
-@click.option("--force", is_flag=True, help="Also pods without a controller: nobody makes them again.")
-@click.option("--delete-emptydir-data", is_flag=True, help="Also pods with an emptyDir: what is in it is lost.")
+@click.option("--pod-selector", default="", metavar="LABELS", help="Label selector to filter the pods on the node.")
+@click.option(
+    "--force", is_flag=True, help="Continue even if there are pods that no controller manages. They are deleted for good."
+)
+@click.option(
+    "--delete-emptydir-data",
+    is_flag=True,
+    help="Continue even if there are pods that use emptyDir. Their local data is deleted.",
+)
 @click.option(
     "--grace-period",
     type=click.IntRange(-1, arguments.MOST),
     default=-1,
     metavar="SECONDS",
-    help="Time for each pod to stop; -1: the pod's own.",
+    help="Seconds that each pod gets to terminate; -1: the value in the pod.",
 )
 @click.option("--ignore-daemonsets", is_flag=True, expose_value=False, help="Changes nothing: there are no DaemonSets.")
 def drain_verb(
@@ -72,10 +78,10 @@ def drain_verb(
     delete_emptydir_data: bool,
     grace_period: int,
 ) -> None:
-    """Empty nodes, to take them away or to restart them.
+    """Drain nodes in preparation for maintenance.
 
-    A node is cordoned first. Its pods are evicted as their disruption budgets allow; what is refused is asked for again, for
-    ten minutes or --timeout. The command returns when they are gone.
+    Each node is cordoned first. Its pods are then evicted, as their disruption budgets allow. Refused evictions are retried
+    for ten minutes or --timeout. The command returns when the pods are gone.
     """
     if not nodes and not selector:
         raise usage("which node?", hint="name nodes, or select them with -l")
@@ -113,9 +119,9 @@ async def drain_all(session: Session, query: Query, how: DrainOptions) -> None:
 @arguments.nodes
 @arguments.selector
 def cordon(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
-    """Keep new pods off nodes.
+    """Mark nodes as unschedulable.
 
-    Pods that are on a node stay; pods that tolerate node.kubernetes.io/unschedulable still come.
+    Running pods stay on the node. Pods that tolerate node.kubernetes.io/unschedulable can still be scheduled to it.
     """
     change_nodes(settings, nodes, selector, marking(unschedulable=True))
 
@@ -130,7 +136,7 @@ def cordon(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 @arguments.nodes
 @arguments.selector
 def uncordon(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
-    """Let new pods onto nodes again."""
+    """Mark nodes as schedulable."""
     change_nodes(settings, nodes, selector, marking(unschedulable=False))
 
 

@@ -42,10 +42,10 @@ from pinnace.client.resource import ResourceClient
 )
 @arguments.what
 def edit(settings: Settings, what: tuple[str, ...]) -> None:
-    """Change objects in an editor.
+    """Edit resources in an editor.
 
-    Opens each as YAML in the editor of $KUBE_EDITOR, $VISUAL or $EDITOR (otherwise vi), and stores what you save. What the
-    server refuses is opened again, with its reasons. What cannot be stored stays in a file.
+    Opens each object as YAML in the editor of $KUBE_EDITOR, $VISUAL or $EDITOR (default: vi) and stores the saved text. If the
+    server rejects a change, the editor opens again and shows the reasons. A change that cannot be stored is kept in a file.
     """
     query = Query.of(what)
     if not all(target.names for target in query.targets):
@@ -176,9 +176,9 @@ def patch(
     subresource: str | None,
     dry_run: str,
 ) -> None:
-    """Change fields of objects.
+    """Update fields of resources.
 
-    A field that the patch does not name stays as it is, whatever others change meanwhile.
+    Fields that the patch does not name stay unchanged, even if other clients change the object at the same time.
     """
     query = Query.of(what)
     if not all(target.names for target in query.targets):

@@ -43,11 +43,11 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     """,
 )
 @click.argument("path", metavar="KIND[.FIELD...]", default="", shell_complete=_complete)
-@click.option("--recursive", is_flag=True, help="Also the fields of fields, without what they mean.")
+@click.option("--recursive", is_flag=True, help="Print the fields of fields, without descriptions.")
 def explain(settings: Settings, path: str, recursive: bool) -> None:
-    """Show what fields an object has, and what they mean.
+    """Show documentation for a resource and its fields.
 
-    It says what a field does in this system, which may be less than in Kubernetes. No server is asked.
+    The texts describe what a field does in this system, which can be less than in Kubernetes. No server is contacted.
     """
     if not path:
         raise usage("which kind?", hint="name one, such as `pod` or `pod.spec`; `pinnace api-resources` lists them")
@@ -231,14 +231,14 @@ HEADERS = ("NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND")
     "--namespaced/--no-namespaced", default=None, help="Only kinds that are in namespaces, or only those that are not."
 )
 @click.option("--api-group", metavar="GROUP", help='Only kinds of this group, such as apps; "" is the core\'s.')
-@click.option("-o", "--output", type=click.Choice(["name"]), help="How to show them.")
-@click.option("--no-headers", is_flag=True, help="No line of column names.")
+@click.option("-o", "--output", type=click.Choice(["name"]), help="The output format.")
+@click.option("--no-headers", is_flag=True, help="Do not print headers.")
 def api_resources(
     settings: Settings, namespaced: bool | None, api_group: str | None, output: str | None, no_headers: bool
 ) -> None:
-    """Show the kinds of objects.
+    """List the supported API resources.
 
-    They are those that this program knows; a server of another version may have others.
+    The list is that of this program. A server of another version can have others.
     """
     shown = [
         each

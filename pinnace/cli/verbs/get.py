@@ -24,17 +24,17 @@ from pinnace.printers.columns import View
 @verb(
     "get",
     examples="""
-        pinnace get pods                            # of the namespace default
-        pinnace get pods -A -o wide                 # of all namespaces, with their nodes
-        pinnace get pod a -o yaml                   # one object, all of it
+        pinnace get pods                            # in the namespace default
+        pinnace get pods -A -o wide                 # in all namespaces, with their nodes
+        pinnace get pod a -o yaml                   # one object, with all fields
         pinnace get pods,nodes                      # several kinds
         pinnace get all                             # pods, services, deployments, replica sets and jobs
         pinnace get nodes -L topology.kubernetes.io/zone
-        pinnace get pods,nodes -l app=web -w        # what there is, then every change
+        pinnace get pods,nodes -l app=web -w        # list, then watch for changes
         pinnace get pods --field-selector spec.nodeName=node-0 -o name
         pinnace get pods -o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'
         pinnace get pods -o custom-columns=NAME:.metadata.name,NODE:.spec.nodeName --sort-by .spec.nodeName
-        pinnace get pods --at-revision 1234         # as they were then
+        pinnace get pods --at-revision 1234         # the state at that revision
     """,
 )
 @arguments.what
@@ -47,16 +47,20 @@ from pinnace.printers.columns import View
     "--output",
     metavar=OUTPUTS,
     shell_complete=arguments.one_of("wide", *DOCUMENTS, f"{JSONPATH}=", f"{CUSTOM_COLUMNS}="),
-    help="How to show the objects.",
+    help="The output format.",
 )
-@click.option("--sort-by", default="", metavar="PATH", help="Sort by the field at this path, such as .status.startTime.")
-@click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted or --timeout.")
+@click.option("--sort-by", default="", metavar="PATH", help="Sort by the field at this JSONPath, such as .status.startTime.")
+@click.option("-w", "--watch", is_flag=True, help="After listing, watch for changes until interrupted or --timeout.")
 @click.option(
-    "-L", "--label-columns", multiple=True, metavar="LABEL[,...]", help="A column with the value of a label. May be repeated."
+    "-L",
+    "--label-columns",
+    multiple=True,
+    metavar="LABEL[,...]",
+    help="Add a column with the value of this label. May be repeated.",
 )
-@click.option("--show-labels", is_flag=True, help="A column with the labels.")
-@click.option("--no-headers", is_flag=True, help="No line of column names.")
-@click.option("--ignore-not-found", is_flag=True, help="What is named and not there is no error.")
+@click.option("--show-labels", is_flag=True, help="Show the labels in the last column.")
+@click.option("--no-headers", is_flag=True, help="Do not print headers.")
+@click.option("--ignore-not-found", is_flag=True, help="Ignore named objects that do not exist.")
 @click.option("--chunk-size", type=int, hidden=True, expose_value=False)  # kubectl's; lists come in pages anyway
 @click.option("--server-print", is_flag=True, hidden=True, expose_value=False)  # kubectl's
 def get(
@@ -74,9 +78,10 @@ def get(
     no_headers: bool,
     ignore_not_found: bool,
 ) -> None:
-    """Show objects in a table, or as YAML or JSON.
+    """Display one or many resources as a table, YAML or JSON.
 
-    Templates and paths are kubectl's: https://kubernetes.io/docs/reference/kubectl/jsonpath/ (what is not there is empty).
+    Templates and paths have the syntax of kubectl: https://kubernetes.io/docs/reference/kubectl/jsonpath/. A missing field
+    prints nothing.
 
     Kinds: pods, nodes, namespaces, events, priorityclasses, leases, persistentvolumes, persistentvolumeclaims, storageclasses,
     csinodes, services, poddisruptionbudgets, resourcequotas, limitranges, roles, clusterroles, rolebindings,
@@ -123,17 +128,17 @@ TYPES = ("Normal", "Warning")
 @verb(
     "events",
     examples="""
-        pinnace events                          # of the namespace default
-        pinnace events --for pod/a              # about one object
-        pinnace events -A --types Warning -w    # all that goes wrong, as it happens
+        pinnace events                          # in the namespace default
+        pinnace events --for pod/a              # of one object
+        pinnace events -A --types Warning -w    # watch warnings in all namespaces
     """,
 )
 @arguments.all_namespaces
-@click.option("--for", "about", metavar="KIND/NAME", help="Only events about this object.")
-@click.option("--types", metavar="TYPE[,...]", default="", help="Only events of these types: Normal, Warning.")
-@click.option("-o", "--output", type=click.Choice(["wide", "yaml", "json", "name"]), help="How to show the events.")
-@click.option("-w", "--watch", is_flag=True, help="Then show new ones, until interrupted or --timeout.")
-@click.option("--no-headers", is_flag=True, help="No line of column names.")
+@click.option("--for", "about", metavar="KIND/NAME", help="Show only events of this object.")
+@click.option("--types", metavar="TYPE[,...]", default="", help="Show only events of these types: Normal, Warning.")
+@click.option("-o", "--output", type=click.Choice(["wide", "yaml", "json", "name"]), help="The output format.")
+@click.option("-w", "--watch", is_flag=True, help="After listing, watch for new events until interrupted or --timeout.")
+@click.option("--no-headers", is_flag=True, help="Do not print headers.")
 def events(
     settings: Settings,
     all_namespaces: bool,
@@ -143,9 +148,9 @@ def events(
     watch: bool,
     no_headers: bool,
 ) -> None:
-    """Show what happened, oldest first.
+    """List events, oldest first.
 
-    An event is kept for an hour after its last occurrence.
+    Events expire one hour after their last occurrence.
     """
     fields = [one_of("type", _types(types))] if types else []
     if about:

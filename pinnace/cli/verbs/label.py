@@ -31,8 +31,8 @@ _ARGUMENTS = (
     ),
     arguments.all_namespaces,
     arguments.selector,
-    click.option("--all", "every", is_flag=True, help="All objects of the kind."),
-    click.option("--overwrite", is_flag=True, help="Replace values that are there."),
+    click.option("--all", "every", is_flag=True, help="Select all resources of the kind in the namespace."),
+    click.option("--overwrite", is_flag=True, help="Allow existing values to be overwritten."),
 )
 
 
@@ -76,7 +76,7 @@ def edit_pairs(
 )
 @edit_arguments
 def label(settings: Settings, **chosen: Any) -> None:
-    """Set or remove labels."""
+    """Add, change or remove labels of resources."""
     edit_pairs(settings, LABELS, lambda obj: obj.metadata.labels, **chosen)
 
 
@@ -90,7 +90,7 @@ def label(settings: Settings, **chosen: Any) -> None:
 )
 @edit_arguments
 def annotate(settings: Settings, **chosen: Any) -> None:
-    """Set or remove annotations."""
+    """Add, change or remove annotations of resources."""
     edit_pairs(settings, ANNOTATIONS, lambda obj: obj.metadata.annotations, **chosen)
 
 
@@ -110,7 +110,7 @@ def annotate(settings: Settings, **chosen: Any) -> None:
 @click.option("--all", "every", is_flag=True, help="All nodes.")
 @click.option("--overwrite", is_flag=True, help="Replace the values of taints that are there.")
 def taint(settings: Settings, words: tuple[str, ...], selector: str, every: bool, overwrite: bool) -> None:
-    """Set or remove taints of nodes.
+    """Add, change or remove taints of nodes.
 
     Effects: NoSchedule, PreferNoSchedule, NoExecute.
     """
@@ -136,7 +136,7 @@ ALL = "*"
 
 @click.group("set", cls=VerbGroup)
 def set_verb() -> None:
-    """Set single fields of objects."""
+    """Set specific fields of objects."""
 
 
 @verb(

@@ -37,10 +37,10 @@ POLL = 0.2
 
 @click.group("leader", cls=DefaultGroup, default="show")
 def leader() -> None:
-    """Show who leads an election and who led before, or make another lead.
+    """Show the leader and the history of an election, or transfer the leadership.
 
-    There are the elections "scheduler" and "controllers", and those of schedulers of your own; `list` shows all that are led.
-    `pinnace leader [ELECTION]` is short for `pinnace leader show`.
+    The elections are "scheduler", "controllers", and those of your own schedulers. `pinnace leader list` lists all elections
+    that have a leader. `pinnace leader [ELECTION]` is short for `pinnace leader show`.
     """
 
 
@@ -53,13 +53,13 @@ def leader() -> None:
     """,
 )
 @click.argument("election", default=USUAL)
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document instead of a table.")
-@click.option("-w", "--watch", is_flag=True, help="Then show every change, until interrupted or --timeout.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The output format. The default is a table.")
+@click.option("-w", "--watch", is_flag=True, help="After listing, watch for changes until interrupted or --timeout.")
 def show(settings: Settings, election: str, output: str | None, watch: bool) -> None:
-    """Show who leads an election.
+    """Show the leader of an election.
 
-    The token is the fencing token: it grows with every leader, and a write by the leader commits only while it is the latest.
-    When nobody leads, the exit code is 3.
+    The token is the fencing token: it grows with every leader, and a write by the leader commits only while its token is the
+    latest. The exit code is 3 when there is no leader.
     """
     if watch:
         run(settings, lambda session: session.watch(follow(session, election, output)))
@@ -68,13 +68,13 @@ def show(settings: Settings, election: str, output: str | None, watch: bool) -> 
 
 
 @verb("list", examples="pinnace leader list")
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document instead of a table.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The output format. The default is a table.")
 def list_(settings: Settings, output: str | None) -> None:
-    """Show all elections that somebody leads: the schedulers', the controllers', those of schedulers of your own.
+    """List all elections that have a leader: those of the schedulers, of the controllers and of your own schedulers.
 
-    WAITING lists the candidates that stand by, in the order in which they began to.
+    WAITING lists the standby candidates in the order in which they joined.
 
-    When nobody leads any, the exit code is 3.
+    The exit code is 3 when no election has a leader.
     """
     run(settings, lambda session: present_all(session, output))
 
@@ -87,13 +87,13 @@ def list_(settings: Settings, output: str | None) -> None:
     """,
 )
 @click.argument("election", default=USUAL)
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document instead of a table.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The output format. The default is a table.")
 def history(settings: Settings, election: str, output: str | None) -> None:
-    """Show the last 100 terms of an election, the present one last.
+    """Show the last 100 terms of an election, the current one last.
 
-    GAP is how long nobody led, from when a term was found to be over until the next leader was elected. Times are those of the
-    API servers. A reason with a question mark is presumed: nobody was left to see the end, which was at TO at the latest, and
-    how long nobody led is not known.
+    GAP is the time without a leader: from when the end of a term was detected until the next leader was elected. Times are
+    those of the API servers. A reason with a question mark is presumed: no process recorded the end. The term ended at TO at
+    the latest, and the gap is unknown.
     """
     run(settings, lambda session: past(session, election, output))
 
@@ -106,11 +106,11 @@ def history(settings: Settings, election: str, output: str | None) -> None:
     """,
 )
 @click.argument("election", default=USUAL)
-@click.option("--to", metavar="HOLDER", default="", help="Who is to lead. Without it, any candidate but the present leader.")
+@click.option("--to", metavar="HOLDER", default="", help="The candidate that is to lead. By default, any standby candidate.")
 def transfer(settings: Settings, election: str, to: str) -> None:
-    """End the present term in favour of another candidate.
+    """End the current term in favor of another candidate.
 
-    The leader is deposed only when the other one has said that it is there; otherwise it goes on, and the exit code is 3.
+    The leader is deposed only after the other candidate has answered. Otherwise the leader stays, and the exit code is 3.
     """
     run(settings, lambda session: move(session, election, to))
 

@@ -141,8 +141,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option("--since-time", metavar="TIME", help="Only what was written since then (RFC 3339).")
 @click.option("--timestamps", is_flag=True, help="Begin each line with when it was written.")
 @click.option("-p", "--previous", is_flag=True, help="The log of the attempt before the latest.")
-@click.option("-c", "--container", default="", metavar="NAME", help="Only this container of the pod.")
-@click.option("--all-containers", is_flag=True, help="All containers of the pod.")
+@click.option("-c", "--container", default="", metavar="NAME", help="Print the logs of this container.")
+@click.option("--all-containers", is_flag=True, help="Get the logs of all containers in the pods.")
 @click.option("--prefix", is_flag=True, help="Begin each line with its pod and container.")
 @click.option("--limit-bytes", type=click.IntRange(1, arguments.MOST), metavar="N", help="No more than N bytes of each.")
 @click.option(
@@ -165,10 +165,10 @@ def logs(
     max_log_requests: int,
     selector: str,
 ) -> None:
-    """Show what containers write, or the log of a component.
+    """Print the logs of containers, or the log of a component.
 
-    The containers of simulated nodes write nothing; those of `pinnace-kubelet --runtime process` do. Components are the
-    processes of a local cluster that `pinnace status` lists.
+    Containers of simulated nodes write no logs; those of `pinnace-kubelet --runtime process` do. Components are the processes
+    of a local cluster that `pinnace status` lists.
     """
     kind, _, name = what.rpartition("/")
     if kind == COMPONENT:
@@ -401,13 +401,13 @@ AGAIN = "see what it has done, and run it again"
 )
 @click.argument("what", metavar="POD | KIND/NAME", shell_complete=names_of(PODS))
 @click.argument("command", nargs=-1, metavar="-- COMMAND [ARGUMENT...]")
-@click.option("-c", "--container", default="", metavar="NAME", help="In this container of the pod.")
-@click.option("-i", "--stdin", "has_input", is_flag=True, help="Pass standard input on to it.")
+@click.option("-c", "--container", default="", metavar="NAME", help="Container name.")
+@click.option("-i", "--stdin", "has_input", is_flag=True, help="Pass stdin to the container.")
 @click.option("-t", "--tty", is_flag=True, help="(There are no terminals here yet.)")
 def exec_verb(settings: Settings, what: str, command: tuple[str, ...], container: str, has_input: bool, tty: bool) -> int:
-    """Run a command in a container, and end as it does: with its exit code.
+    """Execute a command in a container. Exits with the exit code of the command.
 
-    It runs where the container's own command does, with the same variables. It is killed when this one ends.
+    The command runs in the directory and with the environment of the container's process. It is killed when this command ends.
     """
     if tty:
         raise usage("-t: a command gets no terminal here", hint="leave it out; -i passes standard input on")

@@ -71,7 +71,7 @@ class Shortage(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 
 @click.group("node", cls=VerbGroup)
 def node() -> None:
-    """Add virtual nodes to a fleet, list nodes, or make them fail."""
+    """Add virtual nodes, list nodes, or inject node failures."""
 
 
 @verb(
@@ -84,13 +84,13 @@ def node() -> None:
 )
 @click.option("--count", type=click.IntRange(1, MOST), help="How many.  [default: 1, or as many as --machines counts]")
 @machine_options
-@click.option("--prefix", default="node-", show_default=True, help="Names are this followed by a number.")
-@click.option("--fleet", metavar="NAME", help="The kubelet fleet that plays them; needed when there are several.")
+@click.option("--prefix", default="node-", show_default=True, help="The prefix of the names, followed by a number.")
+@click.option("--fleet", metavar="NAME", help="The kubelet fleet that runs the nodes. Required if there are several fleets.")
 def add(settings: Settings, count: int | None, machines: Machines, prefix: str, fleet: str | None) -> None:
-    """Create virtual nodes, which a kubelet fleet then plays.
+    """Add virtual nodes, which a kubelet fleet simulates.
 
-    They are Ready once the fleet has taken them over. Labels that every node has, such as kubernetes.io/hostname, are the
-    fleet's to set, and so are zone and region unless --zones says otherwise.
+    A node becomes Ready once the fleet has acquired it. The fleet sets the labels that every node has, such as
+    kubernetes.io/hostname. It also sets zone and region unless --zones is given.
     """
     if machines.options.zones == "0":
         raise click.BadParameter("the fleet gives every node a zone, unless it has none itself", param_hint="--zones")
@@ -122,7 +122,7 @@ async def add_nodes(session: Session, count: int, prefix: str, fleet: str | None
 @arguments.selector
 @click.option("-o", "--output", type=click.Choice(["wide", "yaml", "json", "name"]), help="How to show the nodes.")
 def list_(settings: Settings, selector: str, output: str | None) -> None:
-    """List the nodes: short for `pinnace get nodes`."""
+    """List the nodes. Short for `pinnace get nodes`."""
     query = Query.of([NODES.plural], labels=selector)
     style = Style(format_of(output), View(wide=output == "wide"), headers=True)
     run(settings, lambda session: show(session, query, style))
@@ -134,8 +134,8 @@ def list_(settings: Settings, selector: str, output: str | None) -> None:
 def fail(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
     """Make virtual nodes fail, as if their machines had lost power.
 
-    They fall silent and their containers are dead. Others find out: the nodes become NotReady, and their pods are
-    replaced elsewhere.
+    The nodes stop sending heartbeats and their containers die. The controllers then mark the nodes NotReady and replace the
+    pods.
     """
     change_nodes(settings, nodes, selector, failing("failed"))
 
@@ -144,9 +144,9 @@ def fail(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 @arguments.nodes
 @arguments.selector
 def freeze(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
-    """Cut virtual nodes off, as if the network to them had gone.
+    """Disconnect virtual nodes, as if their network had failed.
 
-    They fall silent and hear nothing, but their containers go on.
+    The nodes send no heartbeats and receive no updates, but their containers keep running.
     """
     change_nodes(settings, nodes, selector, failing("frozen"))
 
@@ -155,9 +155,9 @@ def freeze(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 @arguments.nodes
 @arguments.selector
 def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
-    """Take back what fail, freeze and pressure have done.
+    """Undo fail, freeze and pressure.
 
-    Pods that were deleted meanwhile are stopped; the others of a node that had failed run again, restarted.
+    Pods that were deleted in the meantime are stopped. The other pods of a failed node are restarted.
     """
     change_nodes(settings, nodes, selector, recovering)
 
@@ -174,10 +174,10 @@ def recover(settings: Settings, nodes: tuple[str, ...], selector: str) -> None:
 @arguments.selector
 @click.option("--of", "kinds", type=Shortage(), multiple=True, default=("memory",), show_default=True, help="KIND[=AMOUNT].")
 def pressure(settings: Settings, nodes: tuple[str, ...], selector: str, kinds: tuple[str, ...]) -> None:
-    """Make virtual nodes run short of memory, disk or pids.
+    """Simulate a shortage of memory, disk or process IDs on virtual nodes.
 
-    They say so, take no more pods that this concerns, and evict pods, one after another: until what is left fits beside the
-    AMOUNT; without an AMOUNT, until `pinnace node recover`.
+    The nodes report the condition, refuse the pods that it concerns, and evict pods one by one until the rest fits beside
+    AMOUNT. Without an AMOUNT, they evict pods until `pinnace node recover`.
     """
     change_nodes(settings, nodes, selector, pressing(kinds))
 
@@ -208,9 +208,10 @@ def pod() -> None:
 @click.option("-c", "--container", default="", metavar="NAME", help="Only this one.  [default: all that run]")
 @click.option("--exit-code", type=click.IntRange(0, 255), default=1, show_default=True, help="Of the containers.")
 def crash(settings: Settings, pods: tuple[str, ...], selector: str, container: str, exit_code: int) -> None:
-    """Make the containers of pods crash, once.
+    """Crash the containers of pods once.
 
-    What becomes of them then is up to the pod's restartPolicy. Containers that are processes are killed, with code 137.
+    The restart policy of the pod decides what happens next. Containers that are real processes are killed and have exit code
+    137.
     """
     if not pods and not selector:
         raise usage("which pod?", hint="name pods, or select them with -l")

@@ -25,16 +25,16 @@ from pinnace.cli.terminal import note, out
     """,
 )
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--server", "servers", metavar="HOST:PORT[,...]", help="The API servers, as clients reach them.")
-@click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name or address of API servers. Can be given again.")
-@click.option("--etcd-host", "etcd_hosts", metavar="NAME", multiple=True, help="The same of etcd. Can be given again.")
+@click.option("--server", "servers", metavar="HOST:PORT[,...]", help="The addresses of the API servers for clients.")
+@click.option("--host", "hosts", metavar="NAME", multiple=True, help="A name or address of API servers. May be repeated.")
+@click.option("--etcd-host", "etcd_hosts", metavar="NAME", multiple=True, help="The same of etcd. May be repeated.")
 @click.option(
     "--fleet",
     "fleets",
     metavar="NAME[=NODES,...]",
     multiple=True,
     callback=lambda context, option, given: dict(map(_fleet, given)),
-    help="A fleet, and what its nodes are called: n7, node-0..99 or edge-*. [default: NAME-*]. Can be given again.",
+    help="A fleet, and what its nodes are called: n7, node-0..99 or edge-*. [default: NAME-*]. May be repeated.",
 )
 @click.option(
     "--user",
@@ -42,7 +42,7 @@ from pinnace.cli.terminal import note, out
     callback=lambda context, option, given: "" if given is None else _user(given),
     help="Only for this person.",
 )
-@click.option("--group", "groups", metavar="NAME", multiple=True, help="Of which the person is a member. Can be given again.")
+@click.option("--group", "groups", metavar="NAME", multiple=True, help="Of which the person is a member. May be repeated.")
 def pki(
     settings: Settings,
     folder: Path,
@@ -53,13 +53,14 @@ def pki(
     user: str,
     groups: tuple[str, ...],
 ) -> None:
-    """Make the certificates of a cluster, and a configuration for each of its clients.
+    """Create the certificates of a cluster, and a client configuration for each of its clients.
 
-    What is there already and does not expire within 30 days stays; the rest is made anew, and running processes take it up.
-    The certificates of API servers and of etcd are always good for this machine, too. etcd's are of an authority of its own.
+    Existing certificates that are valid for 30 more days are kept. The others are renewed, and running processes reload them.
+    The certificates of the API servers and of etcd are always valid for this machine. etcd has a certificate authority of its
+    own.
 
-    With --user, make one for a person instead, signed by the authority that is there. FOLDER may then be that of a local
-    cluster, and the API servers are the administrator's unless they are named.
+    With --user, create a certificate for a user instead, signed by the existing authority. FOLDER can then be the folder of a
+    local cluster. The addresses of the API servers are taken from the administrator's configuration unless they are given.
     """
     from pinnace.cluster.certificates import configuration, user_name
     from pinnace.pki.folder import ADMIN

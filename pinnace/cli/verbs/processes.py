@@ -155,11 +155,11 @@ def _tell(cluster: Cluster, wanted: Sequence[str], steps: Steps) -> None:
 @clusters.data_dir_option
 @names_argument
 def start(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> None:
-    """Start the processes of a local cluster that do not run.
+    """Start the stopped processes of a local cluster.
 
-    They come back with everything that the cluster had: its objects, its size, its configuration. So does a cluster after
-    `pinnace stop`, after a reboot, or when some of its processes were killed. A process that runs is not touched; one that is
-    about to end is waited for. `pinnace restart NAME` ends one that runs, and starts it again.
+    The cluster keeps its objects, size and configuration: after `pinnace stop`, after a reboot, and after processes were
+    killed. Running processes are not touched. If a process is terminating, the command waits for it first. `pinnace restart
+    NAME` restarts a running process.
     """
     bring_up(settings, data_dir, names, verb="start")
 
@@ -176,14 +176,14 @@ def start(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> 
 def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -> None:
     """Restart processes of a local cluster, and renew its certificates.
 
-    Those that are named are ended if they run, and started again. Without names, only those start that do not run. They come
-    back with the arguments and the configuration that the cluster was started with, and with etcd's data as it was; the command
-    returns when they are ready. What starts is the version that this command has, whichever the cluster was begun with.
+    Named processes are stopped if they run, and started again. Without names, only the processes that do not run are started.
+    They keep the arguments and the configuration that the cluster was created with, and the data of etcd. The processes run
+    the version of this command. The command returns when they are ready.
 
-    A process that is about to end is waited for. One that cannot start keeps back only those that cannot do without it. Where
-    another program has taken a process's port meanwhile, the process gets another one.
+    A process that fails to start blocks only the processes that depend on it. If another program uses the port of a process,
+    the process gets another port.
 
-    Certificates that have ended, or end within 30 days, are made anew before; processes that run take them up.
+    Certificates that have expired or expire within 30 days are renewed first. Running processes reload them.
     """
     bring_up(settings, data_dir, names, verb="restart")
 
@@ -197,11 +197,12 @@ def restart(settings: Settings, names: tuple[str, ...], data_dir: Path | None) -
 )
 @clusters.data_dir_option
 def stop(settings: Settings, data_dir: Path | None) -> None:
-    """Stop a local cluster, and keep all its data.
+    """Stop a local cluster and keep its data.
 
-    Its processes are asked to end, and killed when they do not. Its objects, logs, certificates and configuration stay:
-    `pinnace start` or `pinnace up` goes on with it, `pinnace down` removes it. Containers that are processes (--runtime
-    process) end, too, and are started again by their restart policy. To end one process only: `pinnace kill NAME`.
+    The processes receive SIGTERM, and SIGKILL if they do not end in time. The objects, logs, certificates and configuration
+    stay. `pinnace start` or `pinnace up` resumes the cluster, `pinnace down` deletes it. Containers that are processes
+    (--runtime process) end, too, and are restarted as their restart policy says. To stop a single process, use `pinnace kill
+    NAME`.
     """
     folder = clusters.present_data_dir(settings, data_dir)
     with running.translated(), Steps(settings) as steps:
@@ -233,13 +234,15 @@ async def _stop(cluster: Cluster, steps: Steps) -> None:
 )
 @clusters.data_dir_option
 def down(settings: Settings, data_dir: Path | None) -> None:
-    """Stop a local cluster, and remove it with all its objects. `pinnace stop` keeps them.
+    """Stop a local cluster and delete it with all its objects. `pinnace stop` keeps them.
 
-    Its processes are asked to end, and killed when they do not. etcd's data, the logs, the certificates and the context in the
-    client configuration are removed, and so is the folder if `pinnace up` has made it; commands then talk to the other local
-    cluster that runs, if it is the only one. Files in the folder that the cluster has not made are kept, and named. Without a
-    cluster there is nothing to do, which is no error, unless you name none while another one runs. Where somebody has removed
-    the folder of a cluster that ran, its processes are found all the same.
+    The processes receive SIGTERM, and SIGKILL if they do not end in time. The data of etcd, the logs, the certificates and the
+    context in the client configuration are deleted. The folder is deleted if `pinnace up` created it. Files in the folder that
+    do not belong to the cluster are kept and listed. If exactly one other local cluster runs, its context becomes the current
+    one.
+
+    It is no error if there is no cluster, unless no cluster is named and another one runs. Processes of a cluster whose folder
+    was deleted are found and stopped.
     """
     folder = clusters.present_data_dir(settings, data_dir)
     named, left = data_dir or settings.context, None
@@ -308,11 +311,10 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 )
 @click.argument("names", nargs=-1, required=True, metavar="NAME|leader...", shell_complete=_complete)
 def kill(settings: Settings, names: tuple[str, ...], number: signal.Signals, data_dir: Path | None) -> None:
-    """Kill processes of a local cluster, or send them another signal.
+    """Kill processes of a local cluster, or send another signal.
 
-    The names are those of `pinnace status`; `leader` is the scheduler that leads. Nothing is removed: `pinnace start` starts
-    what was killed. A process is signalled only if it is the very one that the cluster has started, and no other that has its
-    pid by now.
+    NAME is a name from `pinnace status`; `leader` is the leading scheduler. No data is deleted: `pinnace start` starts killed
+    processes again. A process that reuses the PID of a process of the cluster is never signaled.
     """
     folder = clusters.present_data_dir(settings, data_dir)
     with running.translated(), Steps(settings) as steps:
@@ -361,11 +363,11 @@ async def _leader(cluster: Cluster) -> tuple[str, int]:
     """,
 )
 @clusters.data_dir_option
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="The output format.")
 def status(settings: Settings, data_dir: Path | None, output: str) -> None:
     """Show the processes of a local cluster: which run, which are ready, which of them lead.
 
-    Exit code 0 when all are ready, 1 when not. For a cluster elsewhere, ask its API: `pinnace leader`, `pinnace get nodes`.
+    The exit code is 0 when all are ready, and 1 otherwise. For other clusters, use `pinnace leader` and `pinnace get nodes`.
     """
     with running.translated():
         cluster = clusters.load_cluster(settings, clusters.present_data_dir(settings, data_dir), "status")

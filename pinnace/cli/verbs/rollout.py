@@ -39,7 +39,7 @@ WAIT = 600.0
 
 @click.group("rollout", cls=VerbGroup)
 def rollout() -> None:
-    """Follow, undo, pause or restart rollouts of deployments."""
+    """Manage the rollout of deployments."""
 
 
 def query_of(what: Sequence[str], selector: str = "") -> Query:
@@ -152,7 +152,7 @@ def history(settings: Settings, what: tuple[str, ...], selector: str, revision: 
 @arguments.selector
 @click.option("--to-revision", type=click.IntRange(min=0), default=0, help="Which one; 0 is the one before.", show_default=True)
 def undo(settings: Settings, what: tuple[str, ...], selector: str, to_revision: int) -> None:
-    """Go back to an earlier revision of a deployment: its template and annotations become the present ones again."""
+    """Roll back to a previous revision of a deployment: restores its template and annotations."""
     query = query_of(what, selector)
 
     async def undo_all(session: Session) -> None:
@@ -219,7 +219,7 @@ SCALABLE = (DEPLOYMENTS, REPLICA_SETS)
 @click.option("--replicas", type=REPLICAS, required=True, metavar="N", help="How many pods there are to be.")
 @click.option("--current-replicas", type=REPLICAS, metavar="N", help="Change it only if it is this number now.")
 def scale(settings: Settings, what: tuple[str, ...], selector: str, replicas: int, current_replicas: int | None) -> None:
-    """Set how many pods a deployment or a replica set is to have."""
+    """Set a new size for a deployment or replica set."""
     query = Query.of(what, labels=selector)
     if not selector and not all(target.names for target in query.targets):
         raise usage("which objects?", hint="name them, such as deployment/web, or select them with -l")

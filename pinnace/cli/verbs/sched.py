@@ -16,15 +16,15 @@ from pinnace.printers.columns import human_duration
 
 SHOWN = ("pods", "cpu", "memory")
 
-http_option = click.option("--http", default="", metavar="HOST:PORT", help="Ask the scheduler with this --http address.")
-output_option = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="How to print it.")
+http_option = click.option("--http", default="", metavar="HOST:PORT", help="The --http address of a scheduler.")
+output_option = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", help="The output format.")
 
 
 @click.group("sched", cls=VerbGroup)
 def sched() -> None:
-    """Show the leading scheduler's queue, or its cache.
+    """Show the queue or the cache of the leading scheduler.
 
-    What it holds at this moment. It is the leader of the local cluster, unless --http names a scheduler.
+    By default this is the scheduler that leads the local cluster. --http selects another one.
     """
 
 
@@ -39,7 +39,7 @@ def sched() -> None:
 @clusters.data_dir_option
 @output_option
 def queue(settings: Settings, http: str, data_dir: Path | None, output: str) -> None:
-    """Show the pods that wait for a node: where in the queue, how often they were tried, and what they wait for."""
+    """Show the pods in the scheduling queue: the sub-queue, the number of attempts, and what each pod waits for."""
     with running.translated():
         found = ask(QueueDump, http, clusters.present_data_dir(settings, data_dir))
     out(
@@ -58,9 +58,9 @@ def queue(settings: Settings, http: str, data_dir: Path | None, output: str) -> 
 @clusters.data_dir_option
 @output_option
 def dump(settings: Settings, http: str, data_dir: Path | None, output: str) -> None:
-    """Show the scheduler's cache: nodes and what is free on them, assumed pods; and compare it with what its informers hold.
+    """Dump the scheduler's cache: nodes with their free resources, and assumed pods. Compares the cache with the informers.
 
-    `kill -USR2` makes a scheduler write the same, and its queue, to its log.
+    `kill -USR2` makes a scheduler write its cache and its queue to its log.
     """
     with running.translated():
         found = ask(CacheDump, http, clusters.present_data_dir(settings, data_dir))

@@ -40,11 +40,11 @@ from pinnace.cli.terminal import Table, err, out
 @arguments.all_namespaces
 @arguments.selector
 @arguments.field_selector
-@click.option("--sort-by", type=click.Choice(["cpu", "memory"]), help="Largest first.")
-@click.option("--containers", is_flag=True, help="A line for each container of a pod.")
-@click.option("--sum", "summed", is_flag=True, help="A last line with what all pods use.")
-@click.option("--show-capacity", is_flag=True, help="Show percentages of the nodes' capacity instead of their allocatable.")
-@click.option("--no-headers", is_flag=True, help="No line of column names.")
+@click.option("--sort-by", type=click.Choice(["cpu", "memory"]), help="Sort by usage, largest first.")
+@click.option("--containers", is_flag=True, help="Print the usage of containers within a pod.")
+@click.option("--sum", "summed", is_flag=True, help="Print the sum of the resource usage.")
+@click.option("--show-capacity", is_flag=True, help="Print node resources based on capacity instead of allocatable.")
+@click.option("--no-headers", is_flag=True, help="Do not print headers.")
 def top(
     settings: Settings,
     what: tuple[str, ...],
@@ -57,11 +57,11 @@ def top(
     show_capacity: bool,
     no_headers: bool,
 ) -> None:
-    """Show what nodes or pods use of CPU and memory.
+    """Show the CPU and memory usage of nodes or pods.
 
-    Kubelets measure the processes of the process runtime when they are asked: CPU since they were asked before. Pretended
-    containers use what the annotations pinnace.io/cpu-usage and pinnace.io/memory-usage of their pods say, or else what they
-    request.
+    Kubelets measure the processes of the process runtime on request. CPU usage is the average since the previous request.
+    Simulated containers use what the pod annotations pinnace.io/cpu-usage and pinnace.io/memory-usage say, or their resource
+    requests.
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     if len(query.targets) > 1 or query.targets[0].resource not in (NODES, PODS):

@@ -48,26 +48,28 @@ POSITIVE = click.IntRange(min=1)
 )
 @click.option("--nodes", type=POSITIVE, default=10, show_default=True, help="Virtual nodes.")
 @click.option("--kubelets", type=POSITIVE, default=1, show_default=True, help="Kubelet processes that share the nodes.")
-@click.option("--schedulers", type=POSITIVE, default=3, show_default=True, help="One leads, the others stand by.")
-@click.option("--controllers", type=click.IntRange(min=0), default=2, show_default=True, help="One leads, the others stand by.")
+@click.option("--schedulers", type=POSITIVE, default=3, show_default=True, help="One leads, the others are on standby.")
+@click.option(
+    "--controllers", type=click.IntRange(min=0), default=2, show_default=True, help="One leads, the others are on standby."
+)
 @click.option(
     "--gateways", type=click.IntRange(min=0), default=1, show_default=True, help="Serve the Kubernetes API to kubectl."
 )
-@click.option("--apiservers", type=POSITIVE, default=2, show_default=True, help="All serve.")
+@click.option("--apiservers", type=POSITIVE, default=2, show_default=True, help="API servers; all of them serve requests.")
 @click.option("--etcd-members", type=click.IntRange(min=1), default=1, show_default=True, help="1 or 3.")
 @click.option(
     "--runtime",
     type=click.Choice([FAKE, PROCESS]),
     default=FAKE,
     show_default=True,
-    help="What containers are: pretended; or processes of this machine, which run as you.",
+    help="Run containers as simulated ones, or as processes of this machine with your user ID.",
 )
 @click.option(
     "--stages",
     default="",
     metavar="SET|FILE",
     callback=lambda context, option, given: _stages(given),
-    help=f"What containers pretend to do: {', '.join(STAGES)}, or a file.",
+    help=f"How simulated containers behave: {', '.join(STAGES)}, or a file.",
 )
 @machine_options
 @click.option("--scheduler-config", default="", metavar="FILE", help="A KubeSchedulerConfiguration for the schedulers.")
@@ -76,22 +78,22 @@ POSITIVE = click.IntRange(min=1)
     "scheduler_plugins",
     multiple=True,
     metavar="SPEC",
-    help="A plugin of your own: module:Class or path/to/file.py:Class. Can be given again.",
+    help="A plugin of your own: module:Class or path/to/file.py:Class. May be repeated.",
 )
-@click.option("--admission-config", default="", metavar="FILE", help="Webhooks that the API servers ask.")
+@click.option("--admission-config", default="", metavar="FILE", help="The configuration of admission webhooks.")
 @clusters.data_dir_option
-@click.option("--fresh", is_flag=True, help="Remove the cluster that is there, with all its objects, and start a new one.")
-@click.option("--detach", is_flag=True, help="Return when the cluster is ready, and leave it running.")
+@click.option("--fresh", is_flag=True, help="Delete the existing cluster with all its objects, and start a new one.")
+@click.option("--detach", is_flag=True, help="Run the cluster in the background and return when it is ready.")
 def up(settings: Settings, data_dir: Path | None, fresh: bool, detach: bool, machines: Machines, **options: Any) -> None:
-    """Start a local cluster, or go on with the one that is there.
+    """Start a local cluster, or resume an existing one.
 
-    A cluster that was stopped, or whose processes were killed, is started again with everything that it had: its objects, its
-    size, its configuration. Only `pinnace down` and --fresh remove a cluster. Files that options name are copied into its
-    folder, and environment variables such as PINNACE_SCHEDULER_SEED are kept there: later starts use these.
+    A cluster that was stopped, or whose processes were killed, resumes with its objects, size and configuration. Only `pinnace
+    down` and --fresh delete a cluster. Files that options name are copied into the cluster's folder. Environment variables
+    such as PINNACE_SCHEDULER_SEED are stored there. Later starts use the copies.
 
-    The processes run on their own: they outlive the terminal, and this command when it is killed. Other commands find the
-    cluster by the client configuration, in which it becomes the current context: in every terminal, unless PINNACE_CONFIG names
-    another file there.
+    The processes run in the background. They outlive the terminal, and this command if it is killed. The cluster becomes the
+    current context of the client configuration, so that commands in all terminals use it, unless PINNACE_CONFIG names another
+    file there.
     """
     with running.translated():
         folder = data_dir or default_data_dir()

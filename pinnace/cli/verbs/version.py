@@ -28,13 +28,13 @@ TIMEOUT = 3.0
         pinnace version --client -o json
     """,
 )
-@click.option("--client", is_flag=True, help="Only that of this program.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="As a document.")
+@click.option("--client", is_flag=True, help="Print the client version only; no server is contacted.")
+@click.option("-o", "--output", type=click.Choice(["json"]), help="The output format.")
 def version(settings: Settings, client: bool, output: str | None) -> None:
-    """Show the version of this program and of the server.
+    """Print the client and server version information.
 
-    Each with the commit that it was built from, where that is known; of several servers each, when they differ. It is no
-    error if no server answers.
+    Includes the commit of the build where it is known. If the servers differ, each is listed. It is no error if no server
+    answers.
     """
     own, servers = own_version(), dict[str, str]()
     if not client:
@@ -86,7 +86,7 @@ async def _ask(config: ClientConfig, timeout: float) -> dict[str, str]:
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(settings: Settings, shell: str) -> None:
-    """Print a script that completes commands and names in a shell."""
+    """Output a shell completion script."""
     found = get_completion_class(shell)
     assert found is not None
     program = click.get_current_context().find_root().command

@@ -116,7 +116,7 @@ def parse_condition(text: str) -> Wanted | str:
 @arguments.all_namespaces
 @arguments.selector
 @arguments.field_selector
-@click.option("--all", "every", is_flag=True, help="All objects of the kind.")
+@click.option("--all", "every", is_flag=True, help="Select all resources of the kind in the namespace.")
 @click.option(
     "--for",
     "wanted",
@@ -126,13 +126,13 @@ def parse_condition(text: str) -> Wanted | str:
     shell_complete=arguments.one_of(
         "condition=Ready", "condition=Available", "condition=Complete", CREATE, DELETE, "jsonpath="
     ),
-    help="condition=TYPE[=STATUS], jsonpath=PATH[=VALUE], create or delete. Several are waited for one after the other.",
+    help="condition=TYPE[=STATUS], jsonpath=PATH[=VALUE], create or delete. Several conditions are waited for in order.",
 )
 @click.option(
     "--timeout",
     type=PATIENCE,
     metavar="DURATION",
-    help="Give up after this long, such as 10s or 2m; 0: look once; less than 0: wait for a week.",
+    help="How long to wait, such as 10s or 2m. Zero checks once and does not wait; negative waits for a week.",
 )
 def wait(
     settings: Settings,
@@ -144,10 +144,10 @@ def wait(
     wanted: tuple[str, ...],
     timeout: float | None,
 ) -> None:
-    """Wait until objects are as wanted.
+    """Wait for a specific condition on one or many resources.
 
-    At most 30 s, or --timeout: then the exit code is 6. What is selected is what is there at the beginning; an object that is
-    not there, or that is deleted meanwhile, is an error, unless that is what is waited for.
+    The default timeout is 30 s; the exit code is 6 when it expires. A selector is evaluated once, at the beginning. An object
+    that does not exist or that is deleted meanwhile is an error, unless --for waits for it.
     """
     if timeout is not None:
         settings.timeout = timeout

@@ -55,7 +55,9 @@ EVENTS = 5
     """,
 )
 @click.argument("what", nargs=-1, metavar="pod/NAME", shell_complete=targets_of(PODS))
-@click.option("--node", default="", metavar="NAME", shell_complete=names_of(NODES), help="Say why the pod is not on this node.")
+@click.option(
+    "--node", default="", metavar="NAME", shell_complete=names_of(NODES), help="Explain why the pod is not on this node."
+)
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="As a document, with all nodes by name.")
 @click.option(
     "--config",
@@ -68,9 +70,9 @@ def why(
 ) -> None:
     """Explain why a pod is on its node, or why it is pending.
 
-    The decision is made again from what the API servers know now: every filter on every node, every score. A pod that has a
-    node is first taken off it. The configuration is that of the scheduler that decides, if it is the default one, or that of
-    the local cluster, or is given with --config and --plugin. Otherwise the answer says that it is not known.
+    The scheduling decision is repeated with the current state of the API servers: every filter on every node, and every score.
+    A pod that has a node is first removed from it. The scheduler's configuration is the default one, that of the local
+    cluster, or the one given with --config and --plugin. If it is unknown, the answer says so.
     """
     query = Query.of(what)
     if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:

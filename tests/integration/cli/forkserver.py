@@ -22,7 +22,7 @@ from tests.conftest import dying_with_us
 MAX_REQUEST = 1 << 18
 """Bytes of arguments and environment."""
 PR_SET_PDEATHSIG = 1
-_IMPORTS = ("changes.compare_and_swap", "output.documents", "output.following", "session")
+_IMPORTS = ("changes", "output.documents", "output.following", "session")
 
 
 class Forked:

@@ -89,16 +89,16 @@ class SimChannel:
         return invoke
 
     def unary_stream(self, method: str, write: Write, read: Read) -> Any:
-        def invoke(request: Any) -> "_Call":
-            call = _Call(self, method, read, write, None)
+        def invoke(request: Any, metadata: Metadata | None = None) -> "_Call":
+            call = _Call(self, method, read, write, None, tuple(metadata or ()))
             call.begin(write(request))
             return call
 
         return invoke
 
     def stream_stream(self, method: str, write: Write, read: Read) -> Any:
-        def invoke() -> "_Call":
-            call = _Call(self, method, read, write, None)
+        def invoke(metadata: Metadata | None = None) -> "_Call":
+            call = _Call(self, method, read, write, None, tuple(metadata or ()))
             call.begin(None)
             return call
 

@@ -45,7 +45,7 @@ from pinnace.client.errors import NotFound, timed_out
 from pinnace.client.informer import Delta
 from pinnace.client.resource import delete_request
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import Turn
+from pinnace.runtime.tasks import TimeSlice
 
 QUICK = 100
 """References that any owner may look at in each direction: a millisecond."""
@@ -99,13 +99,13 @@ class Cycles:
         if not missing:
             return True
         search = _Search(self._up, self._down, owner, missing)
-        turn = Turn(self._clock)
+        turn = TimeSlice(self._clock)
         if (answer := await search.run(QUICK, turn)) is None:
             answer = await self._long(search, owner, turn)
         self._open.pop(owner.metadata.uid, None)
         return answer
 
-    async def _long(self, search: "_Search", owner: Object, turn: Turn) -> bool:
+    async def _long(self, search: "_Search", owner: Object, turn: TimeSlice) -> bool:
         began = self._clock.monotonic()
         if began < self._free_at:
             self._open[owner.metadata.uid] = None
@@ -135,7 +135,7 @@ class _Search:
         self._upwards = _walk(up, owner, self._above)
         self._downwards = _walk(down, next(iter(missing.values())), self._below)
 
-    async def run(self, steps: int, turn: Turn) -> bool | None:
+    async def run(self, steps: int, turn: TimeSlice) -> bool | None:
         """Do all of them wait for the owner? None: it takes more steps."""
         uid = self._owner.metadata.uid
         for step in range(1, steps + 1):
@@ -150,7 +150,7 @@ class _Search:
                 await turn.end()
         return None
 
-    async def circle(self, turn: Turn) -> Iterable[str]:
+    async def circle(self, turn: TimeSlice) -> Iterable[str]:
         """The uids of what waits for the owner, and of what the owner waits for in turn."""
         members = dict[str, Object]()
 

@@ -15,7 +15,7 @@ from pinnace.api.resources import PODS, Object, Resource, T
 from pinnace.api.selectors import NOTHING, LabelSelector
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.client.client import Client
-from pinnace.client.informer import Delta, Handler, Index, Informer, complaint
+from pinnace.client.informer import Delta, Handler, Index, Informer, first_problem
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 
@@ -180,7 +180,7 @@ class Informers:
     @property
     def healthy(self) -> str | None:
         """None, or what is wrong, for /readyz."""
-        return complaint(self._informers.values())
+        return first_problem(self._informers.values())
 
     async def wait_synced(self, timeout: float) -> None:
         """Returns when all have their first state. Raises TimeoutError; `timeout` is for each."""

@@ -25,8 +25,8 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
-from pinnace.client.informer import Lives
-from pinnace.client.standby import Patience
+from pinnace.client.informer import RestartSupervisor
+from pinnace.client.standby import ProgressTimeout
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import StatusServer
 
@@ -118,8 +118,10 @@ def main(
 async def serve(stop: asyncio.Event, http: tuple[str, int], servers: ClientConfig, name: str, options: Options) -> None:
     """Controls until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
-    patience = Patience()
-    lives = Lives(lambda: Manager(Client(connection), name, lambda shared: build(shared, options), patience=patience))
+    patience = ProgressTimeout()
+    lives = RestartSupervisor(
+        lambda: Manager(Client(connection), name, lambda shared: build(shared, options), patience=patience)
+    )
     status = StatusServer(*http, lives.checks, asyncio.get_running_loop())
     status.start()
     log.info("controllers %s, status on %s, API servers at %s", name, status.address, ",".join(servers.endpoints))

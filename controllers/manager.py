@@ -17,9 +17,9 @@ from controllers.informers import Informers
 from controllers.runtime import Controller, Keys, Shared, WorkerPool
 from pinnace.api.wellknown import CONTROLLERS_ELECTION
 from pinnace.client.client import Client
-from pinnace.client.events import Recorder
+from pinnace.client.events import EventRecorder
 from pinnace.client.informer import Delta
-from pinnace.client.standby import Patience, Standby
+from pinnace.client.standby import ProgressTimeout, Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.supervise import unending
@@ -36,12 +36,12 @@ class Manager:
     """`name` is the replica's: the holder of the election."""
 
     def __init__(
-        self, client: Client, name: str, build: Build, *, clock: Clock = SYSTEM_CLOCK, patience: Patience | None = None
+        self, client: Client, name: str, build: Build, *, clock: Clock = SYSTEM_CLOCK, patience: ProgressTimeout | None = None
     ) -> None:
         """`patience`: what the managers of this process share, one after the other."""
         self._clock = clock
         self._informers = Informers(client, clock=clock)
-        self._events = Recorder(client.events, COMPONENT, name, clock=clock)
+        self._events = EventRecorder(client.events, COMPONENT, name, clock=clock)
         self._standby = Standby(
             client.connection,
             CONTROLLERS_ELECTION,

@@ -49,13 +49,13 @@ from pinnace.api.scalars import STRING
 from pinnace.api.verbs_pb2 import ADDED
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError, Conflict
-from pinnace.client.events import Recorder, Reporter
+from pinnace.client.events import EventRecorder, Reporter
 from pinnace.client.informer import Delta
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import SyncAbandoned, SyncSlow, SyncTimedOut
 from pinnace.runtime.stalls import Culprit
 from pinnace.runtime.supervise import EndedEarly, describe, unending
-from pinnace.runtime.tasks import Turn, in_turns, race
+from pinnace.runtime.tasks import TimeSlice, in_slices, race
 
 T = TypeVar("T", bound=Object)
 
@@ -112,7 +112,7 @@ class Shared:
 
     client: Client
     informers: Informers
-    recorder: Recorder
+    recorder: EventRecorder
     clock: Clock
     component: str
     """In whose name events are reported."""
@@ -296,7 +296,7 @@ class WorkerPool:
         self._leads = leads
         self._clock = clock
         self._queue = WorkQueue(clock=clock, maximum=controller.max_backoff)
-        self._turn = Turn(clock)
+        self._turn = TimeSlice(clock)
         self._looks: dict[asyncio.Task[None], _Look] = {}
         """That are under way."""
         self._lost: set[asyncio.Task[None]] = set()
@@ -320,7 +320,7 @@ class WorkerPool:
         kept; what changes meanwhile is for `handle`."""
         for watch in self._controller.watches:
             found = list(stores(watch.resource).values())
-            await in_turns(partial(self._added, watch.keys), found, self._clock)
+            await in_slices(partial(self._added, watch.keys), found, self._clock)
 
     def _added(self, keys: Keys[Any], obj: Any) -> None:
         self.handle(keys, (Delta(ADDED, obj, None),))

@@ -36,7 +36,7 @@ from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import FLEET_LABEL
 from pinnace.client.client import Client
 from pinnace.client.errors import ApiError
-from pinnace.client.events import Recorder
+from pinnace.client.events import EventRecorder
 from pinnace.client.heartbeat import NodeSession
 from pinnace.client.informer import Delta, Informer
 from pinnace.runtime.backoff import Backoff
@@ -69,7 +69,7 @@ class Fleet:
     ) -> None:
         """`meter`: of what its containers use; what is declared of them, unless given."""
         self._clock = clock
-        self._recorder = Recorder(client.events, "kubelet", name, clock=clock)
+        self._recorder = EventRecorder(client.events, "kubelet", name, clock=clock)
         self._session = NodeSession(client.connection, name, own, on_taken_over=self._taken_over_by, clock=clock)
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)

@@ -32,7 +32,7 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Machines, Servers, check_registering, machines, servers
-from pinnace.client.informer import Lives
+from pinnace.client.informer import RestartSupervisor
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.http import StatusServer
@@ -166,7 +166,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
         server = KubeletServer(serving.streams, servers.tls)
         machine = machine._replace(endpoint=serving.told(server.bind(serving.host, serving.port)))
     connection = Connection(servers.endpoints, tls=servers.tls)
-    lives = Lives(
+    lives = RestartSupervisor(
         lambda: Fleet(
             options.name, options.own, machine, Client(connection), options.runtime(),
             volumes=options.volumes(), meter=options.meter, tracer=options.tracer,

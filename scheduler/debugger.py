@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from pinnace.api.quantity import format_amount
-from pinnace.api.records import Assumed, Bounded, CacheDump, InPermit, Queued, QueueDump, Room, to_json
+from pinnace.api.records import Assumed, Bounded, CacheDump, InPermit, NodeRoom, Queued, QueueDump, to_json
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import StateDumped
 from scheduler.cache.cache import Cache
@@ -81,12 +81,12 @@ class Debugger:
             state = to_json(shown)
             log.info("%s: %s", part, json.dumps(state), extra=StateDumped(part, state).extra)
 
-    def _room(self, name: str) -> Room:
+    def _room(self, name: str) -> NodeRoom:
         nodes = self._cache.nodes
         row = nodes.row(name)
         there = sorted(nodes.raw[row].status.allocatable) if row is not None else []
         amounts = {resource: (int(nodes.free(resource)[row]), int(nodes.allocatable(resource)[row])) for resource in there}
-        return Room(
+        return NodeRoom(
             name,
             free={resource: format_amount(resource, free) for resource, (free, _) in amounts.items()},
             allocatable={resource: format_amount(resource, of) for resource, (_, of) in amounts.items()},

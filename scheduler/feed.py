@@ -15,7 +15,7 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.informer import Delta
 from pinnace.fit.requests import is_resizing
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import Turn
+from pinnace.runtime.tasks import TimeSlice
 from scheduler.attempts import held_back
 from scheduler.cache.cache import Cache
 from scheduler.cache.changes import Change, ClusterEvent
@@ -67,7 +67,7 @@ class Feed:
         while True:
             await self._news.wait()
             self._news.clear()
-            turn = Turn(clock)
+            turn = TimeSlice(clock)
             while self.wake_next() | self.ask_gate():  # both have their turn
                 await turn.end()
 

@@ -8,7 +8,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.pods import ENDED
 from pinnace.api.resources import NODES, PODS, Resource, T
 from pinnace.client.client import Client
-from pinnace.client.informer import Index, Informer, complaint
+from pinnace.client.informer import Index, Informer, first_problem
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
 from scheduler.framework.handle import Preemption, Waiting
@@ -45,7 +45,7 @@ class Informers:
     @property
     def healthy(self) -> str | None:
         """None, or what is wrong, for /readyz."""
-        return complaint(self._all.values())
+        return first_problem(self._all.values())
 
     async def wait_synced(self, timeout: float) -> None:
         """Returns when all have their first state. Raises TimeoutError; `timeout` is for each."""

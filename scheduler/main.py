@@ -14,8 +14,8 @@ from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from pinnace.client.flags import Servers, servers
-from pinnace.client.informer import Lives
-from pinnace.client.standby import Patience
+from pinnace.client.informer import RestartSupervisor
+from pinnace.client.standby import ProgressTimeout
 from pinnace.runtime import flags, process
 from pinnace.runtime.http import Page, StatusServer
 from pinnace.runtime.tracing import Tracer
@@ -93,8 +93,8 @@ async def serve(
 ) -> None:
     """Schedules until `stop` is set."""
     connection = Connection(servers.endpoints, tls=servers.tls)
-    patience = Patience()
-    lives = Lives(lambda: Scheduler(Client(connection), name, configuration, tracer=tracer, patience=patience))
+    patience = ProgressTimeout()
+    lives = RestartSupervisor(lambda: Scheduler(Client(connection), name, configuration, tracer=tracer, patience=patience))
     metrics.register(lambda: lives.now)
     loop = asyncio.get_running_loop()
     pages: dict[str, Page] = {

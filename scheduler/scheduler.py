@@ -23,7 +23,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.client.client import Client
 from pinnace.client.informer import Delta
 from pinnace.client.resource import errors_of
-from pinnace.client.standby import Patience, Standby
+from pinnace.client.standby import ProgressTimeout, Standby
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.logs import TokenFenced
@@ -78,7 +78,7 @@ class Scheduler:
         *,
         clock: Clock = SYSTEM_CLOCK,
         tracer: Tracer = NO_TRACER,
-        patience: Patience | None = None,
+        patience: ProgressTimeout | None = None,
     ) -> None:
         """`patience`: what the schedulers of this process share, one after the other."""
         self._config = config

@@ -30,7 +30,7 @@ from pinnace.api import wire
 from pinnace.api.resources import Object
 from pinnace.api.scalars import natural
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import Turn
+from pinnace.runtime.tasks import TimeSlice
 
 MAX_LENGTH = 2048
 _HINT = "pass the token as it was given, with the selectors of the list that it belongs to"
@@ -169,7 +169,7 @@ class Lister(Generic[T]):
         enough = query.limit + 1 if 0 < query.limit < sys.maxsize and selection.plain else None
         candidates = self._store.candidates(selection, after, enough)
         count = self._store.count(selection.prefix, after) if selection.plain else None
-        return _Page(revision, _matching(selection, candidates, Turn(self._clock)), count, query.limit)
+        return _Page(revision, _matching(selection, candidates, TimeSlice(self._clock)), count, query.limit)
 
     async def _stored(self, revision: int, selection: Selection, after: str, enough: int) -> AsyncGenerator[Entry[T]]:
         if selection.key is not None:
@@ -179,7 +179,7 @@ class Lister(Generic[T]):
             if selection.matches(entry):
                 yield entry
             return
-        turn = Turn(self._clock)
+        turn = TimeSlice(self._clock)
         size, more = min(enough + 1, STORAGE_PAGE) if selection.plain else STORAGE_PAGE, True
         while more:
             page = await self._storage.page(selection.prefix, after=after, limit=size, revision=revision)
@@ -203,7 +203,7 @@ class Lister(Generic[T]):
         return wire.list_response(items, page.revision)
 
 
-async def _matching(selection: Selection, candidates: Iterable[Entry[T]], turn: Turn) -> AsyncGenerator[Entry[T]]:
+async def _matching(selection: Selection, candidates: Iterable[Entry[T]], turn: TimeSlice) -> AsyncGenerator[Entry[T]]:
     """Those that match, in order; lets others have their turns."""
     for number, entry in enumerate(candidates, 1):
         if selection.matches(entry):

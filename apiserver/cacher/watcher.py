@@ -26,7 +26,7 @@ from apiserver.cacher.errors import CacheError, SlowWatcher
 from apiserver.cacher.store import Selection
 from apiserver.flow.account import LARGE, Account, Room
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.tasks import PORTION, TURNS
+from pinnace.runtime.tasks import SLICE, YIELDS
 
 MAX_BYTES = 32 << 20
 """Bytes that may wait for a reader: about a second of the highest rate that a server can sustain."""
@@ -152,7 +152,7 @@ class CatchingUp:
 
     def _portion(self) -> None:
         began = self._clock.monotonic()
-        self._until = began + PORTION - self._spent
+        self._until = began + SLICE - self._spent
         while self._queue:
             work, done = self._next()
             if not done.done():
@@ -163,7 +163,7 @@ class CatchingUp:
                 else:
                     done.set_result(None)
             if self.is_over():
-                self._spent, self._rest = 0.0, TURNS
+                self._spent, self._rest = 0.0, YIELDS
                 return
         self._spent += self._clock.monotonic() - began
 

@@ -23,7 +23,7 @@ from pinnace.api.resources import UNSAID, Object, Resource
 from pinnace.api.scalars import to_time
 from pinnace.api.status import Refusal
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_turns
+from pinnace.runtime.tasks import in_slices
 
 T = TypeVar("T", bound=Object)
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -99,10 +99,10 @@ class Creation(Generic[T]):
                 return rejected.refusal
             return None
 
-        refusals = await in_turns(attempt, objs, self._clock)
+        refusals = await in_slices(attempt, objs, self._clock)
         if refused := [index for index, refusal in enumerate(refusals) if refusal is not None]:
             await self._refresh()
-            again = await in_turns(attempt, [objs[index] for index in refused], self._clock)
+            again = await in_slices(attempt, [objs[index] for index in refused], self._clock)
             for index, refusal in zip(refused, again, strict=True):
                 refusals[index] = refusal
         return refusals

@@ -29,7 +29,7 @@ from pinnace.api.quantities import canonicalize, has_quantities
 from pinnace.api.resources import STORAGE_FORMAT_KEY, Resource
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_turns
+from pinnace.runtime.tasks import in_slices
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Migration:
         if not has_quantities(resource.message.DESCRIPTOR):
             return []
         entries = self._cacher.of(resource).select(Selection.parse(resource, "", "", ""))
-        stale = [each for each, due in zip(entries, await in_turns(_is_due, entries, self._clock), strict=True) if due]
+        stale = [each for each, due in zip(entries, await in_slices(_is_due, entries, self._clock), strict=True) if due]
         refused: list[Refusal] = []
         for start in range(0, len(stale), BATCH):
             batch = [_rewrite(resource, each) for each in stale[start : start + BATCH]]

@@ -33,7 +33,7 @@ from pinnace.api import wire
 from pinnace.api.resources import Object, Resource
 from pinnace.api.status import Refusal
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_turns
+from pinnace.runtime.tasks import in_slices
 
 T = TypeVar("T", bound=Object)
 
@@ -143,7 +143,7 @@ class Mutator(Generic[T]):
                     attempt.outcome = errors.unreadable(self._resource, attempt.mutation.name)
         open_: Sequence[_Attempt[T]] = attempts
         for _ in range(MAX_ROUNDS):
-            await in_turns(lambda attempt: attempt.advance(dry_run), open_, self._clock)
+            await in_slices(lambda attempt: attempt.advance(dry_run), open_, self._clock)
             if later := [attempt.wait(dry_run) for attempt in open_ if attempt.later is not None]:
                 await asyncio.gather(*later)
             await self._read([attempt for attempt in open_ if attempt.must_read])

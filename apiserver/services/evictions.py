@@ -19,7 +19,7 @@ from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS
 from pinnace.api.status import Refusal
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_turns
+from pinnace.runtime.tasks import in_slices
 
 
 class _Wish(NamedTuple):
@@ -77,7 +77,7 @@ class Evictions:
         """The outcome of each, in order. The caches are to be as fresh as the caller wants the pods to be."""
         now = self._clock.time()
         search = _Search(await self._protections_in({each.metadata.namespace for each in items}))
-        wishes = await in_turns(lambda each: self._wish(each, search, now), items, self._clock)
+        wishes = await in_slices(lambda each: self._wish(each, search, now), items, self._clock)
         refusals = await self._ask([wish for wish in wishes if isinstance(wish, _Wish)], now, dry_run)
         deletions = [wish if isinstance(wish, Refusal) else self._deletion(wish, refusals, now) for wish in wishes]
         return await self._pods.mutate(deletions, dry_run=dry_run)
@@ -86,7 +86,7 @@ class Evictions:
         selections = [Selection.parse(POD_DISRUPTION_BUDGETS, namespace, "", "") for namespace in namespaces if namespace]
         budgets = [entry.obj for selection in selections for entry in self._cached_budgets.select(selection)]
         protections = defaultdict[str, list[Protection]](list)
-        for found in await in_turns(protection, budgets, self._clock):
+        for found in await in_slices(protection, budgets, self._clock):
             protections[found.budget.metadata.namespace].append(found)
         return protections
 

@@ -33,7 +33,7 @@ from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_turns, race
+from pinnace.runtime.tasks import in_slices, race
 
 log = logging.getLogger(__name__)
 
@@ -284,7 +284,7 @@ class FleetSession:
             await self._clock.sleep(RETRY)
             return
         nodes, self._doubtful = list(self._doubtful), {}
-        ours = await in_turns(self._is_in_our_name, nodes, self._clock)
+        ours = await in_slices(self._is_in_our_name, nodes, self._clock)
         self._given_up.update((node, 0) for node, held in zip(nodes, ours, strict=True) if held)
 
     def _is_in_our_name(self, node: str) -> bool:

@@ -19,7 +19,7 @@ from apiserver.storage.interface import Storage
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.tasks import Turn
+from pinnace.runtime.tasks import TimeSlice
 
 TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
 """A process that has died is found out by its stream, which breaks at once (see fleet.GRACE). One that is only silent may be
@@ -72,7 +72,7 @@ class HeartbeatsService:
 
         async def permit(nodes: Iterable[str]) -> None:
             """In pieces: who may not is told so with the first, and between two others have their turns."""
-            turn, wanted = Turn(self._clock), list(nodes)
+            turn, wanted = TimeSlice(self._clock), list(nodes)
             for start in range(0, len(wanted), AT_ONCE):
                 await self._authorizer.check(user, HEARTBEAT, partial(_leases, wanted[start : start + AT_ONCE]))
                 await turn.end()

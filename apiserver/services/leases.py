@@ -30,7 +30,7 @@ from pinnace.api.scalars import natural, to_micro_time, to_seconds
 from pinnace.api.verbs_pb2 import DeleteCollectionRequest, GetRequest, ListRequest
 from pinnace.api.wellknown import BIRTH_ANNOTATION, FENCE_ANNOTATION, STREAM_ANNOTATION
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import Turn
+from pinnace.runtime.tasks import TimeSlice
 
 REUSE = 1.0
 """Seconds for which an answer of etcd counts: it is exact to the second anyway."""
@@ -59,7 +59,7 @@ class LeaseService(ResourceService[Lease]):
         past = request.options.resourceVersionMatch == "Exact"
         if request.namespace not in _STAMPED or past or isinstance(request, DeleteCollectionRequest):
             return found
-        leases, turn = LeaseList.FromString(found), Turn(self._clock)
+        leases, turn = LeaseList.FromString(found), TimeSlice(self._clock)
         await self._stamps.prepare(leases.items)
         for lease in leases.items:
             self._stamps.stamp(lease)

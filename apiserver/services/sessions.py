@@ -38,7 +38,7 @@ from google.protobuf.message import DecodeError, Message
 from apiserver.cacher.errors import ShuttingDown
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError
 from pinnace.api.elections_pb2 import Election
-from pinnace.runtime.clock import Clock, Silence
+from pinnace.runtime.clock import Clock, SilenceTimer
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class Conversation(Generic[Q, A]):
         self._clock = clock
         self._step = timing.interval / 2
         self._recent = timing.recent
-        self._silence = Silence(timing.silence, self._step, now)
+        self._silence = SilenceTimer(timing.silence, self._step, now)
         self._inbox: deque[Q | Sign] = deque()
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()

@@ -17,7 +17,7 @@ from pinnace.api.verbs_pb2 import ListRequest
 from pinnace.printers import COLUMNS
 from pinnace.printers.columns import Columns
 from pinnace.runtime.clock import Clock
-from pinnace.runtime.tasks import in_turns
+from pinnace.runtime.tasks import in_slices
 
 NAME = "NAME"
 
@@ -45,7 +45,7 @@ class TablesService:
         def print_one(obj: Any) -> None:
             table.rows.add(cells=columns.row(obj, now), object=obj.metadata if with_metadata else None)
 
-        await in_turns(print_one, page.items, self._clock)
+        await in_slices(print_one, page.items, self._clock)
         return table
 
 

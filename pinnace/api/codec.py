@@ -1,28 +1,18 @@
-"""The fields of the API's messages as JSON has them.
-
-API objects as the dictionaries of Kubernetes' JSON and YAML, and back.
+"""API objects as dictionaries in the form of Kubernetes' JSON and YAML, and back.
 
     to_dict(pod)          {"apiVersion": "v1", "kind": "Pod", "metadata": {...}, "spec": {...}, "status": {...}}
-    from_dict(PODS, data) the pod; or CodecError with *everything* that is wrong with the data, each with its field's path
-    as_written(pod, data) the data as JSON has them, with all that they say explicitly, zeros and nulls included
+    from_dict(PODS, data) the pod; or CodecError with *all* problems of the data, each with its field's path
+    as_written(pod, data) the data in JSON's form with all that they contain explicitly, zeros and nulls included
 
 The forms are Kubernetes': quantities, times and int-or-strings are scalars, 64-bit integers are numbers, bytes are base64, null
-means absent, and fields that are inlined in Kubernetes' Go types appear in their parent. What is absent is left out, and so is
-what is empty, but for `securityContext: {}` and its like, where being there is the message. Fields are in alphabetical order,
-after apiVersion, kind and metadata.
+means absent, and fields that are inlined in Kubernetes' Go types appear in their parent. Absent and empty fields are left out,
+except for `securityContext: {}` and the like, whose presence has a meaning. Fields are in alphabetical order, after apiVersion,
+kind and metadata. Fractions of a second are shown for MicroTime only.
 
-Not promised: fields that this version does not model travel as bytes (protobuf's unknown fields) and have no name to show here.
-Fractions of a second are shown of MicroTime only.
-
-Fields that this version of the messages does not have: they travel as bytes, and are neither judged nor defaulted.
-
-JSON does not show them, nor the fractions of a second. Who changes an object by way of its JSON form keeps them with `revised`.
-What the form hides is told by a third object, the one that is read from the form of the old one: where both are equal, nothing
-is hidden. So no part is written as JSON again to be compared: that took a second for an object with 10,000 parts.
-
-What the comments in proto/ say of objects' messages and fields, as `make proto` has written it down (descriptions.json).
-
-A comment that begins with "Required." is about a field that the server insists on, wherever its message is given.
+Fields that this version of the messages does not have are kept as bytes (protobuf's unknown fields). They are neither validated
+nor defaulted, and JSON does not show them. `revised` changes an object by its JSON form and keeps them. To find out what the
+form hides, the old object is compared with the object that is read from its own form: where both are equal, nothing is hidden.
+(To write and compare every part as JSON took a second for an object with 10,000 parts.)
 """
 
 import difflib

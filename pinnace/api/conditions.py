@@ -1,6 +1,6 @@
-"""Conditions of an object's status, whatever its kind: one for each type, with since when it is what it is.
+"""Conditions of an object's status, whatever its kind: at most one for each type, with the time of its last transition.
 
-What a kind's condition has besides (lastHeartbeatTime, observedGeneration) is set by whoever says it.
+Further fields of a kind's conditions (lastHeartbeatTime, observedGeneration) are set by the caller.
 Source: SetStatusCondition in k8s.io/apimachinery/pkg/api/meta/conditions.go of Kubernetes.
 """
 

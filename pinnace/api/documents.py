@@ -1,11 +1,11 @@
-"""YAML or JSON text as plain data that remembers its lines.
+"""YAML or JSON text as plain data with line numbers.
 
 The data are dictionaries with string keys, lists, and the scalars of JSON. Scalars are read as Kubernetes' tools read them (as
 in YAML 1.1, an unquoted `yes` is a boolean and `0644` is octal), but dates stay text and keys are always text. JSON is nearly
-always YAML; what is not, as objects one after another (which jq writes), is read as JSON, and all of an object has its line.
+always valid YAML; other JSON, such as a sequence of objects (as jq writes it), is read as JSON, and each object has one line.
 
-Whoever wrote the text may be hostile: it is read event by event (JSON object by object), and reading stops at the first sign of
-too much text, of too much depth, or of aliases that unfold into too much. Values are data only: no tag makes an object.
+The text is not trusted: it is read event by event (JSON object by object), and reading stops as soon as there is too much text,
+too much depth, or an expansion of aliases that is too large. Values are plain data: no tag creates an object.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Fences as text: in the metadata of a call, and in the annotation of a bound pod.
 
 pinnace-fence: scheduler/4711/9f86d0...     metadata: election, token, and the secret of the session in hexadecimal
-pinnace.io/fence: scheduler/4711            annotation: the term. Without the secret: whoever may read the pod reads it
+pinnace.io/fence: scheduler/4711            annotation: the term, without the secret, because every reader of the pod sees it
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
-"""The shape of virtual machines: what they have, in which zone they are, and the labels and taints with which they register.
+"""The shape of virtual machines: their resources and zone, and the labels and taints with which they register.
 
-One description serves `pinnace up`, `pinnace node add` and the flags of a kubelet. Shapes that differ come from a file:
+One description is used by `pinnace up`, `pinnace node add` and the flags of a kubelet. Different shapes come from a file:
 
     - count: 2                     # node 0 and node 1
       cpu: 64
@@ -10,8 +10,8 @@ One description serves `pinnace up`, `pinnace node add` and the flags of a kubel
       taints: ["dedicated=gpu:NoSchedule"]
     - cpu: 8                       # all others
 
-Each shape takes the next `count` nodes. The last one may leave `count` out: it takes all that follow. If it has a `count`, the
-file begins again. A key that a shape leaves out has the value of the option of that name. Pure.
+Each shape applies to the next `count` nodes. The last one may omit `count`: it applies to all further nodes. If it has a
+`count`, the list starts over. A key that a shape omits has the value of the option of that name.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,9 +1,9 @@
-"""Manifests: YAML text as API objects, with everything that is wrong told at once, by file and line.
+"""Manifests: YAML text as API objects. All problems are reported at once, by file and line.
 
     pods.yaml:14: spec.tolerations[0].efect: unknown field; did you mean "effect"?
 
-A text holds any number of documents; a document is one object, or a list of them (`kind: List`, `kind: PodList`, in which the
-items need not say their own), which may have lists in it.
+A text contains any number of documents; a document is one object, or a list of objects (`kind: List`, or `kind: PodList`, whose
+items need no kind of their own), which may be nested.
 """
 
 import difflib

@@ -1,14 +1,15 @@
-"""How the JSON forms of objects merge, and `apply`: a three-way merge, as `kubectl apply` does it on the client.
+"""Merging the JSON forms of objects, and `apply`: a three-way merge on the client, as with `kubectl apply`.
 
-What was applied last is kept with the object, in an annotation. Next time
-* what is wanted now is set,
-* what was wanted last time and is not wanted now is removed,
-* what was never ours (defaults, status, what others have set) stays as it is.
+The last applied configuration is kept with the object, in an annotation. The next `apply`
+
+* sets the fields that the new configuration contains,
+* removes the fields that the last configuration contained and the new one does not,
+* leaves all other fields (defaults, status, fields set by others) unchanged.
 
 Objects merge field by field, maps key by key. Lists of objects that have an identity (containers by name, mounts by path) merge
-item by item; other lists are replaced as a whole. Of what is one of several kinds (a volume, a strategy) only what is wanted
-stays once it changes. Everything here is a function of dictionaries, and leaves them unchanged. Patches (pinnace.api.patch)
-merge by the same rules, but for what they say of lists, and of what stays.
+item by item; other lists are replaced as a whole. In a union (a volume, a strategy), only the fields of the new configuration
+remain once it changes. All functions here take and return dictionaries, and do not modify their arguments. Patches
+(pinnace.api.patch) merge by the same rules, except for lists and retained fields.
 """
 
 import json

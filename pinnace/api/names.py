@@ -1,18 +1,10 @@
-"""The syntax of names, labels and keys, as Kubernetes has it.
+"""The syntax of names, labels and keys, as in Kubernetes; and sets of node names.
 
-Each check returns what is wrong with a text, in Kubernetes' words: an empty tuple when nothing is. Checks of texts that recur
-(labels, taints, names of containers) remember their last answers, but for texts that are too long: nobody can fill the memory
-with them. Names of objects do not recur, so their check is merely quick.
+Each check returns the problems of a text in Kubernetes' words, an empty tuple if there are none. Checks of texts that recur
+(labels, taints, names of containers) cache their answers, except for texts that are too long, which bounds the memory. Names of
+objects do not recur, so their check is only fast.
 
 Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/ and .../labels/
-
-Sets of node names, as a certificate or a flag names them: by patterns that are short however many nodes there are.
-
-    n7              this one
-    node-0..99      node-0, node-1, ... node-99
-    kubelet-*       whatever begins so
-
-No DNS name has two dots in a row or an asterisk, so a pattern is never mistaken for a name.
 """
 
 import re

@@ -1,46 +1,22 @@
-"""How much a JSON document consists of.
-
-A value takes two bytes to send, and a hundred times as long to be looked at as to be received: so whoever takes documents from
-others counts first.
-
-JSON patches: operations on a JSON document, one after another; all of them, or none.
-
-    {"op": "add", "path": P, "value": V}      a field is set, an item goes in before the one there ("-": behind the last)
-    {"op": "remove", "path": P}
-    {"op": "replace", "path": P, "value": V}  what is there is replaced; a field is set
-    {"op": "move", "from": P, "path": P}      as remove and add
-    {"op": "copy", "from": P, "path": P}      as add of what is there
-    {"op": "test", "path": P, "value": V}     fails unless it is there and equal
-
-A path is a JSON pointer: "/spec/taints/0"; "~1" stands for "/", "~0" for "~"; "" is the whole document. Messages are those of
-the library that Kubernetes uses, and so are the limits: a patch can make no more of a document than it says itself, and
-MAX_COPIED. That of the values which it says, and of those which it copies, is ours (see jsonextent).
-
-As in Kubernetes, and unlike in the RFC, a field need not be there to be replaced, one that is not there is null to test and
-copy, and -1 is the last item of an array (of an add: behind it).
-
-Source: https://www.rfc-editor.org/rfc/rfc6902, https://www.rfc-editor.org/rfc/rfc6901 and, for what differs from them,
-https://github.com/evanphx/json-patch/tree/v4.12.0
-
-Patches: what is to be different about an object, as JSON.
+"""Patches: changes of an object, as JSON.
 
     MERGE             RFC 7386
     STRATEGIC_MERGE   as Kubernetes documents it: lists whose items have an identity merge item by item, sets grow
-    JSON              RFC 6902: operations, see pinnace.api.patch
+    JSON              RFC 6902: a list of operations, of which all are applied or none
 
-The first two merge as `apply` does (pinnace.api.merge), with nothing that was wanted before. The items of a list come in the
-order of the patch, new ones before those that it does not name. A directive takes something away from what is there; then the
-rest of the patch is merged:
+The first two merge as `apply` does (pinnace.api.merge), with an empty previous configuration. The items of a list come in the
+order of the patch, new ones before those that it does not name. A directive removes parts of the present object; then the rest
+of the patch is merged:
 
     {"$patch": "replace", ...}                 the object is what follows; as an item of a list: the list is the other items
-    {"$patch": "delete"}                       the object is empty; as an item of a list: the item of this identity goes
-    {"$deleteFromPrimitiveList/<field>": [..]} these values go from the list
-    {"$retainKeys": [..]}                      all fields but these go
+    {"$patch": "delete"}                       the object is empty; as an item of a list: the item of this identity is removed
+    {"$deleteFromPrimitiveList/<field>": [..]} these values are removed from the list
+    {"$retainKeys": [..]}                      all fields except these are removed
     {"$setElementOrder/<field>": [..]}         the items of the list come in this order; others keep their place before them
 
-Anything else that looks like a directive stays in the object as a field that does not exist, and is refused by its name.
+Other fields that look like directives stay in the object as unknown fields, and are refused by their name.
 
-Differs from Kubernetes: ports are told apart by their number and protocol (as its server-side apply does), spread constraints
+Differences from Kubernetes: ports are identified by their number and protocol (as in its server-side apply), spread constraints
 by their key and whenUnsatisfiable.
 
 Source: https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/ and

@@ -1,20 +1,5 @@
-"""Whether a pod has ended; and what a batch of UpdateStatus needs of one: many whole pods may be more than a call takes.
-
-Quality of service: which pods a node that runs out of something evicts first.
-
-    Guaranteed   every container, or the pod as a whole, limits cpu and memory, and requests just that much
-    BestEffort   no container requests or limits either
-    Burstable    the others
-
-Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
-
-When a toleration lets a pod past a taint, and which taints send pods away that are there.
-
-Source: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
-
-Which storage class a claim or a volume is of.
-
-Source: pkg/apis/core/v1/helper of Kubernetes 1.36, GetPersistentVolumeClaimClass and GetPersistentVolumeClass.
+"""Rules about pods, nodes and volumes that several components apply: finished pods, quality of service, tolerations, and
+storage classes.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,17 +1,11 @@
-"""Dataclasses as JSON, and back: for answers that are no messages of the API.
+"""Dataclasses as JSON, for answers that are not messages of the API: explanations of scheduling decisions (`pinnace why`), and
+dumps of a scheduler's state (`pinnace sched`).
 
 The fields of a record are text, numbers and bools, a StrEnum, records, a Sequence or a Mapping (by str) of these, or one of
-these or None; no record holds another of its own kind. In JSON a field has its own name, in lowerCamelCase.
+these or None; no record contains another of its own type. In JSON a field has its own name, in lowerCamelCase.
 
-Who writes and who reads may be of different versions, as during a rollout. A field that the reader does not know is left out,
-and one that is missing has its default. So a field that is added has a default, and one without a default stays for good. What
-is there must be of its type.
-
-Why a pod is where it is, or nowhere: what `scheduler.explain` finds, and `pinnace why` shows. In between it is JSON, as
-`pinnace.api.records` writes and reads it.
-
-What a scheduler holds at this moment: `scheduler.debugger` shows it, `pinnace sched` asks for it. In between it is JSON, as
-`pinnace.api.records` writes and reads it.
+Writer and reader may be of different versions, as during a rollout. The reader ignores unknown fields, and uses the default of
+missing ones. So new fields need a default, and fields without a default are never removed. Present values must have their type.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -372,7 +366,7 @@ class QueueDump(Dump):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeRoom:
     """What a node has, by resource, as quantities."""
 
     node: str
@@ -391,7 +385,7 @@ class Assumed:
 @dataclass(frozen=True, slots=True)
 class CacheDump(Dump):
     path = "/debug/cache"
-    nodes: Bounded[Room]
+    nodes: Bounded[NodeRoom]
     pods: int
     """On nodes, those that are assumed among them."""
     assumed: Bounded[Assumed]

@@ -1,7 +1,7 @@
-"""The table of resources that the API serves. Server, client and CLI are generic over it: a new resource is a row here,
-a service in proto/, and a strategy in apiserver.registry.
+"""The table of resources that the API serves, and the kinds of Kubernetes that it does not have.
 
-The kinds of Kubernetes that are not here, as people type them or write them in manifests, and what comes nearest to each.
+Server, client and CLI are generic over the table: a new resource is a row here, a service in proto/, and a strategy in
+apiserver.registry.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Revisions of a deployment: what its replica sets are numbered, and what their templates have in common with its own."""
+"""Revisions of a deployment: the numbers of its replica sets, and the comparison of their templates with its own."""
 
 from collections.abc import Iterable, Mapping
 

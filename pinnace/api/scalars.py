@@ -1,10 +1,7 @@
-"""Whole numbers that somebody has written into a text: an annotation, a label, a resourceVersion.
+"""Values that Kubernetes writes as one JSON value: strings, numbers, booleans, and some messages (Quantity, Time, IntOrString,
+FieldsV1); instants, and integers in text.
 
-Instants: Kubernetes' Time and MicroTime messages, and RFC 3339 text.
-
-What Kubernetes writes as one value: strings, numbers, booleans, and some messages: Quantity, Time, IntOrString, FieldsV1.
-
-Readers raise ValueError with what was expected and what came; the codec adds where.
+Readers raise ValueError with the expected and the actual value; the codec adds the path.
 """
 
 import base64

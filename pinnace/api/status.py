@@ -1,7 +1,7 @@
-"""Refusals on the wire: google.rpc.Status with details, built in one place and read in one place.
+"""Refusals on the wire: google.rpc.Status with details, encoded and decoded in one place.
 
-The server turns its exceptions into these (apiserver.services.errors), the client turns these into its exceptions
-(pinnace.client.errors). Codes are those of gRPC; `reason` is the machine's word for why, in CamelCase.
+The server converts its exceptions into these (apiserver.services.errors), and the client converts these into its exceptions
+(pinnace.client.errors). Codes are those of gRPC; `reason` is a machine-readable reason in CamelCase.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,4 @@
-"""Names, labels, annotations and taints that mean something to more than one part.
-
-What a pod means that does not say, as in Kubernetes (pkg/apis/core/v1/defaults.go): where more than one part has to know.
-"""
+"""Names, labels, annotations, taints and defaults that several components use."""
 
 SCHEDULER_ELECTION = "scheduler"
 """What schedulers stand in that are not told otherwise."""

@@ -1,36 +1,14 @@
-"""Building protobuf messages out of encoded parts.
+"""Protobuf messages as bytes: assembling them from encoded parts, bounding their depth, splitting them into requests, and
+read-only views of them.
 
-An object is encoded once, when it is written, and from then on travels as bytes: protobuf lets us put the rest around it.
+An object is encoded once, when it is written, and from then on travels as bytes: protobuf allows adding fields around it.
 
 * A singular message field that occurs twice is merged. Every API object has `metadata = 1`, and `resourceVersion = 6` in it;
-  so `value + stamp(revision)` *is* the object with its resourceVersion set, whatever kind it is.
+  so `value + stamp(revision)` *is* the object with its resourceVersion set, whatever its kind.
 * Repeated fields of two messages that are concatenated are concatenated. So a list is its header and its items one after
   another, and a watch response is its events one after another, in any grouping.
 
 Source: https://protobuf.dev/programming-guides/encoding/#last-one-wins
-
-How deep messages are nested, found out by protobuf itself, as it reads them.
-
-Most readers refuse what has more than 100 levels (protobuf's default in C++, Java and Python), and count from the outermost
-message. So an object that can be read by itself cannot be read in a list if it is nested too deep, and no reader can read that
-list. The fields that we know have a few levels; those that we do not know travel along (pinnace.api.codec), and may be
-groups in groups. To walk a message would cost more than all that is done with it: it is read inside an envelope that has the
-missing levels.
-
-Source: https://protobuf.dev/programming-guides/proto-limits/#depth; Kubernetes refuses CBOR of more than 64 levels, and drops
-fields that it does not know.
-
-Messages as they are shown to code that must not change them: read like the message itself, at any depth; nothing can be set.
-
-Maps are what it is for: `labels["missing"]` of a message answers "" and puts the key in; here it raises KeyError, as a dict
-does. Nothing is copied: what is shown is what is there now. `copy.deepcopy` makes a message of one's own.
-
-It does not promise to be a message: C code of protobuf (`CopyFrom`, a client's call) takes only a copy.
-
-Cutting what is to be sent into requests that a server takes: few enough items, and small enough together.
-
-The number alone does not bound a request: five hundred pods of a large template are more than a server receives, and a call
-that is refused for its size is refused each time it is repeated.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence

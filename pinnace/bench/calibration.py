@@ -1,6 +1,5 @@
-"""A cluster for one purpose: in a folder of its own that is gone afterwards, and unknown to the user's configuration.
-
-A cluster for one measurement, whose etcd has been calibrated: what it gives a client that writes one key a transaction.
+"""A temporary cluster for one measurement, whose etcd has been calibrated: the transactions per second of a client that writes
+one key per transaction.
 """
 
 import asyncio

@@ -1,13 +1,7 @@
-"""Hitting the leading scheduler while it works, and bringing it back.
+"""Row `failover`: the time without binds after the leading scheduler was killed, frozen or asked to stop.
 
-Pods trickle in all the while, so that a leader always has something to bind. The gap is from the signal to the arrival, here,
-of the first bind by the next leader; that one is known by the token that the API server leaves on every pod that is bound.
-
-Row `failover`: how long nobody binds after the leading scheduler was killed, frozen or asked to stop.
-
-What happens to an election when its leader is hit, moment by moment.
-
-Acting for a leader that is no more, to see the fence at work.
+Pods are created all the time, so that a leader always has something to bind. The gap is from the signal to the arrival, here,
+of the first bind by the next leader. The token that the API server leaves on every bound pod identifies the leader.
 """
 
 import asyncio
@@ -60,7 +54,7 @@ class Failover:
         return self.first_bind - self.hit
 
 
-class Card:
+class HeldLinks:
     """The network cards of machines that may stand still: what a process has just sent stays in its card, and arrives when the
     machine goes on. Then the fence has something to refuse."""
 
@@ -82,7 +76,7 @@ class Card:
 
 
 async def hit_leader(
-    cluster: Cluster, client: Client, witness: Witness, number: signal.Signals, card: Card | None = None
+    cluster: Cluster, client: Client, witness: Witness, number: signal.Signals, card: HeldLinks | None = None
 ) -> Failover:
     """Waits until the leader is at work, sends it the signal, and waits until another binds. With a `card` what it sends is
     held from just before; the gap counts from there. Raises BenchError, ClusterError, HelperError."""
@@ -152,7 +146,7 @@ async def failover(bench: Bench, number: signal.Signals, times: int, progress: P
     """Hits the leader so many times; brings it back after each. Where there are links its machine stands still with it: what it
     has just sent arrives when it goes on."""
     load, gaps, refused, refusals = Load(), list[float](), 0, 0
-    cluster, card = bench.cluster, Card(bench.links) if bench.links else None
+    cluster, card = bench.cluster, HeldLinks(bench.links) if bench.links else None
     async with cluster.client() as client, witnessing(client) as witness:
         meter = Meter(cluster.state)
         for turn in range(1, times + 1):
@@ -199,7 +193,7 @@ VACANCY_POLL = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class TimelineEntry:
     """`at` is in seconds after the hit."""
 
     at: float
@@ -233,37 +227,37 @@ def end_of_term(terms: Iterable[Term], failover: Failover) -> float | None:
     return failover.hit + to_seconds(term.ended) - failover.hit_at
 
 
-def timeline(failover: Failover, new: Election, vacancy: float | None) -> list[Moment]:
+def timeline(failover: Failover, new: Election, vacancy: float | None) -> list[TimelineEntry]:
     """The moments of a failover in their order. `new` is the next leader, `vacancy` when nobody was seen to lead (monotonic
     seconds); None: it was too short to be seen, and is left out. The moment of the election is by the API server's clock."""
     elected = to_seconds(new.since) - failover.hit_at
     moments = [
-        Moment(elected, f"{new.holder} is elected; its fencing token is {new.token}"),
-        Moment(failover.gap, "its first pod is bound"),
+        TimelineEntry(elected, f"{new.holder} is elected; its fencing token is {new.token}"),
+        TimelineEntry(failover.gap, "its first pod is bound"),
     ]
     if vacancy is not None and vacancy >= failover.hit:
         at = min(vacancy - failover.hit, elected)  # the news of it took its time to get here
-        moments.insert(0, Moment(at, "the API server has seen the connection break, and deletes the election's key"))
+        moments.insert(0, TimelineEntry(at, "the API server has seen the connection break, and deletes the election's key"))
     return moments
 
 
-NAME = "impostor"
+PROBE_POD = "impostor"
 NOBODY = "nobody"
 """A scheduler that does not exist: the pod waits for the impostor alone."""
 
 
 async def is_fenced(client: Client, deposed: Election, node: str) -> bool:
     """Sends a bind with the token of a leader that was deposed; was it refused for that reason? Leaves nothing behind."""
-    pod = Pod(metadata=ObjectMeta(name=NAME, namespace="default"))
+    pod = Pod(metadata=ObjectMeta(name=PROBE_POD, namespace="default"))
     pod.spec.schedulerName = NOBODY
     pod.spec.containers.append(Container(name="c", image="none"))
     created = await client.pods.create(pod)
     binding = Binding(
-        metadata=ObjectMeta(namespace="default", name=NAME, uid=created.metadata.uid),
+        metadata=ObjectMeta(namespace="default", name=PROBE_POD, uid=created.metadata.uid),
         target=ObjectReference(kind="Node", name=node),
     )
     try:
         (item,) = await client.pods.bind_batch([binding], Fence(election=deposed.name, token=deposed.token))
     finally:
-        await client.pods.delete(NAME, "default", grace=0, uid=created.metadata.uid)
+        await client.pods.delete(PROBE_POD, "default", grace=0, uid=created.metadata.uid)
     return isinstance(error_of(item), Fenced)

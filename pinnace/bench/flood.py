@@ -1,20 +1,18 @@
-"""Row `flood`: what one user's flood of creates does to another's gets, and to the heartbeats of a leader.
+"""Row `flood`: the effect of one user's flood of calls on another user's gets, and on the heartbeats of a leader.
 
-All talk to one API server. Two processes flood it as the administrator; the gets are somebody else's, and the election's stream
-is a scheduler's. First it is quiet, then it is flooded. CPU is told of the whole flood, its rise included, but not that of the
-processes which make it. A get begins when the one before has ended, so slow ones are fewer: percentiles flatter what is slow.
+All clients use one API server. Two processes flood it; the gets are another user's, and the election's stream is a scheduler's.
+First it is quiet, then it is flooded. CPU time is that of the whole flood, its ramp-up included, without the flooding
+processes. A get begins when the previous one has ended, so there are fewer slow ones: percentiles are optimistic.
 
-Row `flood --as`: what a caller without rights does to another user's gets, and to the heartbeats of a leader.
+Without `--as`, an administrator creates pods at a rate. With `--as`, a caller without rights keeps calls open:
 
     nobody      connects to the port for tokens, and sends no token
     stranger    has a certificate of the cluster's authority, and no role
 
-Two processes keep a number of calls open, to the methods of one service in turn, and begin a new call as soon as one ends. Each
-sends an empty request and never ends its side, so a server that waits for more waits forever. Half of the calls are cancelled
-after their first response, the others stay open. The services are those that the API server names over gRPC's reflection.
-
-The gets and the heartbeats are those of `pinnace.bench.flood`. "rise" has those of the first seconds of all floods, in which
-all calls arrive at once.
+Then each process keeps a number of calls open, to the methods of one service in turn, and begins a new call as soon as one
+ends. Each call sends an empty request and never ends its side, so a server that waits for more waits forever. Half of the calls
+are cancelled after their first response, the others stay open. The services are those that the API server lists by gRPC
+reflection. The sample "rise" is from the first seconds of all floods, in which all calls arrive at once.
 """
 
 import asyncio
@@ -51,7 +49,7 @@ from pinnace.cluster import certificates
 from pinnace.cluster.spec import APISERVER, ELECTION, SCHEDULER, pki_folder
 from pinnace.cluster.startup import Progress
 from pinnace.pki import Subject
-from pinnace.pki.folder import Folder, Wanted
+from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.tls import TlsFiles
 
 PROCESSES = 2
@@ -60,7 +58,7 @@ RISE = 2.0
 """Seconds until it is at its height."""
 INTERVAL = 0.03
 SOMEBODY = "somebody"
-PATIENCE = 20.0
+ANSWER_TIMEOUT = 20.0
 QUEUED = "apiserver_flowcontrol_request_wait_duration_seconds_count"
 Arguments = Callable[[int], Sequence[str]]
 """Of a process of the flood, by its number: see pinnace.bench.flooder."""
@@ -71,7 +69,7 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
     """`rate`: creates that are wanted each second. What was created is read back when all that is measured has been. Raises
     BenchError, ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
-    Folder(folder).provide([Wanted(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
+    Folder(folder).provide([CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
     somebody = Connection([server], tls=certificates.files(folder, SOMEBODY))
     scheduler = Connection([server], tls=certificates.files(folder, SCHEDULER))
     probe = Probe(Client(somebody))
@@ -82,7 +80,7 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
             quiet = await probe.measure(seconds)
             progress.waiting(f"{rate:,.0f} creates a second for {seconds:g} s")
             meter = Meter(bench.cluster.state)
-            limit = RISE + seconds + PATIENCE
+            limit = RISE + seconds + ANSWER_TIMEOUT
             async with flooded(bench.cluster.endpoints[0], bench.cluster.tls, _creates(rate), limit) as made:
                 await probe.measure(RISE)
                 crowded = await probe.measure(seconds)
@@ -129,7 +127,7 @@ class Probe:
         await self._stream.write(
             CampaignRequest(open=CampaignRequest.Open(election=ELECTION, holder="probe", secret=secrets.token_bytes(SECRET)))
         )
-        opened = await self._stream.read(PATIENCE)
+        opened = await self._stream.read(ANSWER_TIMEOUT)
         if opened is None or not opened.HasField("opened"):
             raise BenchError(f"the API server did not open a session: {opened}")
 
@@ -166,7 +164,7 @@ class Probe:
     async def _answered(self, stream: HeartbeatStream, number: int) -> bool:
         """Sends a heartbeat; False: the session is over. Raises ApiError."""
         await stream.write(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=number)))
-        while (response := await stream.read(PATIENCE)) is not None and not response.HasField("lost"):
+        while (response := await stream.read(ANSWER_TIMEOUT)) is not None and not response.HasField("lost"):
             if response.HasField("heartbeat") and response.heartbeat.sequence == number:
                 return True
         return False
@@ -217,10 +215,10 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
             process.terminate()
         for process in processes:
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(ANSWER_TIMEOUT):
                     output, _ = await process.communicate()
             except TimeoutError:
-                raise BenchError(f"a process of the flood does not end within {PATIENCE:g} s of SIGTERM") from None
+                raise BenchError(f"a process of the flood does not end within {ANSWER_TIMEOUT:g} s of SIGTERM") from None
             if process.returncode != 0:
                 raise BenchError(f"a process of the flood ended with {process.returncode}")
             found = json.loads(output)
@@ -243,7 +241,7 @@ async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: 
     """`tokens_at`: the address of the server's port for tokens. `service`: its full name, or "all": one after the other.
     `calls`: how many are kept open. `seconds`: for each service. Raises BenchError, ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
-    wanted = [Wanted(SOMEBODY, Subject(SOMEBODY, ("system:masters",))), Wanted(STRANGER, Subject(STRANGER))]
+    wanted = [CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",))), CertificateSpec(STRANGER, Subject(STRANGER))]
     Folder(folder).provide(wanted, datetime.now(UTC))
     found = await registered(server, bench.cluster.tls)
     if service not in (ALL, *found):
@@ -255,7 +253,7 @@ async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: 
         samples |= {f"{what}, quiet": times for what, times in (await probe.measure(seconds)).items()}
         for name, methods in chosen.items():
             progress.waiting(f"{calls:,} calls of {name} as {who} for {seconds:g} s")
-            async with flooded(target, tls, _calls(methods, calls), seconds + PATIENCE) as made:
+            async with flooded(target, tls, _calls(methods, calls), seconds + ANSWER_TIMEOUT) as made:
                 for what, times in (await probe.measure(RISE)).items():
                     samples[f"{what}, rise"] = [*samples.get(f"{what}, rise", ()), *times]
                 samples |= {f"{what}, {name}": times for what, times in (await probe.measure(seconds)).items()}
@@ -320,7 +318,7 @@ async def _asked(channel: grpc.aio.Channel, request: ServerReflectionRequest) ->
         REFLECTION,
         request_serializer=ServerReflectionRequest.SerializeToString,
         response_deserializer=ServerReflectionResponse.FromString,
-    )(iter((request,)), timeout=PATIENCE)
+    )(iter((request,)), timeout=ANSWER_TIMEOUT)
     try:
         async for answer in call:
             return answer

@@ -1,8 +1,7 @@
-"""The objects that benchmarks use: those of the measurements they are compared with.
+"""The load generator: creates pods, and records when each was sent and acknowledged. It runs in the process of the command.
 
-Nodes have 4 CPU, 32 GiB and room for 110 pods; a pod has one container that asks for 100m CPU and 500 MiB. So a node takes 40.
-
-The load generator: creates pods, and notes when each was sent and acknowledged. Runs in the process of the command.
+Nodes have 4 CPU, 32 GiB and room for 110 pods; a pod has one container that requests 100m CPU and 500 MiB, as in the
+measurements with which results are compared. So a node takes 40 pods.
 """
 
 import asyncio

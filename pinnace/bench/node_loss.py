@@ -1,11 +1,9 @@
-"""What becomes of the pods of a fleet that dies: an observer of nodes and pods, and what it has seen, moment by moment.
+"""Row `node-loss`: a kubelet process dies with all its nodes, under Deployments, and is started again later.
 
-    hit -> the first node NotReady -> the last -> the first old pod deleted -> the last -> as many run elsewhere as are wanted
+    hit -> the first node NotReady -> the last -> the first old pod deleted -> the last -> all replicas run elsewhere
     back -> the last of its nodes is Ready -> the last of the old pods is gone
 
-Times are those of arrival here, on this process' monotonic clock.
-
-Row `node-loss`: a kubelet process dies with all its nodes, under Deployments, and comes back later.
+Times are those of arrival at the observer, on this process' monotonic clock.
 """
 
 import asyncio
@@ -149,7 +147,7 @@ class Observer:
         return self._clock.monotonic()
 
 
-PATIENCE = 120.0
+STAGE_TIMEOUT = 120.0
 TOLERATED = 1
 """Seconds for which the pods stay on a node that is lost (Kubernetes' default is 300)."""
 _DEPLOYMENT = """
@@ -211,7 +209,7 @@ async def observing(client: Client, outage: Outage) -> AsyncIterator[Observer]:
         watching.cancel()
 
 
-async def deploy(client: Client, deployments: Sequence[Deployment], observer: Observer, timeout: float = PATIENCE) -> None:
+async def deploy(client: Client, deployments: Sequence[Deployment], observer: Observer, timeout: float = STAGE_TIMEOUT) -> None:
     """Returns when all their replicas serve. Raises ApiError, BenchError."""
     replicas = sum(each.spec.replicas for each in deployments)
     for each in deployments:
@@ -228,16 +226,16 @@ async def lose(cluster: Cluster, fleet: int, replicas: int, observer: Observer, 
     hit = time.monotonic()
     cluster.kill(name, signal.SIGKILL)
     progress.waiting(f"{len(outage.nodes)} nodes to be NotReady")
-    await observer.until(lambda: len(outage.unready) == len(outage.nodes), "the nodes to be NotReady", PATIENCE)
+    await observer.until(lambda: len(outage.unready) == len(outage.nodes), "the nodes to be NotReady", STAGE_TIMEOUT)
     unready = sorted(outage.unready.values())
     progress.waiting(f"{len(on_it):,} pods to run elsewhere")
-    replaced = await observer.until(lambda: outage.serving == replicas, f"{replicas:,} replicas to serve again", PATIENCE)
+    replaced = await observer.until(lambda: outage.serving == replicas, f"{replicas:,} replicas to serve again", STAGE_TIMEOUT)
     ended = sorted(outage.ended[uid] for uid in on_it if uid in outage.ended)
     progress.waiting(f"{name} to come back")
     back = time.monotonic()
     await cluster.start(name)
-    ready = await observer.until(lambda: not outage.unready, "the nodes to be Ready again", PATIENCE)
-    cleared = await observer.until(lambda: not on_it & outage.there, "the old pods to be gone", PATIENCE)
+    ready = await observer.until(lambda: not outage.unready, "the nodes to be Ready again", STAGE_TIMEOUT)
+    cleared = await observer.until(lambda: not on_it & outage.there, "the old pods to be gone", STAGE_TIMEOUT)
     return Loss(
         pid, len(outage.nodes), len(on_it),
         unready[0] - hit, unready[-1] - hit, ended[0] - hit, ended[-1] - hit, replaced - hit,

@@ -1,9 +1,4 @@
-"""On what a figure was measured.
-
-Percentiles and medians of samples. Pure.
-
-What a benchmark found: its runs, put together, as JSON and as tables for people. Pure.
-"""
+"""The results of a benchmark: the runs, the machine, percentiles, JSON, and tables."""
 
 import math
 import os
@@ -18,7 +13,7 @@ from rich.table import Table
 
 from pinnace.bench.calibration import Calibration
 from pinnace.runtime.build import commit
-from pinnace.runtime.procfs import Usage
+from pinnace.runtime.procfs import ProcessUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +63,7 @@ class Run:
     `samples` are seconds, by stage. `violations`: how often what must never be has been. `counts`: what else was counted."""
 
     calibration: Calibration
-    usage: Mapping[str, Usage]
+    usage: Mapping[str, ProcessUsage]
     samples: Mapping[str, Sequence[float]]
     items: int
     rate: float = 0.0
@@ -84,7 +79,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BenchReport:
     """All runs of one row. `unit` is that of the rate, such as "pods/s"; "" when the row has none. `headline` is the stage
     whose percentiles are the row's result, or "". `date` is RFC 3339."""
 

@@ -1,4 +1,4 @@
-"""Row `scale`: a cluster as large as Kubernetes' limits, at rest, and then under a rolling update."""
+"""Row `scale`: a cluster of the size of Kubernetes' limits, at rest, and then under a rolling update."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import KUBELET
 from pinnace.cluster.startup import Progress
 
-PATIENCE = 900.0
+FILL_TIMEOUT = 900.0
 POLL = 0.5
 FILLING_POLL = 2.0
 BATCH = 250
@@ -60,14 +60,14 @@ async def scale(bench: Bench, pods: int, replicas: int, rest: float, progress: P
 async def _running(cluster: Cluster, client: Client, pods: int, replicas: int) -> None:
     """Waits for so many Running pods: the kubelets are asked, for whom it is one number. Raises BenchError."""
     kubelets = [record.plan.http for record in cluster.state.processes if record.plan.component == KUBELET]
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + FILL_TIMEOUT
     while True:
         running = sum([await usage.read_metric(http, "kubelet_running_pods") or 0 for http in kubelets])
         ready = (await client.of(DEPLOYMENTS).get(APP, "default")).status.readyReplicas
         if running >= pods and ready >= replicas:
             return
         if time.monotonic() > deadline:
-            raise BenchError(f"{running:,} of {pods:,} pods run, {ready:,} replicas are ready after {PATIENCE:g} s")
+            raise BenchError(f"{running:,} of {pods:,} pods run, {ready:,} replicas are ready after {FILL_TIMEOUT:g} s")
         await asyncio.sleep(FILLING_POLL)
 
 
@@ -84,7 +84,7 @@ async def _roll(client: Client, replicas: int) -> int:
         obj.spec.template.spec.containers[0].image = "example.com/app:2"
 
     changed = await client.of(DEPLOYMENTS).modify(APP, "default", change)
-    deadline, fewest = time.monotonic() + PATIENCE, replicas
+    deadline, fewest = time.monotonic() + FILL_TIMEOUT, replicas
     while True:
         status = (await client.of(DEPLOYMENTS).get(APP, "default")).status
         fewest = min(fewest, status.availableReplicas)
@@ -94,5 +94,5 @@ async def _roll(client: Client, replicas: int) -> int:
         ):
             return fewest
         if time.monotonic() > deadline:
-            raise BenchError(f"{status.updatedReplicas:,} of {replicas:,} replicas are updated after {PATIENCE:g} s")
+            raise BenchError(f"{status.updatedReplicas:,} of {replicas:,} replicas are updated after {FILL_TIMEOUT:g} s")
         await asyncio.sleep(POLL)

@@ -1,11 +1,9 @@
-"""Rows `throughput` and `create`: pods from create to Running, and pods that are only created.
+"""Rows `throughput` and `create`: pods from create to Running, and pods that are only created. Row `backlog`: scheduling the
+pods of a workload that wait already.
 
-Sets a cluster up for a workload: labels the nodes, makes what is needed, has the pods run that run before.
-
-Row `backlog`: scheduling pods of a workload that wait already.
-
-The schedulers run, hot, with every pod in their queues; but the benchmark itself holds the election. When it resigns, one of
-them is elected and has all the work before it. So what is measured is scheduling, and no start of a process.
+For `backlog` the schedulers run as hot standbys, with every pod in their queues, while the benchmark itself holds the election.
+When it resigns, one of them is elected and has all the work before it. So scheduling is measured, and not the start of a
+process.
 """
 
 import asyncio
@@ -25,7 +23,7 @@ from pinnace.bench.calibration import Bench
 from pinnace.bench.load import CALLERS, Load, cpu_of, lost
 from pinnace.bench.report import Run
 from pinnace.bench.usage import Meter, StageMeter
-from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
+from pinnace.bench.witness import BOUND, RUNNING, PodHistory, Witness, witnessing
 from pinnace.bench.workloads import BEFORE, MEASURED, PRIORITY, PRIORITY_CLASS, Group, Workload, meanwhile
 from pinnace.client.channel import Caller
 from pinnace.client.client import Client
@@ -35,7 +33,7 @@ from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.spec import ELECTION, KUBELET, SCHEDULER
 from pinnace.cluster.startup import Progress
 
-PATIENCE = 300.0
+RUN_TIMEOUT = 300.0
 """Seconds until a run is given up."""
 
 
@@ -45,7 +43,7 @@ async def throughput(bench: Bench, pods: int, batch: int) -> Run:
     async with bench.cluster.client() as client, witnessing(client) as witness:
         meter = Meter(bench.cluster.state)
         await load.create(bench.clients, pods, batch=batch)
-        await witness.reached(RUNNING, pods, PATIENCE)
+        await witness.reached(RUNNING, pods, RUN_TIMEOUT)
         usage = meter.read()
     history = witness.history
     seen = list(history.pods.values())
@@ -109,7 +107,7 @@ async def set_up(bench: Bench, workload: Workload, pods: int, witness: Witness, 
     if workload.volumes:
         await create_all(client, CSI_NODES, [workloads.csi_node(name) for name in names])
     placed = await _group(bench, workload, workload.placed, len(names), "before-", progress)
-    await witness.reached(RUNNING, len(placed.uids), PATIENCE)
+    await witness.reached(RUNNING, len(placed.uids), RUN_TIMEOUT)
     await _group(bench, workload, workload.waiting, len(names), "waiting-", progress)
     measured = Load(shape=workload.measured.shape, namespace=MEASURED)
     if workload.volumes:
@@ -203,7 +201,7 @@ async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progres
                 caretaker.check()
                 let_go = time.monotonic()
                 resigning = asyncio.ensure_future(caretaker.candidate.resign())
-                await witness.reached(BOUND, len(setting.placed.uids) + pods, PATIENCE)
+                await witness.reached(BOUND, len(setting.placed.uids) + pods, RUN_TIMEOUT)
                 usage = meter.read()
             await resigning
     history = witness.history
@@ -218,7 +216,7 @@ async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progres
     )
 
 
-def violations(history: History, workload: Workload, setting: Setting) -> dict[str, int]:
+def violations(history: PodHistory, workload: Workload, setting: Setting) -> dict[str, int]:
     """How often what must never be has been; see witness.py and outcome.py."""
     placed, measured = set(setting.placed.uids), set(setting.measured.uids)
     loads = ((placed, cpu_of(workload.placed.shape)), (measured, cpu_of(workload.measured.shape)))
@@ -229,7 +227,7 @@ def violations(history: History, workload: Workload, setting: Setting) -> dict[s
     }
 
 
-class Caretaker:
+class PlaceholderLeader:
     """Leads and schedules nothing, until its candidate resigns."""
 
     def __init__(self, connection: Caller) -> None:
@@ -253,11 +251,11 @@ class Caretaker:
 
 
 @asynccontextmanager
-async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[Caretaker]:
+async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[PlaceholderLeader]:
     """All schedulers run and none leads, since the caretaker does. Raises BenchError."""
     schedulers = [record.name for record in cluster.state.of(SCHEDULER)]
     await processes.stop(cluster.state.of(SCHEDULER))
-    caretaker = Caretaker(client.connection)
+    caretaker = PlaceholderLeader(client.connection)
     campaigning = asyncio.create_task(caretaker.candidate.run())
     try:
         try:

@@ -1,8 +1,5 @@
-"""What a process counts, read from its /metrics.
-
-What each process of a cluster, and the load generator, uses while something is measured.
-
-What the API servers spend on each stage while something is measured, if they count it (`--profile-stages`).
+"""What processes use and count while something is measured: metrics, CPU time and memory, and the CPU time of the API servers
+by stage (`--profile-stages`).
 """
 
 import asyncio
@@ -18,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pinnace.bench import BenchError
 from pinnace.cluster.spec import APISERVER, ClusterState
 from pinnace.runtime import procfs
-from pinnace.runtime.procfs import Usage
+from pinnace.runtime.procfs import ProcessUsage
 
 TIMEOUT = 5.0
 _direct = build_opener(ProxyHandler({}))
@@ -65,17 +62,17 @@ class Meter:
         self._processes = {record.name: record.process for record in state.processes if record.process} | {LOAD: own}
         self._before = self._read()
 
-    def read(self) -> dict[str, Usage]:
+    def read(self) -> dict[str, ProcessUsage]:
         """Processes that have ended meanwhile are left out."""
         return difference(self._before, self._read())
 
-    def _read(self) -> dict[str, Usage]:
+    def _read(self) -> dict[str, ProcessUsage]:
         return {name: found for name, process in self._processes.items() if (found := procfs.usage(process))}
 
 
-def difference(before: Mapping[str, Usage], after: Mapping[str, Usage]) -> dict[str, Usage]:
+def difference(before: Mapping[str, ProcessUsage], after: Mapping[str, ProcessUsage]) -> dict[str, ProcessUsage]:
     return {
-        name: Usage(usage.cpu_s - before[name].cpu_s, usage.peak_rss_mb, usage.rss_mb)
+        name: ProcessUsage(usage.cpu_s - before[name].cpu_s, usage.peak_rss_mb, usage.rss_mb)
         for name, usage in after.items()
         if name in before
     }

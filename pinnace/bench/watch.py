@@ -1,9 +1,8 @@
-"""Row `watch`: one stream of events to many watchers.
+"""Row `watch`: one stream of events to many watchers. Row `crowd`: very many watchers of a steady stream of events, of which
+some never read, while history is compacted.
 
-Row `crowd`: very many watchers of a steady stream of events, of whom some never read, while history is compacted under them.
-
-What the first watcher is told is written down, and the others' streams are compared with it, byte by byte. A few of them, on
-each server, look into the events, too: they check the order, and tell how long each took. So a thousand watchers cost the
+In `crowd`, the messages of the first watcher are recorded, and the other streams are compared with them byte by byte. A few
+watchers on each server also decode the events, check their order, and measure their latency. So a thousand watchers cost the
 measuring process little more than their messages.
 """
 
@@ -116,7 +115,7 @@ class Page(NamedTuple):
     revision: int
 
 
-class Chronicle:
+class EventLog:
     """The events of all watches in their order, by whoever was told first."""
 
     def __init__(self) -> None:
@@ -140,7 +139,7 @@ class Chronicle:
 class Listener:
     """One watch, read as fast as it comes. It must not end."""
 
-    def __init__(self, call: Any, chronicle: Chronicle, *, curious: bool) -> None:
+    def __init__(self, call: Any, chronicle: EventLog, *, curious: bool) -> None:
         self.revision = 0
         self.events = 0
         self.latencies: list[float] = []
@@ -181,7 +180,7 @@ async def crowd(bench: Bench, watchers: int, stuck: int, rate: int, seconds: flo
     pods = await _pods(bench)
     revision = (await bench.clients[0].pods.list()).resource_version
     async with _connected(bench, watchers) as peers:
-        chronicle = Chronicle()
+        chronicle = EventLog()
         listeners = [
             Listener(_watch(peers[i % len(peers)], revision), chronicle, curious=i % CURIOUS < len(bench.cluster.endpoints))
             for i in range(watchers)

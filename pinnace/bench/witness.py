@@ -1,14 +1,14 @@
-"""An independent witness: watches the pods from before the first one is created, and notes when what happened to each.
+"""An independent witness: watches the pods from before the first one is created, and records when each is bound and Running.
 
 It sees what any client sees, and judges by it:
 
     created (seen) -> bound: nodeName goes empty -> X, once -> Running
-    bound again: nodeName or the token changes once it is set             must never be
-    lost: created, acknowledged, and never bound                          must never be
-    bound by a deposed leader: with a token older than that of an         must never be
-        earlier bind (a watch tells in the order of the revisions)
+    bound again: nodeName or the token changes once it is set             must never happen
+    lost: created, acknowledged, and never bound                          must never happen
+    bound by a deposed leader: with a token older than that of an         must never happen
+        earlier bind (a watch delivers in the order of the revisions)
 
-Times are those of arrival here, on this process' monotonic clock: they include the way through the watch.
+Times are those of arrival here, on this process' monotonic clock: they include the latency of the watch.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Seen:
     """Every further node ("" for none) that the pod was bound to."""
 
 
-class History:
+class PodHistory:
     """The pure part: events in, judgement out. By uid, since a name may be used again."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Witness:
     """The watch that feeds a history. A watch that breaks is resumed where it was; one that cannot be makes the run void."""
 
     def __init__(self, client: Client, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.history = History()
+        self.history = PodHistory()
         self._client = client
         self._clock = clock
         self._listening = asyncio.Event()

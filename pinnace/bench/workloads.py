@@ -1,24 +1,19 @@
-"""Pods with a volume each, whose claims are bound already: what is scheduled is by the volumes, and nothing is to be bound.
+"""The workloads of row `backlog`: the nodes, the pods that exist before, the pods that are scheduled, and the churn meanwhile.
 
-Whether pods are where their workload lets them be. Pure: it judges by what the witness has seen.
+They are those of Kubernetes' own benchmark: the same nodes, labels, pods and numbers at 5,000 nodes. Differences:
 
-overcommitted    nodes whose pods ask for more CPU than there is
-misplaced        pods whose constraint is broken
-wrongly bound    pods that were bound though they fit nowhere, or are held by a gate
-
-What comes and goes while pods are scheduled.
-
-Kubernetes makes so many changes a second beside so many pods a second. Here ten times as many pods are aimed at; so there are
-ten times as many changes a second, and as many for each pod.
-
-The workloads of row `backlog`: what the nodes are like, what is there before, what is scheduled, what comes and goes.
-
-They are those of Kubernetes' own benchmark: the same nodes, labels, pods and numbers at 5,000 nodes. What is different:
-
-* Its pods are created while they are scheduled; here they wait already. With 10,000 unschedulable pods beside them, the leader
-  has those to try as well, and first: they have the higher priority. In Kubernetes they came in meanwhile, five a second.
+* There, pods are created while they are scheduled; here they wait already. With 10,000 unschedulable pods beside them, the
+leader
+  has to try those as well, and first, because they have the higher priority. In Kubernetes' benchmark they arrive meanwhile,
+  five per second.
 * Gated pods wait beside 5,000 nodes like all others, not beside one large node.
-* What comes and goes does so ten times as often (churn.py).
+* Churn is ten times as frequent, because ten times as many pods per second are the target: as many changes for each pod.
+
+Outcomes are checked by what the witness has seen:
+
+    overcommitted    nodes whose pods request more CPU than there is
+    misplaced        pods whose constraint is violated
+    wrongly bound    pods that were bound although they fit nowhere, or are held by a gate
 
 Source: https://github.com/kubernetes/kubernetes/tree/master/test/integration/scheduler_perf (affinity, misc, topology_spreading
 and volumes, each with its performance-config.yaml; and templates). The comment at each row names the test case there.

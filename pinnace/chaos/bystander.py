@@ -1,6 +1,6 @@
-"""Another user than all the rest, in a process of its own: what it waits for is the servers' time, and not that of the load.
+"""A user that does no harm, in a process of its own, so that its latency is the servers' and not that of the load.
 
-`python -m pinnace.chaos.bystander` reads one pod again and again until SIGTERM, and writes each call down as a history.
+`python -m pinnace.chaos.bystander` reads one pod repeatedly until SIGTERM, and writes each call as a history.
 """
 
 import asyncio

@@ -1,19 +1,13 @@
-"""The history file of this process: records go in from the event loop, lines come out of a thread.
-
-What a call of the client library says, in a history's words. Pure.
-
-refused   an API server of ours said no (its refusals have a reason), or nothing was ever sent
-unknown   everything else that is no answer: a lost connection, a deadline, a bug of the server, a call that was cancelled
-
-Clients of the API whose every call is in the history.
+"""Clients of the API whose calls and watches are recorded in the history.
 
 They are `pinnace.client.Client`s over a connection that sends each call once, to one of the API servers, chosen at random, and
-writes down what became of it. So whatever a test does with them, `modify` and paged lists included, each attempt is a record.
+records its outcome. So whatever a test does with them, `modify` and paged lists included, each attempt is a record.
 
-A follower of a watch whose every word is in the history.
+    refused   an API server said no (its refusals have a reason), or nothing was ever sent
+    unknown   any other failure: a lost connection, a deadline, a bug of the server, a cancelled call
 
-It follows as an informer does: from the present state, resumed where it was when a stream breaks, anew when that past is gone.
-It also changes servers without need, every few seconds: each must go on exactly where the other was left.
+A watcher follows a resource as an informer does: from the present state, resumed after a broken stream, and started over when
+its revision is compacted. It also changes servers every few seconds: each must continue exactly where the other was left.
 """
 
 import asyncio
@@ -37,7 +31,7 @@ from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED, BatchResponse
 from pinnace.chaos import ChaosError
 from pinnace.check.history import Call, Item, Outcome, Record, Told, Verb, Word, digest, encode, labels_digest
 from pinnace.client.channel import PresentFence, Stream
-from pinnace.client.connection import Connection, Course, Metadata
+from pinnace.client.connection import CallState, Connection, Metadata
 from pinnace.client.errors import (
     ApiError,
     Expired,
@@ -218,7 +212,7 @@ class _Once(Connection):
         metadata: Metadata = (),
     ) -> R:
         deadline = asyncio.get_running_loop().time() + timeout
-        return await self._attempt(Course(method), request, response, deadline, False, fence, metadata)
+        return await self._attempt(CallState(method), request, response, deadline, False, fence, metadata)
 
 
 class RecordingConnection(Connection):

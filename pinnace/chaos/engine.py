@@ -1,18 +1,14 @@
-"""When which fault happens: a pure function of a seed.
+"""Schedules faults, executes them on a cluster, and records them.
 
-Kinds are dealt like cards: first each once, in random order, then each as often as its weight says. A card whose area is taken
-waits until it is free; the next one that fits goes before it. No card of the second deck is dealt before the last of the first:
-so every kind gets its turn before any comes twice, however long the others last. A run may be too short for all of them.
+The schedule is a pure function of a seed. Kinds are dealt like cards: first each once, in random order, then each as often as
+its weight says. A card whose area is in use waits until it is free; the next one that fits is taken first. The second deck is
+dealt after the last card of the first: so every kind happens before any happens twice. A run may be too short for all of them.
 
-Lets a schedule happen to a cluster, and writes down what happened.
+Each fault lasts as long as the schedule says, and is undone in any case. A fault that is not possible at its time (there is no
+leader to kill) is retried, then skipped, and recorded as not fired. A fault whose area is still in use, because the previous
+one took longer than scheduled, waits.
 
-Each fault is on for the time that the schedule says, and is undone whatever becomes of the run. One that is not possible at its
-moment (nobody leads whom to kill) is tried again, then left out, and recorded as not fired. One whose area is still
-taken, because the fault before it took longer to happen or to undo than the schedule thought, waits for that.
-
-A run of which something is not recorded any more proves nothing: it ends at once, not after the hour that it was to take.
-
-What a history of chaos begins with: what its checkers must know of the load, the faults and the cluster.
+A run whose records are incomplete proves nothing: it ends at once.
 """
 
 import asyncio
@@ -109,7 +105,7 @@ def _pause(rng: random.Random) -> float:
     return min(max(rng.expovariate(1 / INTERVAL), SHORTEST), LONGEST)
 
 
-PATIENCE = 5.0
+RETRY_TIMEOUT = 5.0
 """Seconds for which a fault that is not possible is tried again."""
 RETRY = 0.25
 Say = Callable[[str], None]
@@ -125,7 +121,7 @@ class Damage:
     """How often, by kind."""
     missed: list[str] = field(default_factory=list)
     """Faults that were due and not possible, and why."""
-    misdeeds: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
     """Processes that ended by themselves, or did not when they were asked to, or failed; errors in their logs."""
 
 
@@ -149,8 +145,8 @@ class Engine:
             raise group.exceptions[0] from None
         await self._world.heal()
         await self._look_for_crashes(started)
-        self.damage.misdeeds += [f"{name} was not ready again after the last fault" for name in await self._world.unready()]
-        self.damage.misdeeds += self._world.astray
+        self.damage.failures += [f"{name} was not ready again after the last fault" for name in await self._world.unready()]
+        self.damage.failures += self._world.astray
 
     async def _strike_all(self, strikes: Sequence[Strike], started: float) -> None:
         async with asyncio.TaskGroup() as group:
@@ -204,7 +200,7 @@ class Engine:
     async def _look_for_crashes(self, started: float) -> None:
         for name, code in self._world.crashed():
             found = f"{name} ended by itself, {time.monotonic() - started:.1f} s after the start: exit code {code}"
-            self.damage.misdeeds.append(found)
+            self.damage.failures.append(found)
             self._say(f"!! {found}")
             await self._world.start(name)
 
@@ -214,7 +210,7 @@ class Engine:
 
 async def _begin(fault: Fault) -> None:
     """What is not there now, such as a leader, may be in a moment. Raises NotPossible, HelperError."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + RETRY_TIMEOUT
     while True:
         try:
             await fault.begin()

@@ -1,14 +1,13 @@
-"""Wall clocks that can be stepped, for one process each, through libfaketime. Monotonic clocks are left alone.
+"""What a run changes on the host: wall clocks of single processes, and small disks for members of etcd.
 
-A process reads its offset from a file, at most once a second. libfaketime leaves shared memory behind for each process that is
-killed; `sweep` removes it. (A new process that happened to get the pid of a dead one would otherwise refuse to start.)
+Clocks are stepped through libfaketime, one process at a time; monotonic clocks are not changed. A process reads its offset from
+a file, at most once per second. libfaketime leaves shared memory behind for each process that is killed; `sweep` removes it. (A
+new process that got the pid of a dead one would otherwise refuse to start.)
+
+A disk is a tmpfs whose size is changed while it is mounted. A full disk is exactly as large as its contents: writes that need a
+new page fail with ENOSPC, as on a real disk. Mounting needs root; `available` returns whether it is possible.
 
 Source: https://github.com/wolfcw/libfaketime (README, 4a to 4e).
-
-A disk of its own for one member of etcd, which can be full: a tmpfs whose size is changed while it is mounted.
-
-A full disk is exactly as large as its contents: writes that need a new page fail with ENOSPC, as on a real disk. Mounting needs
-root; `available` says whether it can be done here.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
-"""The load of a chaos run: many clients at all API servers, watchers, rivals and an adversary, all of it in the history.
+"""The load of a chaos run: many clients at all API servers, watchers, rivals and an adversary, all recorded in the history.
 
-    async with Load(cluster.config, journal, nodes, seed=1) as load:   # steady, until told
+    async with Load(cluster.config, journal, nodes, seed=1) as load:   # steady, until `settle`
         ...                                                       # break things
-        ended = await load.settle(within=30)                      # faults are over: is all well again?
+        ended = await load.settle(within=30)                      # faults are over: has everything recovered?
 
-It runs in the event loop of whoever starts it: about RATE calls a second, with a bounded number of live pods that all fit, so
-that after `settle` every one of them must run. A call that fails is recorded and is over; the worker goes on with another.
+It runs in the caller's event loop: about RATE calls per second, with a bounded number of live pods that all fit, so that after
+`settle` every one of them must run. A call that fails is recorded and is over; the worker continues with another.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from pinnace.client.errors import AlreadyExists, ApiError, Unavailable
 RATE = 360.0
 """Calls a second, where nothing is broken: the bound of 200 and some more, since whoever waits for an answer makes none."""
 OWNERS, RIVALS = 48, 4
-ROOM = 15
+PODS_PER_OWNER = 15
 """Pods of an owner that are alive at a time, at most. With room for fewer than three batches it fills and empties it all the
 time, instead of choosing what to do."""
 PODS_PER_NODE = 36
@@ -196,10 +196,10 @@ class Load:
         for i in range(RIVALS):
             work(Rival(self.client(f"rival-{i}"), self._fork()), RIVAL_RATE)
         steps = (self._rate - ADVERSARY_RATE - RIVALS * RIVAL_RATE) / CALLS_PER_STEP
-        owners = max(1, min(OWNERS, len(self._nodes) * PODS_PER_NODE // ROOM))
+        owners = max(1, min(OWNERS, len(self._nodes) * PODS_PER_NODE // PODS_PER_OWNER))
         for i in range(owners):
             name = f"owner-{i}"
-            work(Owner(name, self.client(name), ROOM, self._fork()), steps / owners)
+            work(Owner(name, self.client(name), PODS_PER_OWNER, self._fork()), steps / owners)
 
     async def _stop(self, tasks: list[asyncio.Task[None]]) -> None:
         """Ends them in the middle of what they do. Raises LoadError when one had ended before: it has a bug."""

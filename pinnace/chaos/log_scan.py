@@ -1,7 +1,8 @@
-"""What the processes of a run say in their logs that must not be: what our own code logs as an error is a bug, or shows one.
+"""Searches the logs of a run for errors. An error that our own code logs is a bug, or a sign of one.
 
-A process that fails when the run ends tells nobody else. What libraries call errors is left out: gRPC logs one when a client
-goes away at the wrong moment. So is what a process says while a fault takes from it what it needs (memory, files): see Excuse.
+It also finds processes that fail at the end of the run. Errors of libraries are ignored: gRPC logs one when a client
+disconnects at the wrong moment. So are errors of a process while a fault deprives it of what it needs (memory, files): see
+Excuse.
 """
 
 import json
@@ -33,7 +34,7 @@ class Excuse:
     ended: float
 
 
-def complaints(logs: Path, excuses: Sequence[Excuse] = ()) -> list[str]:
+def scan_logs(logs: Path, excuses: Sequence[Excuse] = ()) -> list[str]:
     """Of all logs of a folder. Raises OSError."""
     return [complaint for path in sorted(logs.glob("*.log")) for complaint in _of_log(path, excuses)]
 

@@ -1,7 +1,4 @@
-"""All scenarios, in the order in which a person would try them.
-
-One scenario, from the start of its cluster to the verdict.
-"""
+"""All scenarios, and the performance of one of them, from the start of its cluster to the verdict."""
 
 import asyncio
 import random
@@ -15,7 +12,7 @@ from pinnace.chaos import workers
 from pinnace.chaos.clients import Journal
 from pinnace.chaos.engine import heading
 from pinnace.chaos.load import Load
-from pinnace.chaos.log_scan import complaints
+from pinnace.chaos.log_scan import scan_logs
 from pinnace.chaos.scenarios.base import Act, Expectation, PlayError, Scenario
 from pinnace.chaos.scenarios.clients import FloodWithoutRights, Hostile, RacingWriters
 from pinnace.chaos.scenarios.components import DuplicateKubelet, FreezeLeader, KillApiServer, KillLeader, PartitionLeader
@@ -131,7 +128,7 @@ async def perform(scenario: Scenario, folder: Path, progress: Progress, seed: in
                 lacking = [*settled.lacking, *workers.succeeded(load.attempts), *on.world.astray]
                 lacking += [f"{name} ended by itself: exit code {code}" for name, code in on.world.crashed()]
             await on.recorder.reached(settled.revision, CATCH_UP)
-    lacking += complaints(folder / LOGS, on.world.excuses)
+    lacking += scan_logs(folder / LOGS, on.world.excuses)
     progress.waiting("the verdict")
     return await asyncio.to_thread(lambda: _judge(scenario, folder, act, reasons, offset, lacking, calls, rate))
 

@@ -1,5 +1,5 @@
-"""Takes a cluster down, and unmounts its disks, when whoever started it has died without doing so: a process that waits for the
-end of its stdin (pinnace.cluster.links). When the cluster has been taken down by then, there is nothing to do.
+"""Takes a cluster down, and unmounts its disks, if the process that started it died without doing so. It waits for the end of
+its stdin (pinnace.cluster.links). If the cluster has been taken down by then, it does nothing.
 """
 
 import asyncio

@@ -1,6 +1,4 @@
-"""What a chaos run found: for people, for programs (JSON), and for CI (JUnit).
-
-One chaos run: a cluster of its own, load, faults by a schedule, peace, and a verdict.
+"""One chaos run: a cluster of its own, load, scheduled faults, recovery, and a verdict; and its report.
 
 links -> cluster, every connection through a link -> recorder -> load -> faults -> all undone -> settle -> check
 """
@@ -25,12 +23,12 @@ from pinnace.chaos.faults.base import Kind, Need
 from pinnace.chaos.faults.environment import FULL
 from pinnace.chaos.host import Clocks, find_library
 from pinnace.chaos.load import Load, Settled
-from pinnace.chaos.log_scan import complaints, store_stalls
+from pinnace.chaos.log_scan import scan_logs, store_stalls
 from pinnace.chaos.stage import JOURNAL, LOGS, Props, read, stage
 from pinnace.check import history
 from pinnace.check.check import check
 from pinnace.check.history import Call, Record, Told
-from pinnace.check.verdict import Report as Check
+from pinnace.check.verdict import CheckReport as Check
 from pinnace.check.verdict import Status, verdict_document
 from pinnace.cluster.etcd import find_etcd
 from pinnace.cluster.spec import ClusterSpec
@@ -88,7 +86,7 @@ class ChaosReport:
     @property
     def violations(self) -> list[str]:
         """What must not be, beside the invariants."""
-        found = [*self.damage.misdeeds, *workers.succeeded(self.attempts)]
+        found = [*self.damage.failures, *workers.succeeded(self.attempts)]
         found += [f"not well again {self.settled.seconds:.0f} s after the faults: {what}" for what in self.settled.lacking]
         return found
 
@@ -246,7 +244,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
                 attempts = dict(load.attempts)
             await on.recorder.reached(settled.revision, CATCH_UP)
         _note_stalls(journal, folder / LOGS, engine.damage, len(strikes))
-    engine.damage.misdeeds += complaints(folder / LOGS, on.world.excuses)
+    engine.damage.failures += scan_logs(folder / LOGS, on.world.excuses)
     progress.waiting("the verdict")
     traffic = Traffic()
     found = await asyncio.to_thread(lambda: check(traffic.counting(read(folder))))

@@ -1,16 +1,16 @@
-"""A scheduler plugin that does harm: what a plugin of a user's own can do to the process that runs it.
+"""A scheduler plugin that does harm: everything that a user's plugin can do to the process that runs it.
 
-It belongs to a profile of its own, so other pods are decided about without it. A pod of that profile says by an annotation what
-the plugin does each time that the pod is decided about:
+It belongs to a profile of its own, so other pods are scheduled without it. An annotation of a pod of that profile says what the
+plugin does each time that the pod is scheduled:
 
-    cancel          raises asyncio.CancelledError, as code that was cancelled does
-    cancel-task     cancels the task that asks it, if it can see it, and fails otherwise
+    cancel          raises asyncio.CancelledError, as cancelled code does
+    cancel-task     cancels the task that calls it, if it can see it, and fails otherwise
     exit            raises SystemExit
     generator-exit  raises GeneratorExit
     hang            does not return for HANG seconds, longer than a leader may be silent
-    leak            keeps memory until no more is given, or for long enough
+    leak            allocates memory until no more is available, or up to a limit
 
-By another annotation it names a file that the plugin creates first: the fault has begun.
+Another annotation names a file that the plugin creates first, to signal that the fault has begun.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 PROFILE = "saboteur"
 """The scheduler name of its pods."""
-DEED, REPORT = "chaos.pinnace.io/deed", "chaos.pinnace.io/report"
+ACTION, REPORT = "chaos.pinnace.io/deed", "chaos.pinnace.io/report"
 """Annotations of its pods."""
 HANG = 4.0
 PIECE, MOST = 8 << 20, 256 << 20
@@ -49,10 +49,10 @@ class Saboteur:
     def pre_filter(self, state: dict[str, Any], pod: Any, nodes: Any) -> None:
         """Does to this process as the pod says."""
         annotations = dict(pod.raw.metadata.annotations)
-        if DEED in annotations:
+        if ACTION in annotations:
             with suppress(OSError):  # the file is wanted once, and its folder is gone afterwards
                 Path(annotations[REPORT]).touch()
-            DEEDS[annotations[DEED]]()
+            ACTIONS[annotations[ACTION]]()
 
 
 def _cancel() -> None:
@@ -84,7 +84,7 @@ def _leak() -> None:
     raise MemoryError
 
 
-DEEDS: dict[str, Callable[[], None]] = {
+ACTIONS: dict[str, Callable[[], None]] = {
     "cancel": _cancel,
     "cancel-task": _cancel_task,
     "exit": _exit,

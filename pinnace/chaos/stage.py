@@ -1,8 +1,7 @@
-"""The recorder of etcd's history, as a process beside the cluster (`python -m apiserver.storage.etcd.record`).
+"""A cluster for faults: a link between all processes that talk to each other, and its history recorded from etcd's first
+revision on.
 
-A cluster to be broken: a link between all that talk to each other, and its history recorded from etcd's first revision on.
-
-A folder holds everything that is left of a run: the history (chaos.jsonl, etcd.jsonl, a run log for each kubelet) and the logs.
+A directory contains the results of a run: the history (chaos.jsonl, etcd.jsonl, a run log for each kubelet) and the logs.
 """
 
 import asyncio
@@ -33,14 +32,14 @@ from pinnace.cluster.processes import Ports
 from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, NODE_PREFIX, SCHEDULER, ClusterSpec, Fittings, pki_folder
 from pinnace.cluster.startup import Progress
 from pinnace.pki import Subject
+from pinnace.pki.folder import CertificateSpec
 from pinnace.pki.folder import Folder as Pki
-from pinnace.pki.folder import Wanted
 
 POLL = 0.05
 END_TIMEOUT = 30.0
 
 
-class Recorder:
+class HistoryRecorder:
     """An async context manager. What it writes to stderr goes to `log`. `etcd`: arguments that say where etcd is, and what it
     is shown."""
 
@@ -125,7 +124,7 @@ class Stage:
 
     cluster: Cluster
     world: World
-    recorder: Recorder
+    recorder: HistoryRecorder
     output: Path
 
     @property
@@ -137,7 +136,7 @@ class Stage:
     def bystander(self) -> Bystander:
         """Another user than the load's."""
         folder = pki_folder(self.cluster.spec.data_dir)
-        Pki(folder).provide([Wanted(BYSTANDER, Subject(BYSTANDER, ("system:masters",)))], datetime.now(UTC))
+        Pki(folder).provide([CertificateSpec(BYSTANDER, Subject(BYSTANDER, ("system:masters",)))], datetime.now(UTC))
         return Bystander(self.cluster.endpoints, certificates.files(folder, BYSTANDER), self.output / f"{BYSTANDER}.jsonl")
 
 
@@ -187,7 +186,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
             etcd = ("--etcd", addresses, *certificates.etcd_arguments(pki_folder(data_dir)))
             async with (
                 cluster.client() as client,
-                Recorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
+                HistoryRecorder(etcd, folder / STORED, folder / "recorder.log") as recorder,
                 Helper("apiserver.storage.etcd.surgery", *etcd) as surgeon,
             ):
                 await recorder.reached((await client.namespaces.list()).resource_version, CATCH_UP)

@@ -1,13 +1,13 @@
-"""Those who make the load. Each takes one step at a time, of one to three calls; a step that fails has been recorded, and is
+"""The workers that make the load. Each performs one step at a time, of one to three calls; a failed step is recorded, and is
 over.
 
-    Owner   has pods of its own, all alike: creates, reads, relabels and deletes them, so that a bounded number lives
-    Rival   one of several who write the same few objects through different API servers, without asking each other
+    Owner      has pods of its own: creates, reads, relabels and deletes them, so that a bounded number exists
+    Rival      one of several that write the same few objects through different API servers, without coordination
+    Adversary  attempts what must be refused: what a deposed leader, a confused leader, or a client with an old copy would do
 
-One who tries what must be refused, all the time: what a deposed leader would do, what a confused one would do, what a
-client with an old copy would do. Every attempt is a call in the history, so the checkers judge it; `counts` is for people.
+Every attempt of the adversary is a call in the history, so the checkers judge it. Its `counts` are for people:
 
-    fenced            binds with the token of a leader that is no more, refused by the fence
+    fenced            binds with the token of a deposed leader, refused by the fence
     bound_by_deposed  ... that were carried out: must be none
     not_the_holder    binds with the token of the present leader, without the secret of its session, refused by the fence
     borrowed          ... that were carried out: must be none
@@ -15,13 +15,13 @@ client with an old copy would do. Every attempt is a call in the history, so the
     bound_by_another  ... that were carried out: must be none
     over              binds of its own pods by a leader of another election, after its term, refused by the fence
     bound_afterwards  ... that were carried out: must be none
-    bound_once        pods that two bound at once by hand, to different nodes, and one of them was refused
+    bound_once        pods that two bound at once without a fence, to different nodes, and one of them was refused
     bound_twice       ... and neither was: must be none
     kept              pods that ran already, and that a bind could not move
     moved             ... and could: must be none
     stale_refused     second writes on the condition of a version that the first had replaced, refused
     stale_written     ... and carried out: must be none
-    status_kept       statuses of pods that run, sent by a kubelet that has them Pending still, refused
+    status_kept       statuses of running pods, sent by a kubelet that still has them Pending, refused
     rewound           ... and carried out: must be none
 """
 

@@ -1,4 +1,4 @@
-"""What faults lay their hands on: the cluster, the links between its processes, and etcd behind its back."""
+"""The environment in which faults act: the cluster, the links between its processes, and direct access to etcd."""
 
 import asyncio
 import signal

@@ -1,32 +1,22 @@
-"""I1: a pod UID is bound at most once, ever.
+"""I1 to I4, replayed from etcd's history: binds, the capacity of nodes, fences, and election tokens.
 
-Replayed from etcd's history: a pod's `nodeName` goes from empty to a node once, and never changes again. A pod that is created
-with a `nodeName` counts as bound.
+I1: a pod's `nodeName` changes from empty to a node once, and never again. A pod that is created with a `nodeName` counts as
+bound.
 
-I2: no node is over its allocatable at any revision.
+I2: at each revision, the requests of the unfinished pods that a scheduler bound to a node are at most its allocatable. Requests
+are those of pinnace.fit. Pods without a fence are excluded: no scheduler decided about them. A node whose allocatable shrinks
+violates nothing, so its largest allocatable (by uid) counts. A bind does not check whether its node exists
+(apiserver.registry.binding), and a scheduler learns of a deletion a little later: a bind to a deleted node violates nothing, as
+long as it fits into what the node had.
 
-Replayed from etcd's history, whole revisions at a time: the requests of the pods that a scheduler bound to a node and that have
-not finished are summed up and compared whenever one is added. Requests are those of pinnace.fit, taken with the history.
+I3: each fenced bind leaves its election and token on the pod. The transaction compares the election's key in the state *before*
+it; so at the revision before that of the bind, the key must exist with that token as its create_revision. The key's value must
+name the scheduler of the pod: a token of another election, such as that of the controllers, does not allow binding. Histories
+of version 1 do not have these names. A bind without a fence is not checked, except for pods that the run declares as fenced.
 
-Aside: pods that came to their node without a fence (a `nodeName` set by hand asks nobody). A node whose allocatable shrinks
-under its pods breaks nothing; so the largest that this node (by uid) has had counts. A bind does not ask whether its node is
-there (apiserver.registry.binding), and a scheduler hears of a deletion a little later: a bind to a node that has been deleted
-breaks nothing, as long as it fits into what the node had.
-
-I3: no bind but by the present leader of the pod's scheduler.
-
-Each fenced bind leaves its election and token on the pod. The transaction that bound it compared the election's key as it was
-*before* it; so at the revision before that of the bind, the key must have existed with that token as its create_revision. The
-key's value must name the scheduler of the pod: a token of another election, such as that of the controllers, says nothing about
-who schedules. Histories of version 1 do not have these names.
-
-A bind without a fence asks nobody, and anyone may do it by hand; but not of the pods that the run calls fenced.
-
-I4: one holder per token, and tokens strictly grow.
-
-Replayed from the history of each election's key. The token is the key's create_revision: it belongs to one holder and one
-session from the creation of the key to its deletion; the key is put again with the same content only (a leader that goes on
-with another API server), always under the session's lease.
+I4: the token is the create_revision of the election's key: it belongs to one holder and one session from the creation of the
+key to its deletion. The key is written again only with the same content (when a leader resumes with another API server), and
+always under the session's lease.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""All invariants, tried on one history."""
+"""All invariants, checked on one history."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pinnace.check import binding, consistency, liveness, pods, watches
 from pinnace.check.history import Record
 from pinnace.check.index import History
-from pinnace.check.verdict import Findings, Report, Verdict
+from pinnace.check.verdict import CheckReport, Findings, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ CHECKERS = (
 NAMES = tuple(name for checker in CHECKERS for name, _ in checker.invariants)
 
 
-def check(records: Iterable[Record], only: Collection[str] | None = None) -> Report:
+def check(records: Iterable[Record], only: Collection[str] | None = None) -> CheckReport:
     """Judges a history. `only`: names of the invariants to try; the others are "not checked"."""
     history = History(records)
     verdicts: list[Verdict] = []
@@ -53,7 +53,7 @@ def check(records: Iterable[Record], only: Collection[str] | None = None) -> Rep
             void += [reason for each in found for reason in each.void]
         else:
             verdicts += [Verdict(each.name, each.statement, "not checked") for each in found]
-    return Report(verdicts, void)
+    return CheckReport(verdicts, void)
 
 
 def _void(history: History) -> list[str]:

@@ -1,43 +1,36 @@
-"""I7: API reads and writes are linearizable; over all keys together, since etcd gives all of them one order.
+"""I5: an acknowledged write survives. I6: no client sees a resourceVersion decrease. I7: reads and writes are linearizable. H:
+the history is complete.
 
-There is no search. Every call names its place in etcd's order: a write its own revision, a list its snapshot, a get the
-versions between the one it found and the next. What is left to decide is whether places agree with real time: whatever is
-certain to have happened before a call began must be before its place. Going through the calls in real time, the smallest
-possible place of each is exact, since places are only ever pushed up:
+I7, over all keys together, because etcd gives all of them one order. No search is needed. Every call names its place in etcd's
+order: a write its own revision, a list its snapshot, a get the versions between the one it found and the next. What remains is
+whether places agree with real time: whatever certainly happened before a call began must be before its place. The calls are
+processed in real time, and the smallest possible place of each is exact, because places only ever increase:
 
-    floor at the begin of a call   the largest place of any call that had ended, and the latest revision of which
-                                   etcd's watch had told by then
-    a write at revision R          R > floor; or, where nothing was to be changed, what it named still was there at the floor
-    a get that found version V     the version after V is later than the floor
-    a get that found nothing, a write refused for what was (not) there: it was so at the floor or at a revision after it
-    a list                         snapshot >= floor
+    floor at the begin of a call   the largest place of any call that had ended, and the latest revision that etcd's
+                                   watch had reported by then
+    a write at revision R          R > floor; or, if there was nothing to change, the version it named still existed at the
+    floor a get that found version V     the version after V is later than the floor a get that found nothing, a write refused
+    because something did (not) exist: true at the floor or at a revision after it a list                         snapshot >=
+    floor
 
-A conditional write (`expected`) replaced the very version that it named, and nobody else did: otherwise an update was lost.
+A conditional write (`expected`) replaced the version that it named, and no other write did: otherwise an update was lost.
 
-A write with an unknown outcome may have happened at any time from its start on, or never: it has no place to compare. But under
-the `private` prefixes of a run nobody else writes. There every version that no answered write claims must be explained by an
-unknown one, each at most once, begun before it. Candidates for one version are candidates for all later ones, so taking any is
-exact here too. (Two such writes that are alike are not told apart.)
+A write with an unknown outcome may have happened at any time after its start, or never: it has no place to compare. But under
+the `private` prefixes of a run only recorded clients write. There, every version that no acknowledged write claims must be
+explained by an unknown one, each at most once, begun before it. Candidates for one version are candidates for all later ones,
+so taking any is exact here too. (Two equal writes of this kind are not distinguished.)
 
-I6: resourceVersion never goes back, per object and per client, whichever API servers it talks to.
+I6: after a call of a client has ended that showed revision R, lists that begin later show R or later, and a get of an object
+does not find an older version than the client has seen. In watch streams, revisions never decrease, not even across
+reconnections. Reads that asked for less than the latest state (`stale`) are excluded.
 
-Calls of one client: once a call has ended that told of revision R, a list that begins later is of R or later, and a get of an
-object does not find an older version than one that the client has seen. Watch streams: what is told never goes back, not even
-across reconnections to other servers or a new beginning. Needs no history of etcd; reads that asked for less than the latest
-(`stale`) promise nothing and are left out.
+I5: every write that was answered with a revision is in etcd's history at that revision, with the content of the answer and of
+the request: a deleted pod is gone or marked there, and a written pod has the requested labels. Otherwise a write that is
+acknowledged and never done would pass for one that found nothing to change.
 
-I5: an acknowledged write survives.
-
-Every write that was answered with a revision is in etcd's history at that revision, with the content that the answer showed.
-And it is what was asked for, not only what was answered: a pod that was deleted is gone or marked there, and one that was
-written has the labels that it was to have. Else a write that is answered and never done would pass for one that found nothing
-to do. What etcd's history has at a revision cannot get lost later, only be replaced by a later revision: `whole` sees to that.
-
-H: the history is whole. What all other verdicts rest on.
-
-etcd gives every change the next revision. So what the recorder wrote has every revision from its first on, in order; a key is
-created when it is absent, keeps its create_revision until it is deleted, and is deleted only when it is there. A recorder that
-missed something, and a store that was set back, both show here.
+H: etcd gives every change the next revision. So the recorder has every revision from its first on, in order; a key is created
+when it is absent, keeps its create_revision until it is deleted, and is deleted only when it exists. A recorder that missed
+something, and a store that was set back, both show here. All other verdicts rely on it.
 """
 
 from collections import Counter, defaultdict

@@ -1,20 +1,18 @@
-"""What checkers need to know of an object, taken from its encoded form. A history holds these instead of the objects.
+"""A history: the record of a run. Checkers read nothing else.
 
-A history: what happened in a run, as records. Checkers read nothing else.
-
-    Stored, Compaction   what etcd says, from a watch since revision 1 that does not pass through the API server
-    Call, Told           what clients saw: every call with its start and end, every word of every watch
-    Ran                  what kubelets say that they ran
+    Stored, Compaction   etcd's changes, from a watch since revision 1 that does not pass through the API server
+    Call, Told           what clients saw: every call with its start and end, every event of every watch
+    Ran                  what kubelets report that they ran
     Fault, Phase         what was done to the cluster, and when
-    Observed             what a fault measured while it was on
-    Run                  what the run was: the first record
+    Observed             what a fault measured while it was active
+    Run                  the parameters of the run: the first record
 
-All times are seconds of CLOCK_MONOTONIC (`time.monotonic()`), comparable between the processes of one machine, but for
-`Run.started`. `key` is always etcd's ("/registry/pods/default/x"). Records of several sources may be mixed in any order, but
-those of one source (etcd; one watch stream; one kubelet) are in the order in which they happened.
-In a file a record is a JSON object on a line of its own; "t" names its kind, and fields that have their default are left out.
+All times are seconds of CLOCK_MONOTONIC (`time.monotonic()`), comparable between the processes of one machine, except for
+`Run.started`. `key` is always etcd's ("/registry/pods/default/x"). Records of several sources may be interleaved in any order,
+but those of one source (etcd; one watch stream; one kubelet) are in the order in which they happened.
 
-Histories in files: one JSON object a line.
+In a file a record is one JSON object per line; "t" names its type, and fields with their default value are left out. Objects
+are reduced to facts: the parts that checkers need.
 """
 
 import json

@@ -1,12 +1,5 @@
-"""Calls in the order of real time.
-
-For how long faults last, and which time none of them covers.
-
-What a list or a watch asks for, as far as a history can tell which objects that is.
-
-A history, sorted for those who judge it: what each checker asks for is found without a search of all records.
-
-The state of etcd at many revisions, in one pass over the history.
+"""A history, sorted so that each checker finds its records without searching all of them: versions of keys, changes of pods,
+calls in real time, the state of etcd at many revisions, and the selections of lists and watches.
 """
 
 from bisect import bisect_left, bisect_right
@@ -52,7 +45,7 @@ BY_NODE = "spec.nodeName="
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class Query:
     prefix: str
     selector: str = ""
 

@@ -1,28 +1,27 @@
 """L1: when faults stop, every feasible pod is bound and Running within a bound. L2: a leader within the bound, and leadership
-does not move without a fault.
+does not move without a fault. L3, L4: pods are bound and users are answered while one user does harm. F: observations of faults
+are within their bounds.
 
-Both need the phases of a run. L1 judges the pods that are there when the run ends, `settle` seconds after the last fault ended
-(or after their creation, if that was later). A pod counts as feasible when it is bound, or when some open node has room for it
-at the end: pods that ask for more than room are not judged. What is still within its time when the run ends is not judged
-either, and makes the run void: it ended too early to prove anything.
+L1 and L2 need the phases of a run. L1 checks the pods that exist when the run ends, `settle` seconds after the last fault (or
+after their creation, if that was later). A pod is feasible if it is bound, or if an open node has room for it at the end; pods
+that ask for more than room are not checked. Pods whose time has not passed when the run ends make the run void: it ended too
+early.
 
-L2 counts the time without a leader that no fault covers, in each gap of each election; a fault covers what it lasts. The
-elections that the run names must have a leader from the load on; the others, from when somebody led first, but for those that
-it calls unsteady. A leader
-that is replaced must have been hit: some fault lasted until at most `aftermath` seconds before, and not only one that the run
-calls bearable. Faults that the run calls harmless count for nothing in all of this: they are no cause, and cover no time. A
-leader that stands still for longer than `leaderless` seconds, and there is no other fault, leads no more.
+L2 adds up the time without a leader that no fault covers, in each gap of each election. The elections that the run names must
+have a leader from the load phase on; others from their first leader on, unless the run calls them unsteady. A replaced leader
+must have been hit: some fault lasted until at most `aftermath` seconds before, and not only a fault that the run calls
+bearable. Faults that the run calls harmless are neither a cause nor an excuse. A leader that is frozen for longer than
+`leaderless` seconds, without any other fault, must not lead any more.
 
-What users get while one of them does harm, and what each fault shows of its target.
-
-L3: while pods wait for a node, some are bound within a bound. A span begins when a pod waits and ends with the next bind of any
-    pod; it is violated when its uncovered time exceeds `bind_within`. Pods that are judged are those under the run's `fenced`
-    prefixes that ask for room only, from the load to the quiet phase.
-L4: while one user does harm (a fault that the run calls hostile), the bystanders are answered: none of their calls fails, and
-    nine of ten take at most `answer_within` seconds.
+L3: a span begins when a pod waits for a node and ends with the next bind of any pod; it is violated if its uncovered time
+exceeds
+    `bind_within`. It covers the pods under the run's `fenced` prefixes that ask for room only, from the load to the quiet
+    phase.
+L4: while one user does harm (a fault that the run calls hostile), no call of the bystanders fails, and nine of ten take at most
+    `answer_within` seconds.
 F:  a figure that a fault has read from its target is within its bounds, and each fault that must read one did.
 
-For L3 and L4 a fault covers the time for which it is on and `aftermath` seconds after it, unless the run tolerates it.
+For L3 and L4 a fault covers its duration and `aftermath` seconds after it, unless the run tolerates it.
 """
 
 from collections import Counter, defaultdict

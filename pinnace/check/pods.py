@@ -1,27 +1,19 @@
-"""I10: a pod's status moves along the phase graph, by one writer, each transition once.
+"""I10: a pod's status moves along the phase graph, by one writer. I11: a pod runs on at most one node. I13: a pod runs in one
+process at a time, and no longer than it exists.
 
-    Pending --> Running --> Succeeded | Failed          Pending --> Succeeded | Failed
+I10:  Pending --> Running --> Succeeded | Failed          Pending --> Succeeded | Failed
 
-Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase. `Unknown` is left out: Kubernetes has no
-longer set it since 2015, and nothing here does. A pod is born Pending. It is Running or Succeeded on a node only.
+`Unknown` is left out: Kubernetes has not set it since 2015, and nothing here does. A pod is created Pending. It is Running or
+Succeeded on a node only. One writer: the kubelet that accepts a pod writes `startTime`, and every later write keeps it. A
+startTime that changes means that two kubelets manage the pod. Each transition once: no write stores the same object again.
+Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
 
-One writer: the kubelet that accepts a pod writes `startTime`, and every later one keeps it. A startTime that changes means that
-two kubelets took the pod for theirs. Each transition once: no write stores again what is stored already.
-
-I13: a pod runs in one process at a time, and no longer than it is there.
-
-By the run logs of the kubelets, in which each process says when it starts and stops a pod, and every second that it lives. Two
-processes of one fleet (twins) may run the same pod for at most LINGER, which is what the older one needs to hear that it has
-been evicted; time that a fault covers is not counted, but for those faults that make twins. When the run ends, no process that
-lives runs a pod that etcd has not had for PATIENCE. And a pod that is Running in etcd has been started by somebody.
-
-A process that is killed says nothing more: what it ran has ended with its last word. Logs whose lines name no process are not
-judged for what two processes do.
-
-I11: a pod runs on at most one node.
-
-By the run logs of the kubelets: each pod (by uid) is started on one node only, and that is the one to which etcd's history says
-that it was bound. A kubelet that was killed leaves no `stopped`, and the next one starts its pods again: on the same node.
+I11 and I13 use the run logs of the kubelets, in which each process records when it starts and stops a pod, and a line every
+second. Two processes of one fleet (twins) may run the same pod for at most LINGER, the time that the older one needs to learn
+that it has been evicted; time covered by a fault is not counted, except for faults that make twins. At the end of the run, no
+living process runs a pod that etcd has not had for STOP_TIMEOUT. And a pod that is Running in etcd has been started by a
+process. A process that is killed writes nothing more: its pods end with its last line. Logs whose lines name no process are not
+checked for twins.
 """
 
 from collections import defaultdict
@@ -78,7 +70,7 @@ def _repeated(history: History, change: PodChange) -> str:
 ONE_PROCESS = ("I13", "a pod runs in one process at a time, and no longer than it is there")
 LINGER = 3.0
 """Seconds. On a machine with eight processes for each of its cores 1.8 were seen."""
-PATIENCE = 15.0
+STOP_TIMEOUT = 15.0
 """Seconds: a watch that hears nothing for so long is given up by its client."""
 LIVING = 3.0
 """Seconds within which a process that lives has said something."""
@@ -151,7 +143,7 @@ def _check_left(history: History, runs: dict[str, list[_Run]], last: dict[str, f
         return
     gone = {change.before.uid: change.stored.at for change in history.pods if change.now is None and change.before}
     for uid, at in gone.items():
-        if at > end - PATIENCE:
+        if at > end - STOP_TIMEOUT:
             continue
         for run in runs.get(uid, ()):
             lives = last.get(run.process, 0.0) > end - LIVING

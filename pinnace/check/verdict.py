@@ -1,7 +1,4 @@
-"""What a check says.
-
-A report, for people and for programs.
-"""
+"""Verdicts on invariants, and reports for people and programs."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -41,7 +38,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     verdicts: Sequence[Verdict]
     void: Sequence[str] = ()
     """Why the run as a whole proves nothing, if so: a fault that never fired, a history that is empty."""
@@ -84,7 +81,7 @@ SHOWN = 10
 """Violations of one invariant that people are shown, unless they ask for more."""
 
 
-def lines(report: Report, shown: int = SHOWN, cut: Sequence[str] = ()) -> Iterator[str]:
+def lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = ()) -> Iterator[str]:
     """One line for each invariant, its violations below it; last the verdict on the run. `cut`: as of `conclusion`."""
     for verdict in report.verdicts:
         yield f"{verdict.name:<4} {verdict.status:<12} {_count(verdict):<24} {verdict.statement}"
@@ -95,13 +92,13 @@ def lines(report: Report, shown: int = SHOWN, cut: Sequence[str] = ()) -> Iterat
     yield f"the run: {conclusion(report, cut)}"
 
 
-def conclusion(report: Report, cut: Sequence[str] = ()) -> str:
+def conclusion(report: CheckReport, cut: Sequence[str] = ()) -> str:
     """One line. `cut`: names of the files of which the last line was cut off."""
     lost = f"; the last line of {', '.join(cut)} is cut off: what came after it is not known" if cut else ""
     return _conclusion(report) + lost
 
 
-def _conclusion(report: Report) -> str:
+def _conclusion(report: CheckReport) -> str:
     if report.violated:
         return f"violated: {', '.join(f'{verdict.name} {verdict.count:,} times' for verdict in report.violated)}"
     if report.void:
@@ -114,7 +111,7 @@ def _conclusion(report: Report) -> str:
     return "everything that was examined holds"
 
 
-def document(report: Report, cut: Sequence[str] = ()) -> dict[str, Any]:
+def document(report: CheckReport, cut: Sequence[str] = ()) -> dict[str, Any]:
     """`cut`: as of `conclusion`."""
     return {
         "status": report.status,

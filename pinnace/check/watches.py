@@ -1,29 +1,26 @@
-"""What a watch must tell: the events of each selection, from etcd's history.
+"""I8: a watch loses, repeats and reorders nothing. I9: a bookmark R means that everything up to R was delivered. I12: the pages
+of a list are one snapshot.
 
-                 selected after the change      not selected after
-selected before  modified                       deleted (the object as it was last)
-not before       added                          nothing
+I8, I9: the connections of one stream are joined by revision, and the events that it received are compared with the events that
+it must receive: the same events with the same content in the same order.
 
-I8: a watch loses, repeats and reorders nothing. I9: a bookmark R means that everything up to R was delivered.
-
-The connections of one stream are stitched together by revision, and what it was told is laid beside what it must be told
-(expected.py): the same events with the same content in the same order.
+                     selected after the change      not selected after
+    selected before  modified                       deleted (the last version of the object)
+    not before       added                          nothing
 
     began(0) or relisted --objects--> synced(R): the follower's store must equal the state at R
-    began(R): the next event is the first after R; R must be what was told before, neither later (lost) nor earlier (repeated)
-    event: the next that is expected. A later one: those between are lost. An earlier one: repeated, or out of order
-    bookmark(R): all that is expected up to R has been told
+    began(R): the next event is the first after R; R must be the last revision received, neither later (lost) nor earlier
+    (repeated) event: the next expected one. A later one: those between are lost. An earlier one: repeated, or out of order
+    bookmark(R): all events up to R have been received
 
-What a bookmark promised and the next event brings after all came late (I9); what never comes is lost (I8). When the run ends
-each stream must have been told of everything but the last PATIENCE seconds, whether it is open then or has ended: one that ends
-and does not come back has lost what happened since. One that is stopped with the run is not blamed: it has been told.
-A selector that facts do not decide: every event must have happened, and revisions must not go back; losses are not seen.
+An event that a bookmark promised and that arrives afterwards is late (I9); one that never arrives is lost (I8). At the end of
+the run each stream must have received everything except the last DELIVERY_TIMEOUT seconds, whether it is open or has ended. If
+a selector cannot be evaluated from facts, every event must have happened, and revisions must not decrease; losses are not
+detected.
 
-I12: the pages of one list are one snapshot.
-
-All pages of a list name the revision of the first. Each page shows exactly what was there at that revision, between the last
-key of the page before and its own last key (or the end of the list). Lists of one page are lists too.
-A selector that facts do not decide: every object that is shown must have been there so; what is left out is not judged.
+I12: all pages of a list have the revision of the first. Each page shows exactly the state at that revision, between the last
+key of the previous page and its own last key (or the end of the list). If a selector cannot be evaluated from facts, every
+object that is shown must have existed; missing ones are not detected.
 """
 
 from bisect import bisect_left, bisect_right
@@ -35,7 +32,7 @@ from typing import NamedTuple
 
 from pinnace.api.resources import PODS, prefix_of
 from pinnace.check.history import Call, PodFacts, Stored, Told, Word
-from pinnace.check.index import BY_NODE, History, Look, Selection, State, visit
+from pinnace.check.index import BY_NODE, History, Look, Query, State, visit
 from pinnace.check.verdict import Findings
 
 
@@ -55,9 +52,9 @@ class Expected:
         self._history = history
         self._resources: dict[str, list[tuple[Stored, Stored | None]]] | None = None
         self._nodes: dict[str, list[tuple[Stored, Stored | None]]] | None = None
-        self._events: dict[Selection, list[Event]] = {}
+        self._events: dict[Query, list[Event]] = {}
 
-    def events(self, selection: Selection) -> Sequence[Event]:
+    def events(self, selection: Query) -> Sequence[Event]:
         """In order. The selection must be one that can be judged."""
         found = self._events.get(selection)
         if found is None:
@@ -68,7 +65,7 @@ class Expected:
             ]
         return found
 
-    def _changes(self, selection: Selection) -> Sequence[tuple[Stored, Stored | None]]:
+    def _changes(self, selection: Query) -> Sequence[tuple[Stored, Stored | None]]:
         """All changes that may concern the selection: (what is now, what was before)."""
         if self._resources is None:
             self._resources = self._by_resource()
@@ -103,7 +100,7 @@ def _node(stored: Stored | None) -> str:
     return stored.facts.node if stored is not None and isinstance(stored.facts, PodFacts) else ""
 
 
-def _event(selection: Selection, now: Stored, before: Stored | None) -> Event | None:
+def _event(selection: Query, now: Stored, before: Stored | None) -> Event | None:
     was, is_now = selection.selects(before), selection.selects(now)
     if is_now:
         return Event("modified" if was else "added", now.revision, now.key, now.digest, now.at)
@@ -114,7 +111,7 @@ def _event(selection: Selection, now: Stored, before: Stored | None) -> Event | 
 
 WATCH_EVENTS = ("I8", "a watch loses, repeats and reorders nothing, across reconnects, restarts and compaction")
 BOOKMARKS = ("I9", "a bookmark R means that everything up to R was delivered")
-PATIENCE = 15.0
+DELIVERY_TIMEOUT = 15.0
 """Seconds: a watch that hears nothing for so long is given up by its client."""
 
 _revision = attrgetter("revision")
@@ -142,7 +139,7 @@ class _Follower:
         self._events = events
         self._bookmarks = bookmarks
         self._looks = looks
-        self._selection = Selection("")
+        self._selection = Query("")
         self._expected: Sequence[Event] = ()
         self._position = self._promised = 0
         self._revision = 0
@@ -176,16 +173,16 @@ class _Follower:
 
     def finish(self, end: float | None) -> None:
         self._check_promises(0.0)
-        if end is None or (self._syncing and self._heard > end - PATIENCE):
+        if end is None or (self._syncing and self._heard > end - DELIVERY_TIMEOUT):
             return
-        late = [event for event in self._expected[self._position :] if event.at < end - PATIENCE]
+        late = [event for event in self._expected[self._position :] if event.at < end - DELIVERY_TIMEOUT]
         if late:
             self._lost(late, end, f"the run has ended, {end - late[0].at:.1f} s after the first of them")
 
     def _begin(self, told: Told) -> None:
         self._check_promises(told.at)
         self._name = f"watch {told.stream} of {told.client} from {told.server}"
-        self._selection = Selection(told.key, told.selection)
+        self._selection = Query(told.key, told.selection)
         if self._selection.judged:
             self._expected = self._source.events(self._selection)
         self._syncing = told.revision == 0
@@ -285,7 +282,7 @@ class _Follower:
         self._events.violated(f"{where}: told {text}", revision=told.revision, at=told.at)
 
 
-def _compare(found: Findings, name: str, told: Told, selection: Selection, store: Store, state: State) -> None:
+def _compare(found: Findings, name: str, told: Told, selection: Query, store: Store, state: State) -> None:
     """A follower's store with the state at the revision of its list."""
     there = {stored.key: stored for stored in state.range(selection.prefix) if selection.selects(stored)}
     for key in sorted(store.keys() | there.keys()):
@@ -333,7 +330,7 @@ def _last_key(page: Call | None) -> str:
 
 
 def _compare_page(found: Findings, call: Call, after: str, state: State) -> None:
-    selection = Selection(call.prefix, call.selection)
+    selection = Query(call.prefix, call.selection)
     upto = _last_key(call) if call.more else ""
     there = state.range(call.prefix, after, upto)
     if selection.judged:

@@ -1,4 +1,4 @@
-"""Changing the objects of a query, each by compare-and-swap.
+"""Changing the objects of a query, each by compare-and-retry_on_conflict.
 
 Changing nodes that are named or selected: what `cordon`, `uncordon` and `node` share.
 
@@ -21,7 +21,7 @@ from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import note, out
 from pinnace.client.errors import ApiError
-from pinnace.client.resource import ResourceClient, swap
+from pinnace.client.resource import ResourceClient, retry_on_conflict
 
 T = TypeVar("T", bound=Object)
 
@@ -67,7 +67,7 @@ async def change_one(client: ResourceClient[T], obj: T, change: Change) -> str:
         nonlocal said
         said = change(new)
 
-    await swap(client, obj, alter)
+    await retry_on_conflict(client, obj, alter)
     return said
 
 

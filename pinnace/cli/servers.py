@@ -6,7 +6,7 @@ from contextlib import suppress
 from pinnace.cli.outcomes import ExitCode, Failure
 from pinnace.cli.settings import Settings
 from pinnace.client.config import HINT, ClientConfig, ConfigError, load, unusable
-from pinnace.client.connection import SILENT, probe
+from pinnace.client.connection import NO_ANSWER, probe
 from pinnace.runtime.tls import TlsFiles, Unusable
 
 CERTIFICATES = (
@@ -120,7 +120,7 @@ def _way_out(config: ClientConfig, tried: str) -> str:
     if data_dir is None or state is None or set(config.endpoints).isdisjoint(state.endpoints):
         return HINT
     where = data_dir_flag(data_dir)
-    if SILENT in tried and (stuck := [process.pid for record in state.of(APISERVER) if (process := running(record))]):
+    if NO_ANSWER in tried and (stuck := [process.pid for record in state.of(APISERVER) if (process := running(record))]):
         pids = " ".join(map(str, stuck))
         return (
             f"the API servers run but do not answer in time: `pinnace doctor{where}` finds the cause. If they are frozen, "

@@ -144,7 +144,7 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
         tls=config.tls,
         metadata=metadata,
         on_warning=warning_once(),
-        storage_patience=STORAGE_PATIENCE if settings.timeout is None else None,
+        storage_timeout=STORAGE_PATIENCE if settings.timeout is None else None,
     )
     began = asyncio.get_running_loop().time()
     limit = asyncio.timeout_at(began + (settings.timeout or DEFAULT_DEADLINE))

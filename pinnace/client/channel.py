@@ -1,14 +1,7 @@
-"""One API server, as a client sees it: an address, and whether there is a connection to it.
+"""One API server as a client sees it, streams from it, and the interface through which all clients call.
 
-The streams of a Connection: from one server, or with one, until they end. Nothing here resumes one.
-
-What clients call through: a Connection, or one that calls in a leader's name (Guarded).
-
-A leader's calls: none is sent once its term is over, and what was sent before commits only while it leads.
-
-A process that was stopped, or starved, comes to itself in the middle of a look, and goes on with it before it hears that
-another one leads. What it then creates would be there twice. So each attempt asks for the lead at the moment in which it is
-sent, and carries the fence, in case that it arrives too late.
+`Peer` is a server with its gRPC channel. `Stream` and `Duplex` are streams of one server until they end; they are never resumed
+here. `Caller` is the interface of a Connection, and `Guarded` adds a leader's fence to each call.
 """
 
 import asyncio
@@ -27,34 +20,34 @@ from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Credentials, Renewed
 
 CONNECT_TIMEOUT = 1.0
-"""Seconds that one server is given to accept a connection, before the next is tried."""
-GRACE = 5.0
-"""Seconds that calls are given which are under way when their connection is replaced."""
+"""Seconds for one server to accept a connection, before the next is tried."""
+DRAIN_GRACE = 5.0
+"""Seconds for open calls to finish after their connection was replaced."""
 LOOKUP_TIMEOUT = 1.0
-"""Seconds that a name server is given."""
+"""Seconds for one DNS lookup."""
 MAX_MESSAGE = 64 << 20
-"""Bytes of the largest response that is taken."""
+"""Bytes of the largest response that is accepted."""
 OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 1000),
     ("grpc.keepalive_timeout_ms", 2000),
-    ("grpc.http2.ping_timeout_ms", 2000),  # without it gRPC waits a minute for the answer, whatever the line above says
+    ("grpc.http2.ping_timeout_ms", 2000),  # otherwise gRPC waits a minute for the answer, in spite of the line above
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),  # the least that gRPC takes
+    ("grpc.initial_reconnect_backoff_ms", 100),  # gRPC's minimum
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.enable_http_proxy", 0),  # an API server is reached directly, also where the environment names a proxy
+    ("grpc.enable_http_proxy", 0),  # connect directly, even if the environment names a proxy
     ("grpc.use_local_subchannel_pool", 1),  # each Connection has sockets of its own
 )
 
 
 class Peer:
-    """One API server: an address, and a channel that is made when it is first needed."""
+    """One API server: an address, and a channel that is created when it is first needed."""
 
     def __init__(self, endpoint: str, host: str = "", tls: Renewed | None = None) -> None:
-        """`host`: what stands for the address; with `tls` the server's certificate must bear that name."""
+        """`host`: the host name of the address; with `tls` the server's certificate must be valid for it."""
         self.endpoint = endpoint
         self._host = host
         self._tls = tls
@@ -70,11 +63,11 @@ class Peer:
         return self._channel
 
     def is_ready(self) -> bool:
-        """Is there a connection, of which there is no doubt?"""
+        """Whether there is a connection, and its credentials are not in doubt."""
         return self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY and not self._doubted
 
     async def connect(self) -> bool:
-        """As `is_ready`; waits for a connection that is being made, at most CONNECT_TIMEOUT."""
+        """As `is_ready`, but waits for a connection for at most CONNECT_TIMEOUT."""
         if self.is_ready():
             return True
         state = self.channel.get_state()
@@ -87,12 +80,12 @@ class Peer:
                 while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
                     await self.channel.wait_for_state_change(state)
                     state = self.channel.get_state(try_to_connect=True)
-        except (TimeoutError, grpc.aio.UsageError):  # the latter when it was closed meanwhile
+        except (TimeoutError, grpc.aio.UsageError):  # UsageError if the channel was closed meanwhile
             return False
         return state is grpc.ChannelConnectivity.READY
 
     def doubt(self) -> None:
-        """The server does not take what it was shown any more: if there is something new, the next `connect` shows that."""
+        """Records that the server rejected the credentials. If there are new ones, the next `connect` uses them."""
         self._doubted = True
 
     async def close(self) -> None:
@@ -104,7 +97,7 @@ class Peer:
         await asyncio.gather(*self._retired, return_exceptions=True)
 
     def _retire(self) -> None:
-        """Makes room for a new channel. What was sent on the old one is answered there."""
+        """Retires the channel: open calls may finish, and new calls use a new channel."""
         if self._channel is not None:
             task = asyncio.create_task(_close_later(self._channel))
             self._retired.add(task)
@@ -121,18 +114,18 @@ class Peer:
 
 async def _close_later(channel: grpc.aio.Channel) -> None:
     try:
-        await asyncio.sleep(GRACE)
+        await asyncio.sleep(DRAIN_GRACE)
     finally:
         await channel.close()
 
 
 def host_of(endpoint: str) -> str:
-    """Of "host:port" or "[address]:port"."""
+    """The host of "host:port" or "[address]:port"."""
     return endpoint.rpartition(":")[0].strip("[]")
 
 
 async def addresses(endpoint: str) -> list[str]:
-    """All addresses of "host:port"; itself, when it is one, or cannot be looked up now."""
+    """All addresses of "host:port". Returns the endpoint itself if it is an address, or cannot be resolved now."""
     port = endpoint.rpartition(":")[2]
     try:
         async with asyncio.timeout(LOOKUP_TIMEOUT):
@@ -143,18 +136,18 @@ async def addresses(endpoint: str) -> list[str]:
 
 
 WRITE_TIMEOUT = 1.0
-"""Seconds in which a request of a stream must have left. gRPC waits for ever when a call ends before its metadata has been sent
+"""Seconds for sending one request of a stream. gRPC waits forever if a call ends before its metadata has been sent
 (`_StreamRequestMixin._write` in grpcio)."""
 
 Begin: TypeAlias = Callable[[Peer], Any]
-"""Begins the call of a stream at one server."""
+"""Starts the call of a stream at one server."""
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 
 def decoder(response: type[R]) -> Callable[[bytes], R | None]:
-    """Reads responses. None: it cannot be read (`unreadable`). If it raised, gRPC would log
-    that, and make None of it as well."""
+    """A deserializer for responses. It returns None for a response that cannot be read (see `unreadable`). If it raised, gRPC
+    would log the exception, and return None as well."""
 
     def read(data: bytes) -> R | None:
         try:
@@ -166,7 +159,7 @@ def decoder(response: type[R]) -> Callable[[bytes], R | None]:
 
 
 class Servers(Protocol):
-    """A Connection."""
+    """What streams need from a Connection."""
 
     async def connected(self, method: str, ignorant: Collection[str]) -> Peer: ...
 
@@ -176,7 +169,7 @@ class Servers(Protocol):
 
 
 class Stream(Generic[R]):
-    """What one server sends, until it ends or fails. Never resumed here. `cancel` it when done."""
+    """A stream of responses from one server, until it ends or fails. It is never resumed here. Call `cancel` when done."""
 
     def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin) -> None:
         self._servers = servers
@@ -185,7 +178,7 @@ class Stream(Generic[R]):
         self._begin = begin
         self._call = begin(peer)
         self._ignorant: list[str] = []
-        """Servers that do not know the method."""
+        """The servers that do not know the method."""
 
     @property
     def endpoint(self) -> str:
@@ -194,7 +187,7 @@ class Stream(Generic[R]):
     async def read(self, silence: float | None = None) -> R | None:
         """The next response; None at the end of the stream. Raises ApiError.
 
-        A server that sends nothing for `silence` seconds is left for the next: Unavailable.
+        If the server sends nothing for `silence` seconds, the connection moves on to the next one, and Unavailable is raised.
         """
         try:
             with HeedsCancellation():
@@ -202,7 +195,7 @@ class Stream(Generic[R]):
                     response = await self._next()
         except TimeoutError:
             self.abandon()
-            raise unavailable(f"API server {self.endpoint} fell silent for {silence:.0f} s") from None
+            raise unavailable(f"API server {self.endpoint} sent nothing for {silence:.0f} s") from None
         except CallCancelled:
             raise unavailable(f"the stream from API server {self.endpoint} was cancelled") from None
         except grpc.aio.AioRpcError as error:
@@ -217,11 +210,11 @@ class Stream(Generic[R]):
         return None if response is grpc.aio.EOF else response
 
     def leave(self) -> None:
-        """Moves the connection on to another server. The stream stays as it is."""
+        """Moves the connection on to another server. The stream stays open."""
         self._servers.move_on(self._peer)
 
     def abandon(self) -> None:
-        """Breaks the stream off, and moves the connection on to another server."""
+        """Cancels the stream, and moves the connection on to another server."""
         self.leave()
         self.cancel()
 
@@ -237,10 +230,10 @@ class Stream(Generic[R]):
 
 
 class Duplex(Stream[R], Generic[Q, R]):
-    """A stream in both directions. It outlives those who read it: one that is `read` no longer is still there to be left.
+    """A bidirectional stream. It stays open when nobody reads it any more.
 
-    Of what was written to a server that does not know the method only the first request is said again elsewhere: with more, it
-    is Unimplemented at once."""
+    If the server does not know the method, the first request is repeated at another server; after more requests, Unimplemented
+    is raised at once."""
 
     def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin) -> None:
         super().__init__(servers, method, peer, begin)
@@ -294,11 +287,12 @@ def _heard(reading: asyncio.Future[Any]) -> None:
 
 
 PresentFence: TypeAlias = Callable[[], Fence | None]
-"""The fence of a term for as long as it lasts; then None."""
+"""Returns the fence of a leader's term while it lasts, then None."""
 
 
 class Caller(Protocol):
-    """Each method as Connection has it."""
+    """The interface through which clients call: a Connection, or a wrapper such as Guarded. Its methods are those of
+    Connection."""
 
     @property
     def endpoint(self) -> str: ...
@@ -322,8 +316,11 @@ class Caller(Protocol):
 
 
 class Guarded:
-    """A Caller through another one, in the name of the present leader: `fence`, or None, and calls raise Fenced. A call belongs
-    to the term in which it began. Streams are not guarded: they change nothing."""
+    """A Caller that adds a leader's fence to each call of another Caller. Calls raise Fenced once the term is over.
+
+    A leader that was stopped or starved of CPU may continue in the middle of a computation before it learns that another leads.
+    So each attempt reads the fence when it is sent, and carries it in case that it arrives too late. A call belongs to the term
+    in which it began. Streams have no fence: they only read."""
 
     def __init__(self, connection: Caller, fence: PresentFence) -> None:
         self._connection = connection

@@ -1,7 +1,4 @@
-"""Reads what nodes and pods use at present (Kubernetes' metrics.k8s.io).
-
-The whole API as one client. Its methods raise ApiError; see pinnace.client.resource for what may be repeated.
-"""
+"""The whole API as one client: typed access to resources, elections, authorization, and usage of nodes and pods."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -90,7 +87,7 @@ TABLE_PAGE = 500
 
 
 class TableClient:
-    """Lists that the server prints. `at`: of exactly that revision, as of a ResourceClient."""
+    """Lists as tables that the server renders. `at`: the revision to read, as for a ResourceClient."""
 
     def __init__(self, connection: Caller, at: int = 0) -> None:
         self._connection = connection
@@ -99,7 +96,8 @@ class TableClient:
     async def list(
         self, resource: Resource[Any], namespace: str = "", *, labels: str = "", fields: str = "", metadata: bool = False
     ) -> Table:
-        """All pages of one snapshot; without a namespace, of all. `metadata`: with that of each object."""
+        """All pages of one snapshot; without a namespace, of all namespaces. `metadata`: include the metadata of each
+        object."""
         options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=TABLE_PAGE)
         if self._at:
             options.resourceVersion, options.resourceVersionMatch = str(self._at), EXACT
@@ -113,81 +111,81 @@ class TableClient:
             if not token:
                 table.columnDefinitions.extend(page.columnDefinitions)
                 return table
-            setattr(request.options, "continue", token)  # which says the revision
+            setattr(request.options, "continue", token)  # the token contains the revision
             request.options.resourceVersion = request.options.resourceVersionMatch = ""
 
 
 class PodClient(ResourceClient[Pod]):
     async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> Outcomes:
-        """Sends pods to nodes, at most 1,000, each alone. A broken fence fails every item with Fenced."""
+        """Binds at most 1,000 pods to nodes, each independently. With an invalid fence every item fails with Fenced."""
         return await self._batch("BindBatch", BindBatchRequest(items=bindings, fence=fence), retry=False)
 
     async def evict_batch(self, evictions: Sequence[Eviction]) -> Outcomes:
-        """Deletes those of the pods, at most 1,000, whose disruption budgets allow it; the others fail with Exhausted."""
+        """Evicts at most 1,000 pods. Pods whose disruption budgets do not allow it fail with Exhausted."""
         return await self._batch("EvictBatch", EvictBatchRequest(items=evictions), retry=False)
 
     async def logs(self, request: LogsRequest) -> Stream[LogsResponse]:
-        """What a container writes; its `read` raises what the server refuses."""
+        """Streams the output of a container. Refusals of the server are raised by `read`."""
         return await self._connection.stream(self._method("Logs"), request, LogsResponse)
 
     async def exec(self) -> Duplex[ExecRequest, ExecResponse]:
-        """A command in a container; the first request says which and where."""
+        """Runs a command in a container. The first request names both."""
         return await self._connection.duplex(self._method("Exec"), ExecRequest, ExecResponse)
 
 
 class EventClient(ResourceClient[Event]):
     async def record(self, events: Sequence[Event]) -> Outcomes:
-        """At most 1,000 events; those that exist already are merged, so a lost answer is an OutcomeUnknown."""
+        """Records at most 1,000 events. Events that exist already are merged, so a lost answer is an OutcomeUnknown."""
         return await self._batch("Record", self.resource.request("Create", "BatchRequest")(items=events), retry=False)
 
 
 class ElectionClient:
-    """Reads elections. To stand in one: election.py."""
+    """Reads elections. For candidates see election.py."""
 
     def __init__(self, connection: Caller) -> None:
         self._connection = connection
 
     async def get(self, name: str) -> Election:
-        """Who leads. Raises NotFound when nobody does."""
+        """The election with its leader. Raises NotFound if there is no leader."""
         return await self._connection.call("/pinnace.v1.Elections/Get", GetElectionRequest(name=name), Election)
 
     async def list(self) -> list[Election]:
-        """The elections that have a leader."""
+        """All elections that have a leader."""
         method = "/pinnace.v1.Elections/List"
         return list((await self._connection.call(method, ListElectionsRequest(), ListElectionsResponse)).items)
 
     async def history(self, name: str) -> Sequence[Term]:
-        """The last terms of an election, oldest first; the last one has no end while it lasts. Empty when none is known."""
+        """The latest terms of an election, oldest first. A term that lasts has no end. Empty if no term is known."""
         method = "/pinnace.v1.Elections/History"
         return list((await self._connection.call(method, ElectionHistoryRequest(name=name), ElectionHistoryResponse)).items)
 
     async def transfer(self, name: str, to: str = "") -> TransferElectionResponse:
-        """Makes another candidate lead: the one named, or any; see the response for who does. Raises NotFound when that one
-        does not stand, or nobody leads; OutcomeUnknown."""
+        """Transfers leadership to another candidate: `to`, or any. The response names the new leader. Raises NotFound if `to`
+        is not a candidate or there is no leader; OutcomeUnknown."""
         request = TransferElectionRequest(name=name, to=to)
         return await self._connection.call("/pinnace.v1.Elections/Transfer", request, TransferElectionResponse, retry=False)
 
 
 class AuthorizationClient:
-    """Who one is, and what somebody may do."""
+    """Identities and permissions."""
 
     def __init__(self, connection: Caller) -> None:
         self._connection = connection
 
     async def who_am_i(self) -> UserInfo:
-        """Whom the server takes us for."""
+        """The user as which the server authenticates this client."""
         return await self._call("SelfSubjectReview", SelfSubjectReviewRequest(), UserInfo)
 
     async def can_i(self, attributes: ResourceAttributes) -> AccessReview:
         return await self._call("SelfSubjectAccessReview", SelfSubjectAccessReviewRequest(attributes=attributes), AccessReview)
 
     async def can(self, user: str, groups: Sequence[str], attributes: ResourceAttributes) -> AccessReview:
-        """About somebody else, which not everybody may ask."""
+        """The permissions of another user. The caller needs a permission for this."""
         request = SubjectAccessReviewRequest(user=user, groups=groups, attributes=attributes)
         return await self._call("SubjectAccessReview", request, AccessReview)
 
     async def rules(self, namespace: str) -> Sequence[PolicyRule]:
-        """All that roles allow us in the namespace."""
+        """All rules that apply to this client in the namespace."""
         request = SelfSubjectRulesReviewRequest(namespace=namespace)
         return (await self._call("SelfSubjectRulesReview", request, RulesReview)).rules
 
@@ -196,7 +194,8 @@ class AuthorizationClient:
 
 
 class Client:
-    """All of the API over one connection. `at`: what is read of resources is their state at exactly that revision."""
+    """The whole API over one connection. Its methods raise ApiError; see pinnace.client.resource for which calls may be
+    repeated. `at`: resources are read at exactly that revision."""
 
     def __init__(self, connection: Caller, *, at: int = 0) -> None:
         self.connection = connection

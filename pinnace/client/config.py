@@ -1,15 +1,10 @@
-"""The client's configuration as a file, in the kubeconfig format: lists of clusters, users and contexts, which have names.
+"""The client's configuration, in the kubeconfig format: where the API servers are, and the credentials for them.
 
-Whoever changes it takes turns with the others, and replaces the file as a whole: a reader sees the old one or the new one. What
-is not known here is kept; comments are not.
-
-Where the API servers are, and how one shows them who one is: the client's configuration, in the kubeconfig format.
-
-The servers are looked for in this order: the argument (`--server`), a context that is named (`--context`), $PINNACE_SERVER,
-and the current context. The file is the argument (`--kubeconfig`), $PINNACE_CONFIG, or the user's
-($XDG_CONFIG_HOME/pinnace/config, by default ~/.config/pinnace/config). Servers that are named replace only those of the
-context: all else is as the context has it, as with kubectl. `server` of a cluster may name several API servers, separated by
-commas; with the scheme http:// there is no TLS.
+The servers are looked up in this order: the argument (`--server`), a named context (`--context`), $PINNACE_SERVER, and the
+current context. The file is the argument (`--kubeconfig`), $PINNACE_CONFIG, or the user's file
+($XDG_CONFIG_HOME/pinnace/config, by default ~/.config/pinnace/config). Named servers replace only the servers of the context,
+as with kubectl. `server` of a cluster may contain several API servers, separated by commas; with the scheme http:// there is no
+TLS.
 
     apiVersion: v1
     kind: Config
@@ -18,10 +13,10 @@ commas; with the scheme http:// there is no TLS.
     users: [{name: pinnace, user: {client-certificate: admin.crt, client-key: admin.key}}]
     current-context: pinnace
 
-A user may have a `token` or a `tokenFile` instead of a certificate; its `server` is then where the API servers take tokens.
-Paths are relative to the file. A cluster without `certificate-authority` is talked to without TLS.
+A user may have a `token` or a `tokenFile` instead of a certificate; the cluster's `server` is then the API servers' address for
+tokens. Paths are relative to the file. A cluster without `certificate-authority` is used without TLS.
 
-A cluster that `pinnace up` started has `extensions`: [{name: pinnace, extension: {dataDir: ...}}] that say where it lives.
+A cluster that `pinnace up` started has `extensions`: [{name: pinnace, extension: {dataDir: ...}}], its data directory.
 Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
@@ -42,7 +37,7 @@ HINT = "start a local cluster with `pinnace up`, or name an API server with --se
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; `hint` says what to do about it."""
+    """The configuration cannot be used. `hint`: how to fix it."""
 
     def __init__(self, message: str, hint: str = HINT) -> None:
         super().__init__(message)
@@ -50,7 +45,7 @@ class ConfigError(Exception):
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """The file that is read and written: $PINNACE_CONFIG, or the user's."""
+    """The path of the configuration: $PINNACE_CONFIG, or the user's file."""
     if named := environ.get("PINNACE_CONFIG"):
         return Path(named)
     home = environ.get("XDG_CONFIG_HOME")
@@ -58,16 +53,16 @@ def config_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def read(path: Path) -> Document:
-    """Raises ConfigError, also when there is no file."""
+    """Reads the configuration. Raises ConfigError, also if the file does not exist."""
     document = found(path)
     if document is None:
-        raise ConfigError(f"no cluster to talk to: {path} does not exist")
+        raise ConfigError(f"no cluster is configured: {path} does not exist")
     return document
 
 
 def found(path: Path) -> Document | None:
-    """None: there is no file. Raises ConfigError when it is no configuration."""
-    from pinnace.api import documents  # 20 ms, which whoever only asks for help does not wait for
+    """As `read`; None if the file does not exist."""
+    from pinnace.api import documents  # takes 20 ms, which help texts do not need
 
     try:
         with path.open(encoding="utf-8") as file:
@@ -75,7 +70,7 @@ def found(path: Path) -> Document | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except IsADirectoryError:
-        raise ConfigError(f"{path}: is a folder", "name a file with PINNACE_CONFIG") from None
+        raise ConfigError(f"{path}: is a directory", "name a file with PINNACE_CONFIG") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}", f"repair or remove {path}") from None
     except documents.DocumentError as error:
@@ -87,7 +82,7 @@ def found(path: Path) -> Document | None:
 
 
 def entries(document: Mapping[str, Any], kind: Kind) -> Sequence[Mapping[str, Any]]:
-    """All of a kind, each with its name, and its value by the kind's name."""
+    """All entries of a kind, each with its name, and its value under the kind's name."""
     return [each for each in document.get(f"{kind}s") or [] if isinstance(each, dict)]
 
 
@@ -96,32 +91,35 @@ def names(document: Mapping[str, Any], kind: Kind) -> list[str]:
 
 
 def entry(document: Mapping[str, Any], kind: Kind, name: str, path: Path) -> Mapping[str, Any]:
-    """The one of that name. Raises ConfigError, which names those that there are."""
+    """The value of one entry. Raises ConfigError, which lists the known names."""
     for each in entries(document, kind):
         if each.get("name") == name and isinstance(each.get(kind), dict):
             value: Mapping[str, Any] = each[kind]
             return value
     known = ", ".join(names(document, kind))
-    hint = f"name one of those, or add it to {path}" if known else HINT
-    raise ConfigError(f'{path}: there is no {kind} "{name}" (known: {known or "none"})', hint)
+    hint = f"use a known {kind}, or add it to {path}" if known else HINT
+    raise ConfigError(f'{path}: no {kind} "{name}" (known: {known or "none"})', hint)
 
 
 def put(document: Document, kind: Kind, name: str, value: Mapping[str, Any]) -> None:
-    """Adds one, or replaces the one of that name where it stands."""
+    """Adds an entry, or replaces the one of that name in its place."""
     new: dict[str, Any] = {kind: dict(value)}
     items = [{**each, **new} if each.get("name") == name else each for each in entries(document, kind)]
     document[f"{kind}s"] = items if name in names(document, kind) else [*items, {"name": name, **new}]
 
 
 def drop(document: Document, kind: Kind, names: Sequence[str]) -> None:
-    """What is not there is no error."""
+    """Removes entries. Missing ones are ignored."""
     document[f"{kind}s"] = [each for each in entries(document, kind) if each.get("name") not in names]
 
 
 @contextmanager
 def changing(path: Path) -> Iterator[Document]:
-    """The document, which is written when the block ends without an error; without the file, a new one. When nothing is left in
-    it the file is removed. A link stays one. Makes its folder. Raises ConfigError and OSError."""
+    """The document for changes; a new one if there is no file. It is written when the block ends without an error. If nothing
+    is left in it, the file is removed. A symbolic link is followed. Creates the directory. Raises ConfigError, OSError.
+
+    A lock serializes the changes of several processes, and the file is replaced atomically. Unknown fields are kept, comments
+    are not."""
     path = path.resolve()
     with files.locked(path.with_name(f"{path.name}.lock")):
         before = found(path)
@@ -134,7 +132,7 @@ def changing(path: Path) -> Iterator[Document]:
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    import tempfile  # few write one
+    import tempfile  # needed rarely
 
     import yaml
 
@@ -157,12 +155,12 @@ EXTENSION = "pinnace"
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
     endpoints: tuple[str, ...]
-    """ "host:port" of each API server."""
+    """The API servers, each as "host:port"."""
     namespace: str = "default"
     data_dir: Path | None = None
-    """Of a local cluster that `pinnace up` started."""
+    """The directory of a local cluster that `pinnace up` started."""
     tls: TlsFiles | None = None
-    """None: without TLS."""
+    """None: no TLS."""
 
 
 def load(
@@ -184,13 +182,13 @@ def load(
 
 
 def _in_context(document: Mapping[str, Any], context: str | None, path: Path, named: str) -> ClientConfig:
-    """`named`: the servers instead of the context's, or ""."""
+    """`named`: servers that replace those of the context, or ""."""
     name = context or document.get("current-context", "")
     if not name:
         known = names(document, "context")
         if not known:
             raise ConfigError(f"no cluster is configured: {path} has no contexts")
-        raise ConfigError(f"{path}: there is no current-context", f"choose one with --context: {', '.join(known)}")
+        raise ConfigError(f"{path}: current-context is not set", f"choose a context with --context: {', '.join(known)}")
     chosen = entry(document, "context", name, path)
     cluster = entry(document, "cluster", chosen.get("cluster", ""), path)
     servers = named or cluster.get("server")
@@ -208,7 +206,7 @@ def _in_context(document: Mapping[str, Any], context: str | None, path: Path, na
 
 
 def _token(user: Mapping[str, Any], path: Path) -> str:
-    """The bearer token of the user, from the file that is named, or as it stands there; "" when there is none."""
+    """The bearer token of the user, from `tokenFile` or `token`; "" if there is none."""
     if "tokenFile" not in user:
         return str(user.get("token") or "")
     try:
@@ -218,7 +216,7 @@ def _token(user: Mapping[str, Any], path: Path) -> str:
 
 
 def _path(where: Mapping[str, Any], key: str, path: Path) -> Path:
-    """A file that is named there. Raises ConfigError."""
+    """The path in a field of the configuration. Raises ConfigError."""
     named = where.get(key)
     if not isinstance(named, str) or not named:
         instead = f" (`{key}-data` is not supported: name a file)" if f"{key}-data" in where else ""
@@ -227,7 +225,7 @@ def _path(where: Mapping[str, Any], key: str, path: Path) -> Path:
 
 
 def unusable(tls: TlsFiles, error: Unusable) -> str:
-    """Which file is the reason why `tls` cannot be used, also by its key in the configuration, and what is wrong with it."""
+    """Why `tls` cannot be used: the file, its key in the configuration, and the problem."""
     keys = {tls.ca: "certificate-authority", tls.cert: "client-certificate", tls.key: "client-key"}
     return f"{keys[error.path]} {error}"
 
@@ -252,7 +250,7 @@ def _endpoint(text: str) -> str:
 
 
 def data_dir_of(cluster: Mapping[str, Any], path: Path) -> Path | None:
-    """Of a cluster of the file `path`; None: it is no local one."""
+    """The data directory of a cluster in the file `path`; None if it is not a local cluster."""
     for each in entries(cluster, "extension"):
         extension = each.get("extension")
         if each.get("name") == EXTENSION and isinstance(extension, dict) and extension.get("dataDir"):

@@ -1,22 +1,22 @@
 """One connection to several equal API servers.
 
-It keeps to one server and moves on to the next when that one cannot be reached, breaks, or says that it is going away. A
-server that swallows packets is found by HTTP/2 keepalive, in three seconds. A name stands for all of its addresses, each a
-server of its own; it is looked up again when none of them can be reached.
+A connection uses one server at a time. It moves on to the next when that one cannot be reached, fails, or announces that it
+shuts down. HTTP/2 keepalive detects a server that drops packets within three seconds. A host name stands for all of its
+addresses, each a server of its own; it is resolved again when none of them can be reached.
 
-A server that does not know a method is left for the next, which may be newer, and so knows whatever the one before does. When
-all that can be reached have been asked, each once, the connection is where it was, and Unimplemented is raised.
+If a server does not know a method, the next one is tried: it may be newer, and newer servers know all methods of older ones.
+When all reachable servers have been tried once, the connection returns to the first, and Unimplemented is raised.
 
-What it guarantees about repetition: a call is sent again only when nothing can have happened (there was no connection, the
-server says so with RetryInfo, or it does not know who calls), or when its caller declares that repeating does no harm.
-Otherwise a lost answer is `OutcomeUnknown`. To tell the two apart, a call is only sent on a connection that is up.
+A call is repeated only if the previous attempt had no effect (there was no connection, the server says so with RetryInfo, or it
+does not accept the credentials), or if the caller declares that a repetition is harmless. Otherwise a lost answer is
+`OutcomeUnknown`. To distinguish the cases, calls are sent only on an established connection.
 
 What has become of one call so far: for who gives it up before it has ended.
 
 Why there is no connection to a server. Needs no gRPC, which does not say; so it asks by a connection of its own.
 
-Guarantees: connecting never waits for it. Does not promise that what it found is still so: it is as old as PAUSE, at the most,
-and as long as a probe takes.
+Guarantees: connecting never waits for it. Does not promise that what it found is still so: it is as old as PROBE_INTERVAL, at
+the most, and as long as a probe takes.
 """
 
 import asyncio
@@ -67,20 +67,20 @@ Metadata: TypeAlias = Sequence[tuple[str, str]]
 
 
 CHANGES = ("Create", "Update", "Patch", "Delete", "Bind", "Evict", "Record", "Transfer")
-"""How the methods begin that change something."""
-SLOW = 0.5
-"""Seconds after which an attempt without an answer is worth a word."""
+"""Prefixes of the methods that write."""
+SLOW_AFTER = 0.5
+"""Seconds after which an attempt without an answer is reported."""
 
 
 @dataclass(slots=True)
-class Course:
-    """`method` is like "/pinnace.v1.Pods/Get"."""
+class CallState:
+    """What is known of one call so far, for the error of a call that is cancelled. `method` is like "/pinnace.v1.Pods/Get"."""
 
     method: str
     met: Unavailable | None = None
-    """The error of the last attempt that has ended."""
+    """The error of the last attempt that ended."""
     sent_to: str = ""
-    """The server that has the present attempt; empty: none."""
+    """The server of the present attempt; "" if there is none."""
     sent_at: float = 0.0
     in_doubt: bool = False
     """The answer to an attempt was lost."""
@@ -89,21 +89,21 @@ class Course:
         self.sent_to, self.sent_at = endpoint, now
 
     def failed(self, error: ApiError) -> None:
-        """The present attempt has ended so, or could not be sent."""
+        """Records that the present attempt failed, or could not be sent."""
         self.in_doubt |= bool(self.sent_to) and isinstance(error, Unavailable) and error.retry_after is None
         self.met = error if isinstance(error, Unavailable) else None
         self.sent_to = ""
 
     def told(self, now: float) -> Unavailable | None:
-        """What there is to say of a call that is given up; None: nothing is wrong that is known of."""
-        slow = bool(self.sent_to) and now - self.sent_at >= SLOW
+        """The error of a call that is cancelled now; None if no problem is known."""
+        slow = bool(self.sent_to) and now - self.sent_at >= SLOW_AFTER
         cause = self.met or (unanswered(self.sent_to) if slow else None)
         if cause is None or not (self.in_doubt or self.sent_to) or not self._changes:
             return cause
         return outcome_unknown(cause)
 
     def ended(self, error: Unavailable) -> Unavailable:
-        """What there is to say of a call whose last attempt has failed so: an earlier one may have been carried out."""
+        """The error of a call whose last attempt failed with `error`: an earlier attempt may have had an effect."""
         return outcome_unknown(error) if self.in_doubt and self._changes else error
 
     @property
@@ -122,13 +122,13 @@ class Connection:
         rng: random.Random | None = None,
         metadata: Sequence[tuple[str, str]] | None = None,
         on_warning: Callable[[str], None] | None = None,
-        storage_patience: float | None = None,
+        storage_timeout: float | None = None,
     ) -> None:
-        """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers. `tls`: by which
-        both sides know each other; without, neither knows who the other is. `metadata`: what goes with each unary call.
-        `on_warning` is told what of a request that was taken does not do what it seems to. `storage_patience`: seconds after
-        which a call is not sent again for want of etcd; None: its own timeout. Raises OSError when the files of `tls` cannot be
-        used."""
+        """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers. `tls`: the
+        files for mutual TLS; None: a plain connection without authentication. `metadata`: sent with each unary call.
+        `on_warning` is called with the server's warnings about accepted requests. `storage_timeout`: seconds after which a call
+        is no longer retried because etcd is unavailable; None: the call's own timeout. Raises OSError if the files of `tls`
+        cannot be used."""
         if not endpoints:
             raise ValueError("no API server to connect to: name at least one host:port")
         self._rng = rng or new_rng()
@@ -136,13 +136,13 @@ class Connection:
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
         self._metadata = metadata
         self._on_warning = on_warning
-        self._storage_patience = storage_patience
+        self._storage_patience = storage_timeout
         self._diagnosis = Diagnosis(self._endpoints, tls.context if tls is not None else None)
         self._peers: list[Peer] = []  # none before the first call
         self._current = 0
         self._closed = False
         self.given_up: tuple[float, Unavailable] | None = None
-        """Of the call that was cancelled last, when (by the loop's clock), and what it had met: for who was waiting for it."""
+        """When the latest cancelled call was cancelled (by the loop's clock), and the error that it had met until then."""
 
     @property
     def endpoint(self) -> str:
@@ -162,18 +162,18 @@ class Connection:
     ) -> R:
         """One unary call, answered or failed within `timeout` seconds. `method` is like "/pinnace.v1.Pods/Get".
 
-        What certainly did not happen is tried again, on the next server, until `timeout`. With `retry`, so is a call whose
-        answer was lost: say so only of reads and of writes that may happen twice. `fence` is asked at the moment in which an
-        attempt is sent: what it writes commits only while this leader leads (pinnace.api.fences); None: Fenced is raised.
-        `metadata` is sent with this call only.
+        An attempt that certainly had no effect is repeated on the next server, until `timeout`. With `retry`, so is a call
+        whose answer was lost: use it only for reads, and for writes that may be applied twice. `fence` is called when an
+        attempt is sent: its writes commit only while this leader leads (pinnace.api.fences). If it returns None, Fenced is
+        raised. `metadata` is sent with this call only.
         """
         now = asyncio.get_running_loop().time
         deadline = now() + timeout
-        course = Course(method)
+        course = CallState(method)
         send = partial(self._attempt, course, request, response, deadline, retry, fence, metadata)
         try:
             try:
-                return await _introduced(send)  # most succeed: no machinery
+                return await _introduced(send)  # most calls succeed at once
             except ApiError as error:
                 if not _repeatable(error, retry):
                     raise
@@ -189,7 +189,7 @@ class Connection:
             raise
 
     async def _again(self, first: ApiError, send: Callable[[], Awaitable[R]], deadline: float, retry: bool) -> R:
-        """After the first attempt, which has ended so. Raises the last error that says more than that the time is over."""
+        """Repeats a call whose first attempt failed with `first`. Raises the last error other than a bare timeout."""
         now = asyncio.get_running_loop().time
         patience = deadline if self._storage_patience is None else min(deadline, now() + self._storage_patience)
         backoff = Backoff(initial=0.02, maximum=0.5, rng=self._rng)
@@ -206,7 +206,7 @@ class Connection:
         raise told
 
     async def stream(self, method: str, request: Message, response: type[R], *, metadata: Metadata = ()) -> Stream[R]:
-        """Asks one server for a stream of responses."""
+        """Opens a stream of responses from one server."""
 
         def begin(peer: Peer) -> Any:
             call = peer.channel.unary_stream(method, type(request).SerializeToString, decoder(response))
@@ -224,13 +224,13 @@ class Connection:
         return Duplex(self, method, await self.connected(method), begin)
 
     async def close(self) -> None:
-        """Cancels the calls that are under way."""
+        """Closes the connection, and cancels its open calls."""
         self._closed = True
         self._diagnosis.close()
         await asyncio.gather(*(peer.close() for peer in self._peers))
 
     def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> ApiError:
-        """The error of a call to `peer`, as ours. Moves on when the peer is to blame."""
+        """Converts the error of a call to `peer`, and moves on if the peer caused it."""
         failure = from_rpc(error)
         if isinstance(failure, Unavailable) or unknown_method(failure):
             self.move_on(peer)
@@ -239,14 +239,14 @@ class Connection:
         return failure
 
     def move_on(self, peer: Peer) -> None:
-        """Leaves `peer` for the next, unless somebody has done so already."""
+        """Makes the next server the current one, unless `peer` is not the current one any more."""
         if len(self._peers) > 1 and self._peers[self._current] is peer:
             self._current = (self._current + 1) % len(self._peers)
             log.debug("leaving API server %s for %s", peer.endpoint, self.endpoint)
 
     async def connected(self, method: str, ignorant: Collection[str] = ()) -> Peer:
-        """The first server, from the current one on, that there is a connection to, but for those that do not know `method`.
-        Raises Unavailable, or Unimplemented when there are such: nothing was sent."""
+        """The first connected server, from the current one on, without those that do not know `method` (`ignorant`). Raises
+        Unavailable, or Unimplemented if `ignorant` is not empty; nothing was sent then."""
         for look_up in (not self._peers, not ignorant):
             if look_up:
                 await self._look_up()
@@ -263,14 +263,14 @@ class Connection:
         raise unavailable(f"cannot connect to the API server at {self._diagnosis.servers}")
 
     def _ready(self) -> Peer | None:
-        """The current server, if there is a connection: nearly always, and then nobody need look at the clock."""
+        """The current server if it is connected. This is the usual case, and needs no timeout."""
         if not self._peers or not (peer := self._peers[self._current]).is_ready():
             return None
         self._diagnosis.over()
         return peer
 
     async def _look_up(self) -> None:
-        """Learns which addresses the endpoints stand for now. Servers that are still among them keep their channels."""
+        """Resolves the endpoints. Servers whose address is still among the results keep their channels."""
         found = [(address, host_of(endpoint)) for endpoint in self._endpoints for address in await addresses(endpoint)]
         known = {peer.endpoint: peer for peer in self._peers}
         wanted = dict(self._rng.sample(found, len(found)))
@@ -281,7 +281,7 @@ class Connection:
 
     async def _attempt(
         self,
-        course: Course,
+        course: CallState,
         request: Message,
         response: type[R],
         deadline: float,
@@ -290,7 +290,7 @@ class Connection:
         metadata: Metadata,
         ignorant: tuple[str, ...] = (),
     ) -> R:
-        """`ignorant`: the servers that have been asked, and do not know the method."""
+        """Sends the call once. `ignorant`: the servers that have answered that they do not know the method."""
         method, now = course.method, asyncio.get_running_loop().time
         try:
             peer = None if ignorant else self._ready()
@@ -342,7 +342,7 @@ class Connection:
         return answer
 
     def _read_trailers(self, method: str, peer: Peer, trailers: Iterable[tuple[str, str | bytes]]) -> None:
-        """Those of a call that was answered."""
+        """Logs the request's id, and passes the server's warnings on."""
         for key, value in trailers:
             if key == REQUEST_ID_KEY:
                 log.debug("%s at %s: OK, request %s", method, peer.endpoint, value)
@@ -373,28 +373,31 @@ def _repeatable(error: ApiError, retry: bool) -> bool:
 
 
 TIMEOUT = 2.0
-"""Seconds that a server is given to accept a connection, and to speak."""
-AFTER = 2.0
-"""Seconds without a connection after which the servers are asked why."""
-SILENT = "no answer"
-"""How it is said that a server takes connections, and nothing more."""
-PAUSE = 5.0
-"""Seconds from one such look to the next."""
+"""Seconds for a server to accept a connection and to send its first byte."""
+PROBE_AFTER = 2.0
+"""Seconds without a connection after which the servers are probed."""
+NO_ANSWER = "no answer"
+"""The description of a server that accepts connections and does not answer."""
+PROBE_INTERVAL = 5.0
+"""Seconds between two probes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why there is no connection. `distrust`: somebody listens, but one of the two does not like the other's certificate."""
+class ConnectionProblem:
+    """Why there is no connection. `distrust`: a server listens, but one side does not accept the other's certificate."""
 
     what: str
     distrust: bool = False
 
 
 class Diagnosis:
-    """Of all servers that one client knows."""
+    """Finds out why none of a client's servers can be reached, by connections of its own, because gRPC does not report the
+    reason.
+
+    Connecting never waits for it. A finding is at most PROBE_INTERVAL seconds old, plus the duration of a probe."""
 
     def __init__(self, endpoints: Sequence[str], secure: Callable[[], ssl.SSLContext] | None) -> None:
-        """`secure` makes a context of the certificates as they are when it is called, or raises OSError; None: no TLS."""
+        """`secure` makes an SSL context from the present certificate files, or raises OSError; None: no TLS."""
         self._endpoints = endpoints
         self._secure = secure
         self._since: float | None = None
@@ -404,20 +407,20 @@ class Diagnosis:
 
     @property
     def servers(self) -> str:
-        """All of them, each with what is known to be wrong with it: "a:1 (connection refused), b:1"."""
+        """All servers, each with its known problem: "a:1 (connection refused), b:1"."""
         return ", ".join(f"{each} ({self._found[each]})" if each in self._found else each for each in self._endpoints)
 
     def failed(self) -> None:
-        """A server could not be reached."""
+        """Records that a server could not be reached."""
         now = asyncio.get_running_loop().time()
         if self._since is None:
             self._since = now
-        elif self._looking is None and now - self._since >= AFTER and now - self._looked >= PAUSE:
+        elif self._looking is None and now - self._since >= PROBE_AFTER and now - self._looked >= PROBE_INTERVAL:
             self._looked = now
             self._looking = asyncio.create_task(self._look())
 
     def over(self) -> None:
-        """One was reached."""
+        """Records that a server was reached."""
         if self._since is not None:
             self._since = None
             self._found = {}
@@ -432,15 +435,16 @@ class Diagnosis:
             self._looking = None
 
     async def _look(self) -> None:
-        with suppress(OSError):  # whoever connects goes on with the certificates that there were
+        with suppress(OSError):  # the certificates cannot be read now; connections use the previous ones
             secure = self._secure() if self._secure is not None else None
             met = await asyncio.gather(*(probe(endpoint, secure) for endpoint in self._endpoints))
             self._found = {each: wrong.what for each, wrong in zip(self._endpoints, met, strict=True) if wrong is not None}
-        self._looking = None  # who is stopped does not come here
+        self._looking = None  # not reached when cancelled
 
 
-async def probe(endpoint: str, secure: ssl.SSLContext | None) -> Trouble | None:
-    """None, or why there is no connection. A server speaks first: so we hear what it has against our certificate, too."""
+async def probe(endpoint: str, secure: ssl.SSLContext | None) -> ConnectionProblem | None:
+    """Connects to a server. Returns None if it answers, or why it does not. In HTTP/2 the server sends first, so a rejection of
+    the client's certificate is noticed as well."""
     host, _, port = endpoint.rpartition(":")
     connected = False
     try:
@@ -449,25 +453,25 @@ async def probe(endpoint: str, secure: ssl.SSLContext | None) -> Trouble | None:
             connected = True
             try:
                 if not await reader.read(1):
-                    shown = "it does not trust our certificate" if secure else "it wants TLS"
-                    return Trouble(f"it hangs up: {shown}", distrust=True)
+                    shown = "it does not trust our certificate" if secure else "it requires TLS"
+                    return ConnectionProblem(f"it closes the connection: {shown}", distrust=True)
             finally:
                 writer.transport.abort()
     except TimeoutError:
         plain = connected and not secure
-        return Trouble(f"{SILENT}{' without TLS' if plain else ''} in {TIMEOUT:.0f} s", distrust=plain)
-    except UnicodeError:  # it cannot be a name: an empty label, or one that is too long
-        return Trouble("no such host")
+        return ConnectionProblem(f"{NO_ANSWER}{' without TLS' if plain else ''} in {TIMEOUT:.0f} s", distrust=plain)
+    except UnicodeError:  # not a valid name: a label is empty or too long
+        return ConnectionProblem("no such host")
     except OSError as error:
-        return Trouble(_why(error), distrust=isinstance(error, ssl.SSLError))
+        return ConnectionProblem(_why(error), distrust=isinstance(error, ssl.SSLError))
     except (ValueError, OverflowError):  # after OSError: errors of certificates are of both kinds
-        return Trouble("no such port")
+        return ConnectionProblem("no such port")
     return None
 
 
 def _why(error: OSError) -> str:
-    """ "connection refused": what the operating system says, whichever of the host's addresses were tried; or why there is no
-    trust."""
+    """The operating system's description, such as "connection refused", whichever of the host's addresses were tried; or why
+    the certificate is not accepted."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":

@@ -1,4 +1,4 @@
-"""Contexts of the client's configuration: adding, choosing, changing, renaming and removing them (the file: kubeconfig)."""
+"""Contexts of the client's configuration: adding, choosing, changing, renaming and removing them."""
 
 import os
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ def write_context(
     file: Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Path:
-    """Adds or replaces cluster, user and context `name`, makes it the current one, and keeps all others, and the context's
-    namespace. The path of the file: `file`, or else the one that is read without it."""
+    """Adds or replaces the cluster, user and context `name`, and makes the context current. Other entries and the context's
+    namespace are kept. Returns the path of the file: `file`, or the default."""
     path = file or config_path(environ)
     cluster: dict[str, Any] = {"server": ",".join(config.endpoints)}
     user: dict[str, Any] = {}
@@ -56,18 +56,18 @@ def write_context(
 
 
 def current_context(*, environ: Mapping[str, str] = os.environ) -> str:
-    """The name of the context that is used when none is named; "" when there is none."""
+    """The name of the current context; "" if it is not set."""
     document = found(config_path(environ)) or {}
     return str(document.get(CURRENT) or "")
 
 
 def data_dirs(*, environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """The folders of the local clusters that are known, by their contexts. Raises ConfigError."""
+    """The data directories of the local clusters in the file, by context. Raises ConfigError."""
     path = config_path(environ)
     document = found(path) or {}
     known = {}
     for context in names(document, "context"):
-        with suppress(ConfigError):  # of a context that is none
+        with suppress(ConfigError):  # an invalid context
             cluster = entry(document, "cluster", _cluster_of(document, context, path), path)
             if (data_dir := data_dir_of(cluster, path)) is not None:
                 known[context] = data_dir
@@ -75,8 +75,9 @@ def data_dirs(*, environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
 
 
 def remove_context(name: str, successor: str = "", *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Removes cluster, user and context `name`, all contexts of that cluster, and the file when nothing is left in it; what is
-    not there is no error. Where one of them was current, `successor` is now, or none if that is ""; whether it was."""
+    """Removes the cluster, user and context `name`, all contexts of that cluster, and the file if it is empty then. Missing
+    entries are no error. If one of the contexts was current, `successor` becomes current ("": none). Returns whether one
+    was."""
     path = config_path(environ)
     if not path.exists():
         return False
@@ -93,7 +94,7 @@ def remove_context(name: str, successor: str = "", *, environ: Mapping[str, str]
 
 
 def check_writable(*, environ: Mapping[str, str] = os.environ) -> None:
-    """Raises what `write_context` would, and leaves nothing."""
+    """Raises what `write_context` would raise, and changes nothing."""
     path = config_path(environ)
     with changing(path):
         pass
@@ -101,7 +102,7 @@ def check_writable(*, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def use_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Makes it the current one. Raises ConfigError when there is none, as those do that follow."""
+    """Makes a context current. Raises ConfigError if it does not exist, as the following functions do."""
     path = _present(environ)
     with changing(path) as document:
         entry(document, "context", name, path)
@@ -109,14 +110,15 @@ def use_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def set_context(name: str, changes: Mapping[str, str], *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Changes the context's cluster, user or namespace. Whether it is new: then it needs a cluster."""
+    """Sets the cluster, user or namespace of a context, which is created if necessary; a new one needs a cluster. Returns
+    whether it is new."""
     path = _present(environ)
     with changing(path) as document:
         is_new = name not in names(document, "context")
         before = {} if is_new else entry(document, "context", name, path)
         if "cluster" not in {**before, **changes}:
-            hint = f"name one of its clusters with --cluster: {', '.join(names(document, 'cluster')) or 'there are none'}"
-            raise ConfigError(f'{path}: there is no context "{name}" yet, and a new one needs a cluster', hint)
+            hint = f"name a cluster with --cluster; in the file: {', '.join(names(document, 'cluster')) or 'none'}"
+            raise ConfigError(f'{path}: no context "{name}"; a new context needs a cluster', hint)
         if "cluster" in changes:
             entry(document, "cluster", changes["cluster"], path)
         if "user" in changes:
@@ -126,12 +128,12 @@ def set_context(name: str, changes: Mapping[str, str], *, environ: Mapping[str, 
 
 
 def rename_context(old: str, new: str, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Its cluster and its user keep their names."""
+    """Renames a context. Its cluster and its user keep their names."""
     path = _present(environ)
     with changing(path) as document:
         entry(document, "context", old, path)
         if new in names(document, "context"):
-            raise ConfigError(f'{path}: there is a context "{new}" already', "choose another name, or delete that one first")
+            raise ConfigError(f'{path}: context "{new}" already exists', "choose another name, or delete that context first")
         document["contexts"] = [
             {**each, "name": new} if each.get("name") == old else each for each in entries(document, "context")
         ]
@@ -140,7 +142,7 @@ def rename_context(old: str, new: str, *, environ: Mapping[str, str] = os.enviro
 
 
 def delete_context(name: str, *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Its cluster and its user stay. Whether it was the current one."""
+    """Deletes a context. Its cluster and its user stay. Returns whether it was the current context."""
     path = _present(environ)
     with changing(path) as document:
         entry(document, "context", name, path)
@@ -150,7 +152,7 @@ def delete_context(name: str, *, environ: Mapping[str, str] = os.environ) -> boo
 
 
 def minified(document: Document, name: str, path: Path) -> Document:
-    """Of the document, only what the context is made of. Raises ConfigError."""
+    """The document, reduced to one context with its cluster and user. Raises ConfigError."""
     chosen = entry(document, "context", name, path)
     kept = {"clusters": chosen.get("cluster"), "users": chosen.get("user"), "contexts": name}
     parts = {key: [each for each in document.get(key) or [] if each.get("name") == of] for key, of in kept.items()}
@@ -158,8 +160,8 @@ def minified(document: Document, name: str, path: Path) -> Document:
 
 
 def _tidy(path: Path, environ: Mapping[str, str]) -> None:
-    if not environ.get("PINNACE_CONFIG"):  # the folder is ours
-        with suppress(OSError):  # and something is kept in it
+    if not environ.get("PINNACE_CONFIG"):  # otherwise the directory may not be ours
+        with suppress(OSError):  # it is not empty
             path.parent.rmdir()
 
 
@@ -170,18 +172,18 @@ def _present(environ: Mapping[str, str]) -> Path:
 
 
 def _cluster_of(document: Document, context: str, path: Path) -> str:
-    """ "" when it says nothing, or nothing that can be read."""
+    """The cluster of a context; "" if there is none, or it cannot be read."""
     with suppress(ConfigError):
         return str(entry(document, "context", context, path).get("cluster") or "")
     return ""
 
 
 def current(document: Document, path: Path) -> str:
-    """The name of the current context. Raises ConfigError when there is none."""
+    """The name of the current context. Raises ConfigError if it is not set."""
     if name := document.get(CURRENT):
         return str(name)
     known = ", ".join(names(document, "context")) or "none"
-    raise ConfigError(f"{path}: there is no current-context", f"name a context: {known}")
+    raise ConfigError(f"{path}: current-context is not set", f"name a context: {known}")
 
 
 def _forget(document: Document, *contexts: str) -> None:

@@ -1,23 +1,24 @@
-"""Standing for election, and leading, as a client of Elections.Campaign.
+"""A candidate in an election: a client of Elections.Campaign.
 
     waiting --Elected--> leading --Lost, or no answer for `validity`--> waiting, with a new session
        |                    |
        |   stream broken, or not answered: go on with another API server, keeping session and token
        +-------------- resign ---------------> stopped
 
-The candidate may act while `token` is not None: until `validity` seconds after it *sent* the last heartbeat that was
-answered, by its own monotonic clock. The server counts from when it *received* that heartbeat, and longer; so the candidate
-stands down first. `token` is computed when it is asked for: it is right even if the event loop was stalled meanwhile.
+The candidate may act while `token` is not None: until `validity` seconds after it *sent* the last heartbeat that was answered,
+by its own monotonic clock. The server counts from when it *received* that heartbeat, and waits longer; so the candidate stands
+down first. `token` is computed on each access: it is correct even if the event loop was stalled meanwhile.
 
-A leader that is not answered breaks its stream off only once another server has its key, or its term is over: to the server
-that it leaves, a stream that breaks is a death, and the key would be gone before the leader has arrived elsewhere.
+A leader whose server does not answer resumes its session with another server before it closes the old stream, or its term ends.
+To the old server a closed stream means that the candidate died, and it would delete the key before the leader has resumed
+elsewhere.
 
-A token that was given up never comes back, even if a server still holds it for this candidate: whoever acts has taken the end
-of the term for the end of all that it had not heard of yet, which with the same token could still happen.
+A token that was given up is never used again, even if a server still holds it for this candidate: when the term ended, the
+leader's code concluded that none of its unanswered writes will happen, and with the same token they still could.
 
-None of this is what keeps a deposed leader from doing harm: the fence does (see Fence in pods.proto). A fence is of use only
-with the secret that the candidate makes up and sends when it opens a campaign. A candidate does not lead with a server that is
-too old to demand the secret: other servers would refuse what it writes in such a term.
+The fence, not the candidate, prevents writes of a deposed leader (see Fence in pods.proto). A fence is valid only with the
+secret that the candidate generates and sends when it opens a campaign. A candidate does not lead through a server that is too
+old to require the secret: other servers would refuse its writes in such a term.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.client.channel import Caller, Duplex
 from pinnace.client.errors import ApiError, Unavailable, unavailable
 from pinnace.runtime.backoff import Backoff
-from pinnace.runtime.clock import SYSTEM_CLOCK, Clock, Pulse
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock, HeartbeatTimer
 from pinnace.runtime.logs import LeadershipAcquired, LeadershipLost
 from pinnace.runtime.supervise import supervise
 from pinnace.runtime.tasks import race
@@ -45,9 +46,9 @@ STATUS = Gauge("leader_election_master_status", "1 while this process leads.", [
 METHOD = "/pinnace.v1.Elections/Campaign"
 OPEN_TIMEOUT = 1.0
 """Seconds that a server may take to open a session."""
-PATIENCE = 0.5
-"""Seconds without an answer after which the candidate tries another server. Well below the validity: there must be time to
-get through to that one."""
+ANSWER_TIMEOUT = 0.5
+"""Seconds without an answer after which the candidate tries another server. Well below the validity, so that there is time to
+resume there."""
 SECRET = 32
 """Bytes."""
 RESIGN_TIMEOUT = 1.0
@@ -57,7 +58,7 @@ Stream = Duplex[CampaignRequest, CampaignResponse]
 
 
 class Term:
-    """One leadership: its token, and until when it may be used. Pure; times are monotonic seconds."""
+    """One term of a leader: its token, and until when it may be used. Times are monotonic seconds."""
 
     def __init__(self, token: int, until: float) -> None:
         self.token = token
@@ -67,7 +68,7 @@ class Term:
         return now < self.until
 
     def extend(self, until: float, now: float) -> bool:
-        """False: it has lapsed before, and stays so."""
+        """Extends the term. Returns False if it has already expired; it stays expired."""
         if not self.valid(now):
             return False
         self.until = max(self.until, until)
@@ -75,8 +76,8 @@ class Term:
 
 
 class Candidate:
-    """Stands in one election. `on_elected(token)` and `on_lost(reason)` are called on the event loop, in turn, once each per
-    term; they must not block. `on_lost` comes as soon as the loop is free; whoever acts asks for `token` each time."""
+    """A candidate in one election. `on_elected(token)` and `on_lost(reason)` are called on the event loop, alternately, once
+    each per term; they must not block. `on_lost` may be late if the loop is busy: read `token` before each action."""
 
     def __init__(
         self,
@@ -90,8 +91,8 @@ class Candidate:
         configuration: str = "",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`scheduler_names`: the schedulers whose pods are bound under the fence (spec.schedulerName).
-        `configuration`: a digest of the candidate's, for readers of the election."""
+        """`scheduler_names`: the schedulers (spec.schedulerName) whose pods are bound under the fence. `configuration`: a
+        digest of the candidate's configuration, for readers of the election."""
         self._connection = connection
         self._election = election
         self._holder = holder
@@ -104,39 +105,39 @@ class Candidate:
         self._clock = clock
         self._session = 0
         self._stood_down = 0.0  # when the last term ended here
-        self._forsaken = 0  # the session of a term that has lapsed: the server is told, so that its key goes at once
+        self._forsaken = 0  # the session of an expired term: it is reported to the server, which deletes its key at once
         self._validity = 0.0
         self._answered = 0.0  # when the last message that was answered had been sent
-        self._pulse = Pulse(1.0, PATIENCE, 0.0)
+        self._pulse = HeartbeatTimer(1.0, ANSWER_TIMEOUT, 0.0)
         self._term: Term | None = None
         self._given_up = 0  # the token of the last term that ended here
         self._leading = asyncio.Event()
         self._stream: Stream | None = None
         self._left: Stream | None = None
-        """That of a leader on its way to another server."""
+        """The old stream of a leader that moves to another server."""
         self._open = False
         self._resigning = False
         self._resigned = asyncio.Event()
 
     @property
     def token(self) -> int | None:
-        """The fencing token, while this candidate leads and may act; else None."""
+        """The fencing token while this candidate leads and may act, or else None."""
         term = self._term
         return term.token if term is not None and term.valid(self._clock.monotonic()) else None
 
     @property
     def fence(self) -> Fence | None:
-        """For what is written now; None, as `token`."""
+        """The fence for writes that are sent now; None if `token` is None."""
         token = self.token
         return None if token is None else self.fence_of(token)
 
     def fence_of(self, token: int) -> Fence:
-        """The fence of a term of this candidate, which may be over. It holds the candidate's secret: do not log it."""
+        """The fence of a term of this candidate, which may be over. It contains the candidate's secret: do not log it."""
         return Fence(election=self._election, token=token, secret=self._secret)
 
     @property
     def healthy(self) -> str | None:
-        """None, or what is wrong, for /readyz."""
+        """None, or the problem, for /readyz."""
         return None if self._open else f'no session with an API server for election "{self._election}"'
 
     async def run(self) -> None:
@@ -154,17 +155,17 @@ class Candidate:
             self._lose("stopped")
 
     async def resign(self) -> None:
-        """Gives up leadership and stops campaigning: at once here, and within RESIGN_TIMEOUT on the server."""
+        """Resigns and stops campaigning: at once here, and within RESIGN_TIMEOUT on the server."""
         self._resigning = True
         term = self._end_term()
         try:
             if self._stream is not None:
                 with suppress(ApiError):
-                    await self._stream.write(RESIGN)  # before all else that the end of a term brings: somebody waits for it
+                    await self._stream.write(RESIGN)  # first of all: the next leader waits for it
         finally:
             if term is not None:
                 self._tell_lost(term, "resigned")
-        if self._session or self._stream is not None:  # without a stream, it is told to the server where the session goes on
+        if self._session or self._stream is not None:  # without a stream, the resignation is sent where the session is resumed
             try:
                 async with asyncio.timeout(RESIGN_TIMEOUT):
                     await self._resigned.wait()
@@ -173,15 +174,15 @@ class Candidate:
         self._resigned.set()
 
     def give_up(self, token: int, reason: str) -> None:
-        """Ends the term of this token and its session, and campaigns anew: for a leader whose writes are refused. Its key is
-        deleted if it is there still; otherwise it would lead, and do nothing."""
+        """Ends the term with this token and its session, and campaigns again: for a leader whose writes are refused. The
+        election's key is deleted if it still exists; otherwise the candidate would lead without being able to write."""
         if self._term is not None and self._term.token == token:
             self._forsake()
             self._lose(reason)
 
     async def _campaign(self) -> None:
-        """One session, or a part of it, with one server. Ends with an ApiError; without one, to go on with the next server at
-        once, when this one sends us there."""
+        """One session, or a part of it, with one server. Raises ApiError. Returns if the server redirects the candidate, which
+        then continues with the next server at once."""
         stream = await self._connection.duplex(METHOD, CampaignRequest, CampaignResponse)
         try:
             await self._begin(stream)
@@ -197,7 +198,7 @@ class Candidate:
                 stream.cancel()
 
     async def _begin(self, stream: Stream) -> None:
-        """Opens a session, or resumes the one that there is."""
+        """Opens a session, or resumes the present one."""
         term, forsaken = self._term, self._forsaken
         sent = self._clock.monotonic()
         await stream.write(
@@ -226,7 +227,7 @@ class Candidate:
         if not opened.secret_fences:
             self._shun(stream)
         if opened.session == self._forsaken:
-            raise unavailable("the term has lapsed while its session was being resumed; begin a new one")
+            raise unavailable("the term expired while its session was being resumed; opening a new session")
         now = self._clock.monotonic()
         self._break_off()
         self._open = True
@@ -234,15 +235,15 @@ class Candidate:
         if self._forsaken == forsaken:
             self._forsaken = 0
         self._validity = opened.validity_ms / 1000
-        self._pulse = Pulse(opened.interval_ms / 1000, PATIENCE, now)
+        self._pulse = HeartbeatTimer(opened.interval_ms / 1000, ANSWER_TIMEOUT, now)
         self._extend(sent, now)
         if self._resigning:
             await stream.write(RESIGN)
 
     def _shun(self, stream: Stream) -> None:
-        """Does not lead with this server. Raises Unavailable."""
+        """Leaves a server that does not support secrets. Raises Unavailable."""
         stream.leave()
-        reason = f"API server {stream.endpoint} is older than this program, and does not know the secrets of fences"
+        reason = f"API server {stream.endpoint} is older than this program, and does not support the secrets of fences"
         if self._term is not None:
             self._forsake()
             self._lose(reason)
@@ -263,10 +264,10 @@ class Candidate:
                 if self.token is not None:
                     self._left = stream
                 raise unavailable(f"API server {stream.endpoint} does not answer heartbeats")
-        raise unavailable("the term has lapsed; begin a new session")
+        raise unavailable("the term has expired; opening a new session")
 
     async def _stand_down_in_time(self) -> None:
-        """Ends a term that has lapsed, whether there is a stream or not."""
+        """Ends an expired term, whether there is a stream or not."""
         while True:
             await self._leading.wait()
             remaining = self._term.until - self._clock.monotonic() if self._term else 0.0
@@ -302,7 +303,7 @@ class Candidate:
     def _win(self, token: int) -> None:
         if self._resigning or (self._term is not None and self._term.token == token):
             return
-        self._lose("elected anew")
+        self._lose("elected again")
         if token <= self._given_up:
             self._forsake()
             raise unavailable(f"elected with token {token}, which was given up")
@@ -332,7 +333,7 @@ class Candidate:
             self._tell_lost(term, reason)
 
     def _end_term(self) -> Term | None:
-        """From here on nobody acts in it."""
+        """Ends the term: `token` is None from now on."""
         term, self._term = self._term, None
         if term is not None:
             self._given_up = term.token
@@ -343,7 +344,7 @@ class Candidate:
         return term
 
     def _break_off(self) -> None:
-        """Nothing depends on the stream any more that was left."""
+        """Closes the old stream, which is not needed any more."""
         if self._left is not None:
             self._left.cancel()
             self._left = None

@@ -6,9 +6,9 @@
     +-- Conflict                ABORTED: a stale resourceVersion or a precondition; read again and retry
     +-- Invalid                 INVALID_ARGUMENT: `violations` has everything that is wrong
     +-- Expired                 OUT_OF_RANGE: the revision or page token is gone; list again
-    +-- FailedPrecondition      things are not as the call needs them, and repeating it does not help
+    +-- FailedPrecondition      the system is not in the state that the call requires; a repetition does not help
     |   +-- Fenced              another leader has been elected; stop
-    |   +-- HistoryChanged      etcd was restored from a backup: what is known from before is worth nothing; begin anew
+    |   +-- HistoryChanged      etcd was restored from a backup: state from before is invalid; start over
     +-- Forbidden
     +-- Unauthenticated
     +-- Exhausted               RESOURCE_EXHAUSTED: etcd is out of space, a message too large, a disruption budget used up, or
@@ -34,27 +34,27 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import REQUEST_ID_KEY
 
 _NO_CONNECTION = "failed to connect to all addresses"
-"""How gRPC begins when it found no connection to send a call on: its server had closed the one that there was. What it has sent
-fails otherwise.
+"""The beginning of gRPC's message when it had no connection for a call, because the server had closed it. Calls that were sent
+fail with other messages.
 
 Source: https://github.com/grpc/grpc/issues/20217 (the log of such a call: "LB pick returned TRANSIENT_FAILURE")
 """
 
 STORAGE_UNAVAILABLE = "StorageUnavailable"
-"""The reason of a server that does not reach etcd."""
+"""The reason in the refusal of a server that cannot reach etcd."""
 
 
 class ApiError(Exception):
-    """Base of everything that the client library raises for a call."""
+    """The base class of all errors that the client library raises for a call."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
         self.request_id = ""
-        """Under which the API server's logs have the call; "" where it is not known: of items of a batch, or when no server has
+        """The id of the call in the API server's logs; "" if it is not known: for items of a batch, and if no server
         answered."""
         self.in_doubt = False
-        """An earlier answer to the same call was lost: it may have been carried out, and this be what it met of itself."""
+        """The answer to an earlier attempt was lost: that attempt may have had an effect, and caused this error."""
 
     @property
     def code(self) -> Code:
@@ -62,7 +62,7 @@ class ApiError(Exception):
 
     @property
     def reason(self) -> str:
-        """The machine's word for why, such as "NamespaceNotFound"; empty when no API server of ours answered."""
+        """The machine-readable reason, such as "NamespaceNotFound"; "" if no API server answered."""
         return self.refusal.reason
 
     @property
@@ -75,7 +75,8 @@ class ApiError(Exception):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which the same call may succeed. When set, nothing happened: the server says so, or was never asked."""
+        """Seconds after which the same call may succeed. If set, the call had no effect: the server says so, or it was not
+        sent."""
         return self.refusal.retry_after
 
     @property
@@ -169,7 +170,7 @@ def from_status(status: status_pb2.Status) -> ApiError:
 
 
 def error_of(item: BatchItem) -> ApiError | None:
-    """What became of one item of a batch; None: it was done."""
+    """The error of one item of a batch; None if it succeeded."""
     return from_status(item.error) if item.HasField("error") else None
 
 
@@ -184,7 +185,7 @@ def from_refusal(refusal: Refusal) -> ApiError:
 
 
 def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
-    """The error of a call that failed: what the server says in its details, or else what gRPC says."""
+    """The error of a failed call, from the server's details or, without them, from gRPC's status."""
     trailers = error.trailing_metadata() or grpc.aio.Metadata()
     failure = _told(trailers.get(DETAILS_KEY)) or _untold(error)
     failure.request_id = trailers.get(REQUEST_ID_KEY, "")

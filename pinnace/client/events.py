@@ -1,13 +1,13 @@
 """Recording events about objects.
 
-    event() --> pending, like ones counted together --every FLUSH_INTERVAL, or when many--> Events.Record
+    event() --> pending, equal events are counted --every FLUSH_INTERVAL, or when many are pending--> Events.Record
 
-Alike are events of the same object, type, reason and message. Those that differ only in their messages are similar: when there
-are MANY of them, the others are one event, which counts them and has the latest message. So an object has a bounded number of
-events, whatever becomes of it. `event` never blocks and never raises. What does not fit, or cannot be sent, is dropped and
-counted (metric `pinnace_client_events_dropped_total`): events explain, nothing relies on them.
+Events of the same object, type, reason and message are equal: they are one event with a count. Events that differ only in their
+messages are similar: from the MANY-th message on, they are combined into one event with a count and the latest message. So the
+number of events of an object is bounded. `event` never blocks and never raises. Events that do not fit or cannot be sent are
+dropped and counted (metric `pinnace_client_events_dropped_total`).
 
-Source of what is similar: tools/record/events_cache.go of client-go
+Source for similar events: tools/record/events_cache.go of client-go
 """
 
 import asyncio
@@ -31,27 +31,27 @@ log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL = 0.5
 FLUSH_SIZE = 500
-"""Events of one request; as many that wait are sent at once."""
+"""Events of one request. With this many pending events, they are sent at once."""
 MAX_PENDING = 10_000
-"""Different events that may wait."""
+"""Different events that may be pending."""
 MAX_NAME = 236
-"""Characters of the object's name in the event's: with a dot and the hash, 253 in all."""
+"""Characters of the object's name in the event's name; with a dot and the hash, 253 in total."""
 MAX_MESSAGE = 1024
-"""Characters of a message that the API takes."""
+"""Characters of a message that the API accepts."""
 _CUT = " ..."
 MANY = 10
-"""Different messages of similar events; with so many the last one is combined, as in Kubernetes."""
+"""The number of different messages from which on similar events are combined, as in Kubernetes."""
 SIMILAR_FOR = 600.0
-"""Seconds since the last of them for which they are remembered..."""
+"""Seconds since the latest similar event for which its group is remembered..."""
 MAX_SIMILAR = 4096
-"""...and for how many objects, types and reasons: those that had an event last."""
+"""...and the number of groups (object, type and reason) that are remembered, the most recent ones."""
 COMBINED = "(combined from similar events): "
 _API_VERSIONS = {resource.kind: resource.api_version for resource in ALL}
 DROPPED = Counter("pinnace_client_events_dropped", "Events that were not recorded, by reason.", ["reason"])
 
 
-class Alike(NamedTuple):
-    """What makes two events one."""
+class EventKey(NamedTuple):
+    """The identity of an event: events with the same value are counted as one."""
 
     component: str
     kind: str
@@ -65,7 +65,7 @@ class Alike(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Occurrences; times are Unix time. `message`: of the last one."""
+    """The occurrences of an event; times are Unix time. `message`: the latest one."""
 
     count: int
     first: float
@@ -74,14 +74,14 @@ class Tally:
 
 
 class Similar:
-    """How many different messages similar events have had."""
+    """The different messages of similar events."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[str, ...], tuple[float, tuple[int, ...]]] = OrderedDict()
-        """By all but the message: Unix time of the last one, and the messages' hashes."""
+        """By identity without the message: the Unix time of the latest event, and the hashes of the messages."""
 
-    def many(self, alike: Alike, now: float) -> bool:
-        """Is this one to be combined with others?"""
+    def many(self, alike: EventKey, now: float) -> bool:
+        """Whether to combine this event with similar ones."""
         group, message = alike[:-1], hash(alike.message)
         last, messages = self._seen.get(group, (now, ()))
         if now - last > SIMILAR_FOR:
@@ -97,9 +97,9 @@ class Similar:
         return many
 
 
-class Recorder:
-    """`component` and `instance`: who reports, such as "default-scheduler" and its replica. Of a process with several reporters
-    `of` gives each its own name."""
+class EventRecorder:
+    """`component` and `instance`: the reporter, such as "default-scheduler" and its replica. In a process with several
+    reporters, `of` gives each its own name."""
 
     def __init__(self, client: EventClient, component: str, instance: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
@@ -107,23 +107,23 @@ class Recorder:
         self._clock = clock
         self._instance = instance
         self._similar = Similar()
-        self._pending: dict[Alike, Tally] = {}
+        self._pending: dict[EventKey, Tally] = {}
         self._full = asyncio.Event()
 
     def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
-        """`type_` is Normal or Warning; `reason` one CamelCase word; `message` a sentence, without what differs each time. Of a
-        long one the end is left out: else the API refuses the event."""
+        """Records an event. `type_` is Normal or Warning, `reason` one CamelCase word, and `message` a sentence that does not
+        differ each time. A message that is longer than the API accepts is truncated."""
         self.report(self._component, obj, type_, reason, message)
 
     def of(self, component: str) -> "Reporter":
-        """Reports in the name of that component; what it reports is sent with the rest."""
+        """A reporter in the name of another component. Its events are sent together with the others."""
         return Reporter(self, component)
 
     def report(self, component: str, obj: Object, type_: str, reason: str, message: str) -> None:
         metadata = obj.metadata
         kind = type(obj).__name__
         message, now = _cut(message), self._clock.time()
-        alike = Alike(component, kind, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
+        alike = EventKey(component, kind, metadata.namespace, metadata.name, metadata.uid, type_, reason, message)
         if self._similar.many(alike, now):
             alike, message = alike._replace(message=COMBINED), _cut(COMBINED + message)
         self._count(alike, Tally(1, now, now, message))
@@ -139,14 +139,14 @@ class Recorder:
             await self.flush()
 
     async def flush(self) -> None:
-        """Sends what waits."""
+        """Sends the pending events."""
         pending, self._pending = self._pending, {}
         self._full.clear()
         items = list(pending.items())
         for start in range(0, len(items), FLUSH_SIZE):
             await self._send(items[start : start + FLUSH_SIZE])
 
-    async def _send(self, items: list[tuple[Alike, Tally]]) -> None:
+    async def _send(self, items: list[tuple[EventKey, Tally]]) -> None:
         try:
             outcomes = await self._client.record([self._message(alike, tally) for alike, tally in items])
         except OutcomeUnknown as error:
@@ -162,7 +162,7 @@ class Recorder:
             if refused:
                 self._drop(len(refused), "Refused", refused[0])
 
-    def _count(self, alike: Alike, tally: Tally) -> None:
+    def _count(self, alike: EventKey, tally: Tally) -> None:
         known = self._pending.get(alike)
         if known is not None:
             known.count += tally.count
@@ -180,7 +180,7 @@ class Recorder:
         DROPPED.labels(reason).inc(count)
         log.warning("%d events were not recorded: %s", count, error)
 
-    def _message(self, alike: Alike, tally: Tally) -> Event:
+    def _message(self, alike: EventKey, tally: Tally) -> Event:
         event = Event(reportingComponent=alike.component, reportingInstance=self._instance)
         event.source.component, event.source.host = alike.component, self._instance
         event.reason, event.message, event.type, event.count = alike.reason, tally.message, alike.type, tally.count
@@ -198,11 +198,11 @@ class Recorder:
 class Reporter:
     """One of several components that share a recorder."""
 
-    recorder: Recorder
+    recorder: EventRecorder
     component: str
 
     def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
-        """As Recorder.event."""
+        """As EventRecorder.event."""
         self.recorder.report(self.component, obj, type_, reason, message)
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share: where the API servers are, and what virtual machines are like."""
+"""Options that several commands share: the API servers, and the shape of virtual machines."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +18,11 @@ Servers = Callable[[], ClientConfig]
 
 
 def servers(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds them to a command, which gets `servers`: where they are, for the asking. Raises click.UsageError when asked."""
+    """Adds --server and --kubeconfig to a command, which gets `servers`: a function that returns the client's configuration,
+    and raises click.UsageError."""
 
-    @click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
-    @click.option("--kubeconfig", type=_FILE, help="The client's configuration.  [default: $PINNACE_CONFIG, or the user's]")
+    @click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: from the client's configuration]")
+    @click.option("--kubeconfig", type=_FILE, help="The client's configuration file.  [default: $PINNACE_CONFIG or the user's]")
     @wraps(command)
     def with_servers(*args: Any, server: str | None, kubeconfig: Path | None, **options: Any) -> None:
         def configured() -> ClientConfig:
@@ -43,27 +44,27 @@ class Machines(NamedTuple):
 
 
 def machines(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that describe nodes to a command, which gets `machines`. Raises click.BadParameter for what describes
-    none."""
+    """Adds the options that describe nodes to a command, which gets `machines`. Raises click.BadParameter for invalid
+    values."""
 
     @click.option("--cpu", default="", metavar="QUANTITY", help=f"CPUs of each node.  [default: {CPU}]")
     @click.option("--memory", default="", metavar="QUANTITY", help=f"Memory of each node.  [default: {MEMORY}]")
-    @click.option("--pods", default="", metavar="NUMBER", help=f"How many pods a node runs at most.  [default: {PODS}]")
+    @click.option("--pods", default="", metavar="NUMBER", help=f"Maximum number of pods per node.  [default: {PODS}]")
     @click.option("--ephemeral-storage", default="", metavar="QUANTITY", help=f"Local disk of each node.  [default: {STORAGE}]")
     @click.option(
         "--zones",
         default="",
         metavar="NUMBER|NAME,...",
-        help=f"Zones, which nodes are dealt out to by their numbers; 0: none.  [default: {','.join(ZONES)}]",
+        help=f"Zones, to which nodes are assigned by the number in their name; 0: none.  [default: {','.join(ZONES)}]",
     )
     @click.option("--region", default="", metavar="NAME", help=f"The region of the zones.  [default: {REGION}]")
-    @click.option("--labels", default="", metavar="KEY=VALUE,...", help=f"Labels beside those that every {OS}/{ARCH} node has.")
+    @click.option("--labels", default="", metavar="KEY=VALUE,...", help=f"Labels besides those of every {OS}/{ARCH} node.")
     @click.option("--taints", default="", metavar="KEY[=VALUE]:EFFECT,...", help="Taints with which nodes are created.")
     @click.option(
         "--machines",
         default="",
         metavar="FILE",
-        help="Nodes that differ: a list of shapes in YAML, see docs/kubelet.md. The options above hold for what it leaves out.",
+        help="Nodes with different shapes: a YAML list, see docs/kubelet.md. The options above are its defaults.",
     )
     @wraps(command)
     def with_machines(*args: Any, **given: Any) -> None:
@@ -74,7 +75,7 @@ def machines(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_registering(found: Machines) -> None:
-    """Raises click.BadParameter when a kubelet may not register such nodes."""
+    """Raises click.BadParameter if a kubelet may not register nodes with these labels."""
     try:
         found.shapes.check_registering()
     except ShapeError as error:
@@ -82,7 +83,7 @@ def check_registering(found: Machines) -> None:
 
 
 def _machines(options: MachineOptions) -> Machines:
-    """The file by its full path: processes run elsewhere."""
+    """Parses the options. The file becomes an absolute path, because components have other working directories."""
     text = ""
     if options.machines:
         path = Path(options.machines)

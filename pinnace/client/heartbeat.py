@@ -1,12 +1,12 @@
 """Keeping the leases of a fleet's nodes alive, as a client of Nodes.Heartbeat.
 
-A broken stream is resumed on another API server with the same session, so that the leases never vanish while one server is
-left. A session that is lost (its lease ran out while no server could be reached) is replaced by a new one, which makes the
-leases anew; it still says when it was born, and does not take back what a fleet that was born later has taken meanwhile. Nodes
-that were taken are given up: `on_taken_over` is told. Who wants them again adds them again, and gets them when they are free.
+A broken stream is resumed on another API server with the same session, so that the leases persist while one server is left. A
+session that is lost (its lease expired while no server could be reached) is replaced by a new one, which creates the leases
+again. It keeps its time of birth, and does not take back nodes that a younger fleet has taken over meanwhile. Nodes that are
+taken over are given up, and `on_taken_over` is called. To get them back, add them again: they are assigned when they are free.
 
-Nodes that are released lose their leases while the others keep theirs. Until a server says that they have, it is said again to
-every server that the session moves to: the one before may have died before it removed the leases, and the session would keep
+Released nodes lose their leases while the others keep theirs. The release is repeated to every server to which the session
+moves until a server confirms it: the previous server may have died before it removed the leases, and the session would keep
 them alive.
 """
 
@@ -22,7 +22,7 @@ from pinnace.api.wellknown import BIRTH_ANNOTATION
 from pinnace.client.channel import Caller, Duplex
 from pinnace.client.errors import ApiError, unavailable
 from pinnace.runtime.backoff import Backoff
-from pinnace.runtime.clock import SYSTEM_CLOCK, Clock, Pulse
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock, HeartbeatTimer
 from pinnace.runtime.logs import NodesTakenOver
 from pinnace.runtime.supervise import supervise
 from pinnace.runtime.tasks import race
@@ -32,17 +32,18 @@ log = logging.getLogger(__name__)
 METHOD = "/pinnace.v1.Nodes/Heartbeat"
 OPEN_TIMEOUT = 2.0
 """Seconds that a server may take to open a session."""
-PATIENCE = 2.0
-"""Seconds without an answer after which another server is tried. With OPEN_TIMEOUT below the leases' TTL."""
+ANSWER_TIMEOUT = 2.0
+"""Seconds without an answer after which another server is tried. Together with OPEN_TIMEOUT less than the leases' TTL."""
 CLOSE_TIMEOUT = 1.0
 CHUNK = 5_000
-"""Nodes that are named in one message; a server takes 10,000."""
+"""Nodes in one message; servers accept 10,000."""
 
 Stream = Duplex[HeartbeatRequest, HeartbeatResponse]
 
 
 class NodeSession:
-    """`on_taken_over(nodes, holder)` is called on the event loop: `holder` has these nodes now; stop acting for them."""
+    """`on_taken_over(nodes, holder)` is called on the event loop when `holder` has taken over these nodes: stop acting for
+    them."""
 
     def __init__(
         self,
@@ -57,43 +58,43 @@ class NodeSession:
         self._holder = holder
         self._nodes = dict.fromkeys(nodes)
         self._added: list[str] = []
-        self._released: dict[str, int] = {}  # in which message to this server; 0: it is not told yet
-        self._releases = 0  # messages to this server
-        self._releasing: list[str] = []  # released, and the server is not told yet
+        self._released: dict[str, int] = {}  # the number of the message that releases the node; 0: not sent to this server yet
+        self._releases = 0  # release messages to this server
+        self._releasing: list[str] = []  # released, and not sent to this server yet
         self._on_taken_over = on_taken_over
         self._clock = clock
         self._session = 0
         self._birth = 0
         self._stream: Stream | None = None
         self._open = False
-        self._pulse = Pulse(1.0, PATIENCE, 0.0)
+        self._pulse = HeartbeatTimer(1.0, ANSWER_TIMEOUT, 0.0)
         self._closing = False
         self._closed = asyncio.Event()
 
     @property
     def nodes(self) -> Iterable[str]:
-        """The nodes that the session keeps alive; those that were taken over are gone from it."""
+        """The nodes that the session keeps alive, without those that were taken over."""
         return self._nodes.keys()
 
     def holds(self, lease: Lease) -> bool:
-        """Is this Lease object of a node in our name, of this session or one before it?"""
+        """Whether a node's Lease object belongs to this session, or to an earlier session of this fleet."""
         birth = natural(lease.metadata.annotations.get(BIRTH_ANNOTATION, ""))
         return lease.spec.holderIdentity == self._holder and birth == self._birth
 
     @property
     def healthy(self) -> str | None:
-        """None, or what is wrong, for /readyz."""
+        """None, or the problem, for /readyz."""
         return None if self._open else "no heartbeat session with an API server"
 
     def add(self, nodes: Sequence[str]) -> None:
-        """Keeps these alive as well: they are sent with the next beat."""
+        """Adds nodes to the session. They are sent with the next heartbeat."""
         self._nodes.update(dict.fromkeys(nodes))
         self._added.extend(nodes)
         for node in nodes:
             self._released.pop(node, None)
 
     def release(self, nodes: Iterable[str]) -> None:
-        """Keeps these alive no longer: they are sent with the next beat. Those that the session does not have are left out."""
+        """Removes nodes from the session. They are sent with the next heartbeat. Unknown nodes are ignored."""
         leaving = {node for node in nodes if node in self._nodes}
         for node in leaving:
             del self._nodes[node]
@@ -102,7 +103,7 @@ class NodeSession:
         self._releasing.extend(leaving)
 
     async def run(self) -> None:
-        """Beats until cancelled or closed."""
+        """Sends heartbeats until cancelled or closed."""
         beating = supervise(
             f"heartbeats of {self._holder}",
             self._keep_alive,
@@ -122,11 +123,11 @@ class NodeSession:
                 async with asyncio.timeout(CLOSE_TIMEOUT):
                     await self._closed.wait()
             except TimeoutError:
-                log.warning("no answer to the end of the heartbeat session; the leases run out by themselves")
+                log.warning("no answer to the end of the heartbeat session; the leases will expire")
         self._closed.set()
 
     async def _keep_alive(self) -> None:
-        """One session, or a part of it, with one server. Ends with an ApiError, unless it was closed."""
+        """One session, or a part of it, with one server. Raises ApiError unless it was closed."""
         stream = await self._connection.duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
         try:
             await self._begin(stream)
@@ -137,24 +138,24 @@ class NodeSession:
             stream.cancel()
 
     async def _begin(self, stream: Stream) -> None:
-        """Opens the session, or resumes the one that there was; the server knows whether it still lives."""
+        """Opens a session, or resumes the previous one if the server still knows it."""
         nodes, released = list(self._nodes), list(self._released)
         first, self._added = nodes[:CHUNK], nodes[CHUNK:]
         opening = HeartbeatRequest.Open(holder=self._holder, nodes=first, session=self._session, birth=self._birth)
-        self._stream = stream  # before it is open: whoever closes the session meanwhile is heard after this
+        self._stream = stream  # before it is open, so that `close` is sent after this message
         await stream.write(HeartbeatRequest(open=opening))
         response = await stream.read(OPEN_TIMEOUT)
         if response is None or not response.HasField("opened"):
             raise unavailable(f"API server {stream.endpoint} did not open a session")
         self._open = True
-        if response.opened.session != self._session:  # which never had them
+        if response.opened.session != self._session:  # a new session never had them
             for node in released:
                 self._released.pop(node, None)
         self._releasing, self._releases = list(self._released), 0
         self._released = dict.fromkeys(self._releasing, 0)
         self._session = response.opened.session
         self._birth = response.opened.birth
-        self._pulse = Pulse(response.opened.interval_ms / 1000, PATIENCE, self._clock.monotonic())
+        self._pulse = HeartbeatTimer(response.opened.interval_ms / 1000, ANSWER_TIMEOUT, self._clock.monotonic())
 
     async def _listen(self, stream: Stream) -> None:
         while (response := await stream.read()) is not None:

@@ -1,35 +1,19 @@
-"""A component that lives for as long as what it keeps can be trusted, and then begins anew, in the same process.
-
-    make --> run --BeginAnew--> run is over, with all its tasks --> make --> run ...
-
-After etcd was restored from a backup, what a component keeps (expectations, assumed pods, what a kubelet has reported) is of a
-history that is gone, and its revisions mean something else now. So nothing of it is kept: a new one is made, as a new process
-would make it. What is not of the history stays with the process: connections, addresses, metrics, the containers of a kubelet.
-
-So it is after a term that failed, or did not go on (TermFailed in standby.py): another replica leads meanwhile, and this one
-stands for election again as a new process would.
-
-An informer: a local copy of one resource that follows the API server, and tells its handlers what changed.
+"""An informer: a local copy of one resource that follows the API server and calls event handlers for changes; and the
+supervisor that restarts a component whose informers met another history.
 
     empty --initial state--> synced --changes--> synced ...
       ^                        |  stream broken: resume at `revision`, on another server
       +------ Expired ---------+  (the store stays as it is; the new state is compared with it)
                                +--HistoryChanged--> raises OtherHistory
 
-Guarantees: handlers see every object that appears, its latest version, and its disappearance, in revision order; changes of one
-revision arrive in one call; between a broken stream and its resumption nothing is lost or repeated. After Expired,
-intermediate versions may be missed, but the handlers' sum is still the store. `revision` never goes back: a server that is
-behind is left for another. All of it is of one history: when etcd was restored from a backup, `run` ends with OtherHistory, for
-what the handlers keep (expectations, assumed pods, what a kubelet has reported) is compared by revisions of a history that is
-gone. Whoever runs the informer ends with it, and begins anew (pinnace/client/informer.py).
+Guarantees: handlers see every object that appears, its latest version, and its disappearance, in revision order. Changes of one
+revision arrive in one call. When a broken stream is resumed, nothing is lost or repeated. After Expired, intermediate versions
+may be missed, but the sum of all changes still equals the store. `revision` never decreases: the informer leaves a server that
+is behind. All revisions are of one history: when etcd is restored from a backup, `run` raises OtherHistory, because the state
+of handlers (expectations, assumed pods, reported statuses) refers to revisions of a history that is gone. The component that
+runs the informer ends then, and is started again (RestartSupervisor).
 
-What it does not promise: that it is up to date. `wait_for` a revision where that matters; `healthy` says whether it hears
-anything at all.
-
-An index over an informer: its objects by something else than their name.
-
-It hears what the informer's other handlers hear, in the order in which they were added: whoever comes after it finds it up to
-date.
+The copy may be behind. Use `wait_for` where a revision matters; `healthy` reports whether the informer receives anything.
 """
 
 import asyncio
@@ -54,44 +38,56 @@ from pinnace.runtime.supervise import EndedEarly, supervise
 log = logging.getLogger(__name__)
 
 
-class BeginAnew(Exception):
-    """What the component keeps cannot be trusted any more. No ApiError: trying again does not help."""
+class RestartRequired(Exception):
+    """The state of the component is invalid: start it again. Not an ApiError: a retry does not help."""
 
 
-class OtherHistory(BeginAnew):
-    """What is known is not of the history that the store has."""
+class OtherHistory(RestartRequired):
+    """The component's state is of another history than the store's: etcd was restored."""
 
 
 class Component(Protocol):
     @property
     def checks(self) -> Mapping[str, Check]:
-        """For /readyz. Every one that is made has the same names."""
+        """The checks of /readyz. Every instance has the same names."""
         ...
 
     async def run(self) -> None:
-        """Until cancelled. Raises BeginAnew, perhaps in a group, when all that it has begun has ended."""
+        """Runs until cancelled. Raises RestartRequired, perhaps in a group, after all of its tasks have ended."""
         ...
 
 
 C = TypeVar("C", bound=Component)
 
 
-SHORT = 5.0
-"""Seconds: who has lived for less waits before he begins anew, or he would go round between two servers of two histories."""
+BACKOFF_BELOW = 5.0
+"""Seconds. A component that ran for less is restarted after a backoff; otherwise it could alternate between two servers with
+different histories without a pause."""
 
 
-class Lives(Generic[C]):
-    """`now`: the component that lives."""
+class RestartSupervisor(Generic[C]):
+    """Runs a component, and replaces it by a new instance in the same process when its state is invalid. `now`: the present
+    instance.
+
+        make --> run --RestartRequired--> run and all its tasks have ended --> make --> run ...
+
+    After etcd was restored from a backup, the state of a component (expectations, assumed pods, reported statuses) is of a
+    history that is gone, and its revisions have another meaning. So a new instance is made, as a new process would make it.
+    State that does not depend on the history stays with the process: connections, addresses, metrics, a kubelet's containers.
+
+    The same happens after a term that failed or made no progress (TermFailed in standby.py): another replica leads meanwhile,
+    and this one becomes a candidate again.
+    """
 
     def __init__(
         self,
         make: Callable[[], C],
         clock: Clock = SYSTEM_CLOCK,
         *,
-        causes: tuple[type[Exception], ...] = (BeginAnew, EndedEarly),
+        causes: tuple[type[Exception], ...] = (RestartRequired, EndedEarly),
     ) -> None:
-        """`causes`: for which it begins anew. EndedEarly is one of its parts that has ended, as by a plugin that cancelled its
-        task. Others end it, as a bug does."""
+        """`causes`: the exceptions after which the component is restarted. EndedEarly means that one of its tasks has ended,
+        for example because a plugin cancelled it. Other exceptions are raised."""
         self._make = make
         self._clock = clock
         self._causes = causes
@@ -100,11 +96,11 @@ class Lives(Generic[C]):
 
     @property
     def checks(self) -> Mapping[str, Check]:
-        """Of the one that lives when it is asked."""
+        """The checks of the instance that runs when a check is called."""
         return {name: partial(self._check, name) for name in self.now.checks}
 
     async def run(self) -> None:
-        """Until cancelled. Raises what the component raises, but for the causes."""
+        """Runs until cancelled. Raises what the component raises, except for the causes."""
         backoff = Backoff(initial=0.1)
         while True:
             born = self._clock.monotonic()
@@ -113,8 +109,8 @@ class Lives(Generic[C]):
                 return
             except* self._causes as group:
                 self._ended = str(_first(group))
-                log.warning("beginning anew: %s", self._ended, extra=ComponentRestarted(self._ended).extra)
-            if self._clock.monotonic() - born >= SHORT:
+                log.warning("restarting: %s", self._ended, extra=ComponentRestarted(self._ended).extra)
+            if self._clock.monotonic() - born >= BACKOFF_BELOW:
                 backoff.reset()
             else:
                 await self._clock.sleep(backoff.next())
@@ -123,7 +119,7 @@ class Lives(Generic[C]):
 
     def _check(self, name: str) -> str | None:
         if self._ended is not None:
-            return f"it begins anew: {self._ended}"
+            return f"restarting: {self._ended}"
         return self.now.checks[name]()
 
 
@@ -133,14 +129,14 @@ def _first(error: BaseException) -> BaseException:
 
 T = TypeVar("T", bound=Object)
 
-DEAF = 10.0
-"""Seconds for which an informer whose stream broke may be told nothing and still be healthy: another server is found in three,
-and a stream that is resumed where nothing happens shows its first bookmark after five."""
+STALE_AFTER = 10.0
+"""Seconds without any response after which an informer whose stream broke is unhealthy. Another server is found within three
+seconds, and a resumed stream without changes sends its first bookmark after five."""
 
 
 @dataclass(slots=True)
 class Delta(Generic[T]):
-    """One change. `old`: what the store had before, None where it had nothing. A DELETED `obj` is the object as it was last."""
+    """One change. `old`: the object in the store before, or None. With DELETED, `obj` is the last version of the object."""
 
     kind: WatchEventType
     obj: T
@@ -151,7 +147,7 @@ Handler = Callable[[Sequence[Delta[T]]], None]
 
 
 class Informer(Generic[T]):
-    """Objects in `store` belong to it: do not change them. Keys are "namespace/name", or "name" where cluster-scoped."""
+    """Do not change the objects in `store`. Its keys are "namespace/name", or "name" for cluster-scoped resources."""
 
     def __init__(
         self,
@@ -162,7 +158,8 @@ class Informer(Generic[T]):
         announced: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`announced`: it hears at once how far it is when somebody is elected, so that a leader can wait for that."""
+        """`announced`: the server sends a bookmark as soon as a leader is elected, so that a leader can wait for its
+        revision."""
         self._client = client
         self._announced = announced
         self._labels = labels
@@ -174,22 +171,22 @@ class Informer(Generic[T]):
         self._history = b""  # of `revision`
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._failing: tuple[float, str] | None = None
-        """Since when there is no stream that tells anything, and why not, by the latest attempt."""
+        """Since when there is no working stream, and the error of the latest attempt."""
         self.store: Mapping[str, T] = MappingProxyType(self._objects)
         self.revision = 0
-        """Everything up to here is in the store. 0: not synced."""
+        """Everything up to this revision is in the store. 0: not synced."""
 
     @property
     def healthy(self) -> str | None:
-        """None, or what is wrong, for /readyz: a copy that does not follow is worse than none, as nobody sees it age."""
+        """None, or the problem, for /readyz: a stale copy is worse than none, because its age does not show."""
         plural = self._client.resource.plural
-        if self._failing is not None and (silent := self._clock.monotonic() - self._failing[0]) >= DEAF:
-            return f"{plural} are not followed for {silent:.0f} s: {self._failing[1]}"
+        if self._failing is not None and (silent := self._clock.monotonic() - self._failing[0]) >= STALE_AFTER:
+            return f"{plural}: no watch for {silent:.0f} s: {self._failing[1]}"
         return None if self.revision else f"{plural} are not synced yet"
 
     def add_handler(self, handler: Handler[T]) -> None:
         """`handler` runs on the event loop, after the store has changed, once per response; it must not block or raise. It is
-        told at once of what is there already."""
+        called at once with the objects that the store has already."""
         self._handlers.append(handler)
         if self._objects:
             handler(difference({}, self._objects))
@@ -206,12 +203,12 @@ class Informer(Generic[T]):
         )
 
     async def wait_synced(self, timeout: float) -> None:
-        """Returns when the store has its first state. Raises TimeoutError."""
+        """Returns when the store has its initial state. Raises TimeoutError."""
         await self.wait_for(1, timeout)
 
     async def wait_for(self, revision: int, timeout: float) -> None:
-        """Returns when everything up to `revision` is in the store and the handlers were told; but not while its stream is
-        broken, nor while a new state is told in part, for `revision` may be of another history then. Raises TimeoutError."""
+        """Returns when everything up to `revision` is in the store and the handlers have been called; but not while the stream
+        is broken or a new state is incomplete, because `revision` may be of another history then. Raises TimeoutError."""
         if self.revision >= revision and self._failing is None and self._resume is not None:
             return
         waiter = (revision, asyncio.get_running_loop().create_future())
@@ -221,14 +218,14 @@ class Informer(Generic[T]):
                 await waiter[1]
         except TimeoutError:
             resource = self._client.resource.plural
-            why = f", and does not follow: {self._failing[1]}" if self._failing is not None else f", not at {revision} yet"
+            why = f" and has no watch: {self._failing[1]}" if self._failing is not None else f", not at {revision} yet"
             raise TimeoutError(f"the informer of {resource} is at revision {self.revision}{why}") from None
         finally:
             self._waiters = [each for each in self._waiters if each is not waiter]
 
     async def _follow(self) -> None:
-        """Follows one stream to its end, which may be an ApiError."""
-        why = "the watch has ended, and the next one has not told anything yet"
+        """Follows one stream to its end. Raises ApiError."""
+        why = "the watch ended, and the next one has not sent anything yet"
         try:
             await self._follow_one()
         except ApiError as error:
@@ -295,14 +292,15 @@ class Informer(Generic[T]):
                 waiter.set_result(None)
 
 
-def complaint(informers: Iterable[Informer[Any]]) -> str | None:
-    """The first that is not healthy, and how many others are not; for /readyz. One line must do for a dozen with one cause."""
+def first_problem(informers: Iterable[Informer[Any]]) -> str | None:
+    """The problem of the first unhealthy informer, and how many others are unhealthy, for /readyz."""
     wrong = [each for informer in informers if (each := informer.healthy)]
     return f"{wrong[0]} (and {len(wrong) - 1} more)" if len(wrong) > 1 else next(iter(wrong), None)
 
 
 def difference(old: Mapping[str, T], new: Mapping[str, T]) -> list[Delta[T]]:
-    """What turns one state into the other, deletions first. A namesake (another uid) is a deletion and an addition."""
+    """The changes from one state to the other, deletions first. An object of the same name with another uid is a deletion and
+    an addition."""
     gone, deltas = [], []
     for key, before in old.items():
         after = new.get(key)
@@ -318,7 +316,10 @@ def difference(old: Mapping[str, T], new: Mapping[str, T]) -> list[Delta[T]]:
 
 
 class Index(Generic[T]):
-    """`by` says under which key an object stands; empty: under none. It looks at nothing but the object."""
+    """An index over an informer's objects. `by` returns the key of an object, or "" for none; it depends on the object only.
+
+    Add `follow` as a handler of the informer. Handlers run in the order in which they were added: those added later see an
+    index that is up to date."""
 
     def __init__(self, by: Callable[[T], str], objects: Iterable[T] = ()) -> None:
         self._by = by
@@ -327,12 +328,12 @@ class Index(Generic[T]):
             self._put(by(obj), obj)
 
     def under(self, key: str) -> Mapping[str, T]:
-        """The objects with this key, by uid; who has had it longest comes first. Do not change them."""
+        """The objects with this key, by uid, in the order in which they got the key. Do not change them."""
         return self._objects.get(key, {})
 
     @property
     def keys(self) -> Set[str]:
-        """Those that objects have."""
+        """All keys of objects."""
         return self._objects.keys()
 
     def follow(self, deltas: Sequence[Delta[T]]) -> None:

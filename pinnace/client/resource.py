@@ -1,11 +1,9 @@
 """The client of one resource, generic over the table of resources.
 
-Every method raises ApiError. Writes that may not be repeated raise OutcomeUnknown when their answer was lost: creates, binds,
-patches, updates without a resourceVersion, deletes without a uid or of a collection. A write that is safe to repeat was perhaps
-carried out by an attempt whose answer was lost, and then reports a Conflict or NotFound of its own making (`in_doubt`): read to
-learn which.
-
-Changing an object that is there: read, change, update at the version that was read, and again when somebody was faster.
+Every method raises ApiError. Writes that must not be repeated raise OutcomeUnknown if their answer was lost: creates, binds,
+patches, updates without a resourceVersion, deletes without a uid or of a collection. Other writes are repeated. If the answer
+to an earlier attempt was lost, a write may fail with a Conflict or NotFound that its own earlier attempt caused (`in_doubt`):
+read the object to find out.
 """
 
 import json
@@ -41,15 +39,15 @@ T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Message)
 
 Outcomes: TypeAlias = list[BatchItem]
-"""One item for each of the request, in order; see errors.error_of."""
+"""One item for each item of the request, in order; see errors.error_of."""
 Send: TypeAlias = Callable[[Sequence[M]], Awaitable[Outcomes]]
 
 LIST_ATTEMPTS = 3
-"""How often a paged list begins anew when its snapshot has expired between two pages."""
+"""How often a paged list is started when its snapshot expires between two pages."""
 WATCH_SILENCE = 15.0
-"""Seconds without even a bookmark (servers send one every five) after which a watch counts as broken."""
+"""Seconds without a response, even a bookmark, after which a watch counts as broken. Servers send a bookmark every five."""
 EXACT = "Exact"
-"""resourceVersionMatch: the state at that revision, and no later one."""
+"""resourceVersionMatch: the state at exactly that revision."""
 _DRY_RUN = ["All"]
 
 
@@ -65,8 +63,8 @@ class Listing(Generic[T]):
 class WatchBatch(Generic[T]):
     """Whole revisions of changes, in order. Without events it is a bookmark.
 
-    `resource_version`: everything up to it has been told; resume from there. 0: a part of the initial state, more follows.
-    `history`: of which history that is. The objects belong to one parsed message: do not change them.
+    `resource_version`: everything up to it has been sent; resume from there. 0: a part of the initial state, more follows.
+    `history`: the fingerprint of the history. The objects belong to one parsed message: do not change them.
     """
 
     events: list[tuple[WatchEventType, T]]
@@ -77,8 +75,8 @@ class WatchBatch(Generic[T]):
 class ResourceClient(Generic[T]):
     """The standard verbs of one resource. `namespace` is ignored for cluster-scoped resources.
 
-    With `at`, `get` and `list` show the state of exactly that revision. They raise Expired when it is compacted, Invalid
-    (reason ResourceVersionTooLarge) when it has not been yet.
+    With `at`, `get` and `list` show the state of exactly that revision. They raise Expired if it is compacted, and Invalid
+    (reason ResourceVersionTooLarge) if it is in the future.
     """
 
     def __init__(self, connection: Caller, resource: Resource[T], at: int = 0) -> None:
@@ -102,7 +100,8 @@ class ResourceClient(Generic[T]):
     async def list(
         self, namespace: str = "", *, labels: str = "", fields: str = "", page_size: int = 500, resource_version: str = ""
     ) -> Listing[T]:
-        """All pages of one snapshot; without a namespace, of all. `resource_version` as in ListOptions: empty is the latest."""
+        """All pages of one snapshot; without a namespace, of all namespaces. `resource_version` as in ListOptions; "": the
+        latest."""
         options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=page_size, resourceVersion=resource_version)
         if self._at:
             options.resourceVersion, options.resourceVersionMatch = str(self._at), EXACT
@@ -125,12 +124,12 @@ class ResourceClient(Generic[T]):
         history: bytes = b"",
         announced: bool = False,
     ) -> AsyncGenerator[WatchBatch[T], None]:
-        """The changes after `resource_version`; without one, the present objects as ADDED events first, in parts.
+        """The changes after `resource_version`; without one, first the present objects as ADDED events, in parts.
 
-        One stream from one server. It ends with an ApiError or, when it has told something and the server has had it open for
-        long enough, without; resuming is up to the caller (see informer.py). A server that is behind `not_before`, or falls
-        silent, is left for the next: Unavailable. `history`: of `not_before`, as the batch said that ended there; when the
-        store has another one, HistoryChanged is raised. `announced`: with a bookmark at once when somebody is elected.
+        One stream from one server. It raises ApiError, or returns when the server ends it after its time limit; the caller
+        resumes it (see informer.py). A server that is behind `not_before`, or silent, is left for the next one, and Unavailable
+        is raised. `history`: the fingerprint of `not_before`, from the batch that ended there; HistoryChanged is raised if the
+        store has another history. `announced`: the server sends a bookmark as soon as a leader is elected.
         """
         options = ListOptions(labelSelector=labels, fieldSelector=fields, allowWatchBookmarks=True)
         if resource_version is not None:
@@ -155,11 +154,12 @@ class ResourceClient(Generic[T]):
             raise unavailable(f"API server {stream.endpoint} ended the watch")
 
     async def update(self, obj: T, *, dry_run: bool = False) -> T:
-        """Replaces spec and metadata. With metadata.resourceVersion a compare-and-swap, without the last write wins."""
+        """Replaces spec and metadata. With metadata.resourceVersion it is a compare-and-swap; without, the last
+        write wins."""
         return await self._update("Update", obj, dry_run)
 
     async def update_status(self, obj: T) -> T:
-        """Replaces status only, by the same rules."""
+        """As `update`, for the status only."""
         return await self._update("UpdateStatus", obj, False)
 
     async def update_status_batch(self, objs: Sequence[T]) -> Outcomes:
@@ -177,7 +177,7 @@ class ResourceClient(Generic[T]):
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Changes what `patch` says of the object (in Kubernetes' JSON form); with the subresource "status", of its status."""
+        """Applies `patch` (in Kubernetes' JSON form) to the object; with the subresource "status", to its status."""
         request = PatchRequest(
             namespace=namespace, name=name, type=kind, patch=json.dumps(patch).encode(), subresource=subresource
         )
@@ -196,8 +196,8 @@ class ResourceClient(Generic[T]):
         propagation: str = "",
         dry_run: bool = False,
     ) -> T:
-        """The object as it was last. `grace` in seconds: 0 removes at once, None is the object's own default. `propagation`, of
-        its dependents: Background (the default), Foreground or Orphan."""
+        """Deletes an object, and returns its last version. `grace`: seconds; 0 removes it at once, None is the object's
+        default. `propagation` to its dependents: Background (the default), Foreground or Orphan."""
         request = delete_request(
             name,
             namespace,
@@ -217,8 +217,8 @@ class ResourceClient(Generic[T]):
     async def delete_collection(
         self, namespace: str = "", *, labels: str = "", fields: str = "", grace: int | None = None, dry_run: bool = False
     ) -> Outcomes:
-        """Deletes what is selected now; without a namespace, of all. One item for each object, with its name and uid, also
-        where it failed. Raises Expired when that takes so long that the server has forgotten what there was: begin anew."""
+        """Deletes the objects that are selected now; without a namespace, of all namespaces. Returns one item for each object,
+        with its name and uid, also if it failed. Raises Expired if the snapshot expires meanwhile: start again."""
         options = ListOptions(labelSelector=labels, fieldSelector=fields)
         deletion = delete_request("", grace=grace, dry_run=dry_run).options
         request = DeleteCollectionRequest(namespace=namespace, options=options, deleteOptions=deletion)
@@ -232,8 +232,9 @@ class ResourceClient(Generic[T]):
             setattr(request.options, "continue", token)
 
     async def modify(self, name: str, namespace: str, change: Callable[[T], object]) -> T:
-        """Reads, lets `change` alter the object in place, and updates; see `swap`. Returns what is stored then."""
-        return await swap(self, await self.get(name, namespace), change)
+        """Reads the object, calls `change` to alter it in place, and updates it; see `retry_on_conflict`. Returns the stored
+        object."""
+        return await retry_on_conflict(self, await self.get(name, namespace), change)
 
     async def _get_past(self, name: str, namespace: str) -> T:
         found = (await self.list(namespace, fields=one_of("metadata.name", (name,)), page_size=1)).items
@@ -249,7 +250,7 @@ class ResourceClient(Generic[T]):
             token = getattr(page.metadata, "continue")
             if not token:
                 return Listing(items, int(page.metadata.resourceVersion))
-            setattr(request.options, "continue", token)  # which says the revision
+            setattr(request.options, "continue", token)  # the token contains the revision
             request.options.resourceVersion = request.options.resourceVersionMatch = ""
 
     async def _update(self, verb: str, obj: T, dry_run: bool) -> T:
@@ -275,7 +276,8 @@ class ResourceClient(Generic[T]):
 
 
 async def errors_of(send: Send[M], items: Sequence[M]) -> list[ApiError | None]:
-    """Sends a batch. What became of each of its items, in order; None: it was done. An error of the call is that of all."""
+    """Sends a batch. Returns the error of each item, in order; None if it succeeded. If the call fails, all items have its
+    error."""
     try:
         outcomes = await send(items)
     except ApiError as error:
@@ -284,7 +286,7 @@ async def errors_of(send: Send[M], items: Sequence[M]) -> list[ApiError | None]:
 
 
 def _says_version(obj: Object) -> bool:
-    """Which one an update is to change: then it is safe to repeat."""
+    """Whether an update names the version that it replaces: then it is safe to repeat."""
     return obj.metadata.resourceVersion not in UNSAID
 
 
@@ -299,8 +301,8 @@ def delete_request(
     dry_run: bool = False,
     disruption: Disruption | None = None,
 ) -> DeleteRequest:
-    """A delete; with `uid` or `resource_version` it is refused with a Conflict unless the object has them. `disruption`: of a
-    pod that others end, why."""
+    """A delete request. With `uid` or `resource_version` it fails with a Conflict unless the object has them. `disruption`: why
+    a pod is disrupted."""
     request = DeleteRequest(namespace=namespace, name=name, disruption=disruption)
     if grace is not None:
         request.options.gracePeriodSeconds = grace
@@ -325,7 +327,7 @@ class Client(Protocol[T]):
     async def update(self, obj: T) -> T: ...
 
 
-async def swap(client: Client[T], obj: T, change: Callable[[T], object]) -> T:
+async def retry_on_conflict(client: Client[T], obj: T, change: Callable[[T], object]) -> T:
     """Changes `obj`, as it was read, and updates it: what is stored then. `change` alters an object in place; it may be called
     again with a later version, and what it leaves as it is is not written. Raises ApiError, and what `change` raises."""
     attempts = AsyncRetrying(

@@ -1,19 +1,18 @@
-"""A replica that stands by, and leads when it is elected.
+"""A replica that is a hot standby, and leads when it is elected.
 
     standby --elected--> barrier --informers have reached the token--> leading --lost--> standby
                             |                                                    ^
                             +---------------------- lost ------------------------+
 
-* A standby is hot: its informers run whether it leads or not. It stands for election once there is something to lead with. It
-  lacks only the token.
-* The barrier: a term begins when the informers have reached the revision of the election, which is its token. What earlier
-  leaders wrote is then known, and nothing is done twice because a replica was behind.
-* When the lead is lost that is told at once, and the term is cancelled. The next one does not begin before it has ended.
-* A leader works, or gives the election up: when its term ends early (it returns, raises, or is cancelled by itself), and when
-  it has not gone on with its work for the seconds of its Patience. It then says so in the log and on /readyz, and resigns, so
-  that another replica leads at once. `run` raises TermFailed, after which the component restarts (informer.py).
+* A standby is hot: its informers run whether it leads or not. It becomes a candidate once they are synced.
+* The barrier: a term begins when the informers have reached the revision of the election, which is its token. The writes of
+  earlier leaders are known then, and nothing is done twice because a replica was behind.
+* When leadership is lost, `on_lost` is called at once, and the term is cancelled. The next term begins after it has ended.
+* A leader resigns if its term ends early (it returns, raises, or is cancelled from within), or if it makes no progress for the
+  time of its ProgressTimeout. The log and /readyz say why, and another replica leads at once. `run` raises TermFailed, and the
+  component is restarted (RestartSupervisor in informer.py).
 
-The token may run out by the clock before anybody has been told: whoever acts asks for it each time.
+The token may expire before `on_lost` is called: read it before each action.
 """
 
 import asyncio
@@ -27,31 +26,32 @@ from prometheus_client import Counter
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.channel import Caller
 from pinnace.client.election import Candidate
-from pinnace.client.informer import BeginAnew
+from pinnace.client.informer import RestartRequired
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
 from pinnace.runtime.logs import LeadershipAbandoned
-from pinnace.runtime.supervise import QUIET, EndedEarly, describe, unending
+from pinnace.runtime.supervise import LOG_INTERVAL, EndedEarly, describe, unending
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 5.0
-"""Seconds for which informers may be behind before it is told."""
-LOOK = 0.9
-"""Seconds between looks at whether a leader goes on with its work. No whole second, as backoffs are: they share no moment."""
-FAILED_TERMS = Counter("leader_election_failed_terms", "Terms that this process gave up since they did not go on.", ["name"])
+SYNC_TIMEOUT = 5.0
+"""Seconds for which informers may be behind before it is logged."""
+CHECK_INTERVAL = 0.9
+"""Seconds between two checks of a leader's progress. Not a whole second, like backoffs, so that the two do not coincide."""
+FAILED_TERMS = Counter("leader_election_failed_terms", "Terms that this process gave up because it made no progress.", ["name"])
 
 
-class TermFailed(BeginAnew):
-    """A term has ended early, or did not go on."""
+class TermFailed(RestartRequired):
+    """A term ended early, or made no progress."""
 
 
 @dataclass(slots=True)
-class Patience:
-    """For how long a leader may not go on, in seconds. It doubles with each term that was given up, up to `longest`: where no
-    replica can go on, the election must not be handed round without end. A term that goes on for twice `first` resets it.
+class ProgressTimeout:
+    """The time without progress, in seconds, after which a leader resigns. It doubles with each term that is given up, up to
+    `longest`: if no replica can make progress, leadership must not move all the time. A term that makes progress for twice
+    `first` resets it.
 
-    It outlives the Standby: give the same one to the next."""
+    It outlives the Standby: pass the same one to the next."""
 
     first: float = 10.0
     longest: float = 600.0
@@ -63,14 +63,14 @@ class Patience:
 
 
 class Informed(Protocol):
-    """Several informers. `timeout` is in seconds, for each; TimeoutError names the one that is behind."""
+    """Several informers. `timeout` is in seconds, for each; a TimeoutError names the informer that is behind."""
 
     @property
     def synced(self) -> bool: ...
 
     @property
     def healthy(self) -> str | None:
-        """None, or which one does not follow, and why."""
+        """None, or the problem of an informer."""
         ...
 
     async def wait_synced(self, timeout: float) -> None: ...
@@ -91,17 +91,17 @@ class Standby:
         scheduler_names: Sequence[str] = (),
         configuration: str = "",
         stuck: Callable[[], str | None] = lambda: None,
-        patience: Patience | None = None,
+        patience: ProgressTimeout | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`lead(token)`: what a leader does in one term, from the barrier on; cancelled when the lead is lost. `on_lost` is
-        called before it notices, also for a term that has not reached the barrier, and must not block. `scheduler_names`,
-        `configuration`: as Candidate's. `stuck`: what keeps a leader from going on with its work; None: nothing. It is asked
-        every LOOK seconds while this replica leads."""
+        """`lead(token)`: the leader's work in one term, from the barrier on; cancelled when leadership is lost. `on_lost` is
+        called before that, also for a term that has not passed the barrier, and must not block. `scheduler_names`,
+        `configuration`: as Candidate's. `stuck` returns why the leader makes no progress, or None. It is called every
+        CHECK_INTERVAL seconds while this replica leads."""
         self._election = election
         self._clock = clock
         self._stuck = stuck
-        self._patience = patience or Patience()
+        self._patience = patience or ProgressTimeout()
         self._complaint: str | None = None
         self._elected_at = 0.0
         self._begun: asyncio.Task[None] | None = None
@@ -128,7 +128,7 @@ class Standby:
 
     @property
     def checks(self) -> Mapping[str, Check]:
-        """For /readyz. Ready is who could lead at once; it need not lead."""
+        """The checks of /readyz. A replica is ready if it could lead at once."""
         return {
             "informers": lambda: self._informers.healthy,
             "election": lambda: self._candidate.healthy,
@@ -137,12 +137,12 @@ class Standby:
 
     @property
     def token(self) -> int | None:
-        """Of the present term, while this replica may act in it; else None."""
+        """The token of the present term while this replica may act in it, or else None."""
         return self._candidate.token if self._term is not None else None
 
     @property
     def fence(self) -> Fence | None:
-        """For what is written now; None when this replica does not lead."""
+        """The fence for writes that are sent now; None if this replica does not lead."""
         return self._candidate.fence
 
     def fence_of(self, token: int) -> Fence:
@@ -150,16 +150,16 @@ class Standby:
         return self._candidate.fence_of(token)
 
     async def run(self) -> None:
-        """Until cancelled or resigned. Raises TermFailed, in a group."""
-        patience = PATIENCE
+        """Runs until cancelled or resigned. Raises TermFailed, in a group."""
+        patience = SYNC_TIMEOUT
         async with self._terms:
             try:
                 while not self._informers.synced:
                     try:
                         await self._informers.wait_synced(patience)
                     except TimeoutError as error:
-                        log.warning("cannot stand for election yet: %s", error)
-                        patience = QUIET
+                        log.warning("not a candidate yet: %s", error)
+                        patience = LOG_INTERVAL
                 watching = self._terms.create_task(unending("watch over the leader", self._watch))
                 await self._candidate.run()
                 watching.cancel()
@@ -167,12 +167,12 @@ class Standby:
                 self._ending = True
 
     async def resign(self) -> None:
-        """Gives up the lead, so that another replica leads at once, and stands no more."""
+        """Resigns, so that another replica leads at once, and stops campaigning."""
         await self._candidate.resign()
 
     def fenced(self, token: int) -> None:
-        """A write under this token was refused: ends its term, if that is the present one. Another replica leads, most
-        often, and the candidate has not been told yet."""
+        """Call it when a write under this token was refused. Ends the term if it is the present one. Usually another replica
+        leads already, and the candidate does not know yet."""
         self._candidate.give_up(token, "its writes are fenced")
 
     def _stand_down(self) -> None:
@@ -197,22 +197,22 @@ class Standby:
             problem: BaseException = EndedEarly("it has returned")
             try:
                 await self._lead(token)
-                if self.token != token:  # it has run out by the clock, and the candidate has not been told yet
+                if self.token != token:  # it has expired, and `_lost` has not been called yet
                     return
-            except BaseException as error:  # SystemExit, and a CancelledError of its own, would end it without a word
+            except BaseException as error:  # SystemExit, and a CancelledError from within, would end it silently
                 if self._ending or self._term is not asyncio.current_task():
                     raise
                 problem = error
             if self._term is asyncio.current_task() and not self._ending:
-                self._term = None  # else it would be cancelled now
+                self._term = None  # otherwise this task would be cancelled now
                 self._on_lost()
-                await self._give_up(f"the term with token {token} has ended early: {describe(problem)}", problem)
+                await self._give_up(f"the term with token {token} ended early: {describe(problem)}", problem)
 
     async def _watch(self) -> None:
-        """Gives up a term that does not go on."""
+        """Gives up a term that makes no progress."""
         since = went_on = self._clock.monotonic()
         while True:
-            await self._clock.sleep(LOOK)
+            await self._clock.sleep(CHECK_INTERVAL)
             now = self._clock.monotonic()
             before, self._complaint = self._complaint, self._look()
             if self.token is None or self._complaint is None:
@@ -224,18 +224,18 @@ class Standby:
                 continue
             went_on = now
             if before is None:
-                log.warning("this leader does not go on: %s", self._complaint)
+                log.warning("this leader makes no progress: %s", self._complaint)
             if now - since >= self._patience.seconds:
-                problem = f"it has not gone on for {now - since:.0f} s: {self._complaint}"
+                problem = f"no progress for {now - since:.0f} s: {self._complaint}"
                 self._stand_down()
                 await self._give_up(problem, None)
 
     def _look(self) -> str | None:
-        """What keeps a leader from going on; None: nothing, or this replica does not lead."""
+        """Why the leader makes no progress; None if it does, or this replica does not lead."""
         if self.token is None:
             return None
         if self._begun is not self._term:
-            late = self._clock.monotonic() - self._elected_at >= PATIENCE
+            late = self._clock.monotonic() - self._elected_at >= SYNC_TIMEOUT
             return f"the term has not begun: {self._behind}" if late else None
         return self._stuck() or self._informers.healthy
 
@@ -245,18 +245,18 @@ class Standby:
         self._patience.failures += 1
         FAILED_TERMS.labels(self._election).inc()
         abandoned = LeadershipAbandoned(self._election, problem).extra
-        log.critical('election "%s" is given up: %s', self._election, problem, exc_info=cause, extra=abandoned)
+        log.critical('resigning from election "%s": %s', self._election, problem, exc_info=cause, extra=abandoned)
         await self._candidate.resign()
         raise TermFailed(problem) from cause
 
     async def _reached(self, token: int) -> bool:
-        """The barrier: waits until all is known that earlier leaders wrote; False when the term is over meanwhile."""
+        """The barrier: waits until the writes of earlier leaders are known. Returns False if the term ends meanwhile."""
         while self.token == token:
             try:
-                await self._informers.wait_for(token, PATIENCE)
+                await self._informers.wait_for(token, SYNC_TIMEOUT)
             except TimeoutError as error:
                 self._behind = str(error)
-                log.warning("cannot begin yet: %s", error)
+                log.warning("the term cannot begin yet: %s", error)
             else:
                 return self.token == token
         return False

@@ -31,8 +31,8 @@ from pinnace.pki.folder import (
     ETCD_PEER,
     ETCD_SERVER,
     KUBELET_CLIENT,
+    CertificateSpec,
     Folder,
-    Wanted,
 )
 from pinnace.runtime.tls import TlsFiles
 
@@ -117,14 +117,14 @@ def _certify(
 ) -> list[str]:
     now = datetime.now(UTC)
     wanted = [
-        Wanted(APISERVER, _SERVER, tuple(hosts)),
-        *(Wanted(name, subject, (SERVER_NAME,) if name in fleets else ()) for name, subject in clients.items()),
-        Wanted(KUBELET_CLIENT, CLIENT),
+        CertificateSpec(APISERVER, _SERVER, tuple(hosts)),
+        *(CertificateSpec(name, subject, (SERVER_NAME,) if name in fleets else ()) for name, subject in clients.items()),
+        CertificateSpec(KUBELET_CLIENT, CLIENT),
     ]
     of_etcd = [
-        Wanted(ETCD_SERVER, _ETCD_SERVER, tuple(etcd_hosts)),
-        Wanted(ETCD_PEER, _ETCD_PEER, tuple(etcd_hosts)),
-        Wanted(ETCD_CLIENT, _ETCD_CLIENT),
+        CertificateSpec(ETCD_SERVER, _ETCD_SERVER, tuple(etcd_hosts)),
+        CertificateSpec(ETCD_PEER, _ETCD_PEER, tuple(etcd_hosts)),
+        CertificateSpec(ETCD_CLIENT, _ETCD_CLIENT),
     ]
     return Folder(folder).provide(wanted, now) + Folder(folder, ETCD_CA).provide(of_etcd, now)
 
@@ -143,7 +143,7 @@ def provide_user(folder: Path, user: str, groups: Sequence[str], endpoints: Sequ
     """The same for a person, by the authority that is there; by default with the API servers of the administrator. `user` is
     to be a name for files, too. Raises OSError, ValueError and ConfigError."""
     cluster = load(file=configuration(folder, ADMIN)) if not endpoints else ClientConfig(tuple(endpoints))
-    made = Folder(folder).provide([Wanted(user_name(user), Subject(user, tuple(groups)))], datetime.now(UTC))
+    made = Folder(folder).provide([CertificateSpec(user_name(user), Subject(user, tuple(groups)))], datetime.now(UTC))
     _configure(folder, user_name(user), cluster.endpoints, cluster.data_dir is not None)
     return made
 

@@ -1,15 +1,15 @@
-"""A certificate authority: it signs who somebody is.
+"""A certificate authority: issues certificates that identify users and servers.
 
-Who one is stands in the subject, as in Kubernetes: the common name is the user, each organisation is a group. What a server may
-be called stands in the subject alternative names. All keys are P-256: small certificates, and quick handshakes.
+As in Kubernetes, the subject's common name is the user, and each organisation is a group. The names of a server are its subject
+alternative names. All keys are P-256, for small certificates and fast handshakes.
+
+API servers and kubelets use a pair of
+certificates of their own when the API server calls a kubelet, for logs, exec and usage: a fleet's certificate is valid for one
+server name, the same for all fleets, because the address that the nodes publish identifies the kubelet, and only their own
+fleet writes it. It is not valid for an API server's name, so that no client takes a kubelet for an API server. The client
+certificate of an API server has no rights in the API.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#x509-client-certificates
-
-By what kubelets and API servers know each other when it is the API server that calls, for logs, exec and what is used.
-
-A fleet's certificate is good for one name as a server's, the same for all fleets: which kubelet it is, the address says that
-the nodes publish, and only their own fleet writes that. It is good for no name of an API server's, so that nobody takes a
-kubelet for one. What an API server shows is good for nothing else: its user has no rights in the API.
 """
 
 import ipaddress

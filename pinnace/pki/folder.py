@@ -49,7 +49,7 @@ CLUSTER_CA, ETCD_CA = Ca("ca", "pinnace-ca"), Ca("etcd/ca", "etcd-ca")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CertificateSpec:
     """A certificate that shall be in the folder. `name`: its path there, without the ending."""
 
     name: str
@@ -67,7 +67,7 @@ class Folder:
     def files(self, name: str) -> TlsFiles:
         return TlsFiles(self._path(self._ca.name, "crt"), self._path(name, "crt"), self._path(name, "key"))
 
-    def provide(self, wanted: Iterable[Wanted], now: datetime) -> list[str]:
+    def provide(self, wanted: Iterable[CertificateSpec], now: datetime) -> list[str]:
         """Makes what is missing, ends soon, or is about others than wanted; the names of what was made. The authority stays,
         and hosts that a certificate of the same subject had. Raises OSError; ValueError when what is there is none of ours."""
         _make(self.path)
@@ -102,7 +102,7 @@ class Folder:
         self._write(self._ca.name, authority.pair)
         return authority
 
-    def _found(self, wanted: Wanted, authority: Authority) -> x509.Certificate | None:
+    def _found(self, wanted: CertificateSpec, authority: Authority) -> x509.Certificate | None:
         """The authority's certificate of this subject that is there."""
         cert = self._path(wanted.name, "crt")
         if not cert.exists():
@@ -113,7 +113,7 @@ class Folder:
             raise ValueError(f"{cert} is no certificate in PEM: {error}") from None
         return certificate if authority.signed(certificate) and Subject.of(certificate) == wanted.subject else None
 
-    def _will_do(self, found: x509.Certificate, hosts: Sequence[str], wanted: Wanted, now: datetime) -> bool:
+    def _will_do(self, found: x509.Certificate, hosts: Sequence[str], wanted: CertificateSpec, now: datetime) -> bool:
         key = self._path(wanted.name, "key")
         return (
             key.exists()

@@ -1,6 +1,4 @@
-"""Where chance comes from, for whoever is given none.
-
-Exponential backoff with equal jitter: each wait is between half of the exponential value and all of it.
+"""Exponential backoff with equal jitter: each wait is between half of the exponential value and all of it.
 
 Source: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 """
@@ -10,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 def new_rng() -> random.Random:
-    """A generator of its own, seeded from the process's: seed that one (`random.seed`), and a run can be repeated."""
+    """A new random generator, seeded from the module `random`: with `random.seed` a run can be repeated."""
     return random.Random(random.getrandbits(64))
 
 
@@ -34,7 +32,7 @@ class Backoff:
 
 
 class Backoffs:
-    """A Backoff for each key, from its first failure in a row on."""
+    """A Backoff for each key that is failing."""
 
     def __init__(self, initial: float, maximum: float) -> None:
         self._initial = initial

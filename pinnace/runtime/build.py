@@ -1,8 +1,7 @@
 """Which build of Pinnace this is.
 
-In a git checkout (also one that is installed as editable) the commit is what git says when a process first asks: components
-do so when they start. A wheel and an sdist have it with them from where they were built (hatch_build.py). What was made without
-git has none, and is told apart by its version only.
+In a git checkout, including an editable install, git is asked for the commit once per process; components do so when they
+start. Wheels and sdists contain the commit from which they were built (hatch_build.py). A build without git has a version only.
 """
 
 import os
@@ -24,7 +23,7 @@ def version() -> str:
 
 @cache
 def commit() -> str:
-    """Of these sources, such as "73b2091", with "-dirty" when they have been changed since; "" when nobody knows."""
+    """The commit of these sources, such as "73b2091", with "-dirty" if they have uncommitted changes; "" if it is not known."""
     root = Path(__file__).parents[2]
     if (root / ".git").exists():
         return _described(root)
@@ -43,5 +42,5 @@ def _described(root: Path) -> str:
 
 
 def _elsewhere() -> dict[str, str]:
-    """The environment, without what git says of the repository in which a hook of it runs."""
+    """The environment without git's own variables: in a git hook they name the hook's repository."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}

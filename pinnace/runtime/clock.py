@@ -1,15 +1,6 @@
-"""Time as a parameter, so that decisions can be tested and simulated.
+"""Time as a parameter, so that decisions can be tested and simulated; and timers that measure how long a peer has been silent.
 
-Leases and timeouts go by `monotonic`: a clock that is set an hour back must change nothing. `time` is for stamps that people
-read, and decides nothing.
-
-How long a peer has been silent, as far as one can tell.
-
-Only time in which the observer was awake counts. One that was stalled itself (stopped, starved, swapping) hears late what was
-said in time; it must not hold its own pause against the other. So the observer looks at regular steps, and a step that took
-longer than it should counts as if it had not.
-
-The heartbeats of one stream: when each was sent, and how long none has been answered. Pure; times are monotonic seconds.
+Leases and timeouts use `monotonic`, so that they do not depend on the wall clock. `time` is for timestamps that people read.
 """
 
 import asyncio
@@ -44,14 +35,19 @@ SYSTEM_CLOCK = SystemClock()
 
 
 LATENESS = 2.0
-"""A step counts for at most this many times its length: a busy machine is late now and then."""
+"""A step counts for at most this many times its length."""
 
 
-class Silence:
-    """A pure value but for its state; times are monotonic seconds."""
+class SilenceTimer:
+    """Measures how long a peer has been silent. Does no I/O; times are monotonic seconds.
+
+    Only time in which the observer runs counts. An observer that was stalled (stopped, starved of CPU, swapping) processes late
+    what was sent in time, and must not blame the peer for its own pause. So the observer polls at regular steps, and a step
+    that took too long counts for at most LATENESS times its length.
+    """
 
     def __init__(self, limit: float, step: float, now: float) -> None:
-        """`limit`: seconds of silence that are too many. `step`: seconds between two calls of `exceeded`."""
+        """`limit`: seconds of silence after which `exceeded` is true. `step`: seconds between two calls of `exceeded`."""
         self._limit = limit
         self._longest = step * LATENESS
         self._silent = 0.0
@@ -62,33 +58,33 @@ class Silence:
         self._looked = now
 
     def lasts(self, now: float) -> float:
-        """Looks. For how long has the peer been silent, in seconds? Whoever asks counts as an observer: else one that nobody
-        looks at would never be silent for longer than a step."""
+        """Polls, and returns for how many seconds the peer has been silent."""
         self._silent += min(now - self._looked, self._longest)
         self._looked = now
         return self._silent
 
     def exceeded(self, now: float) -> bool:
-        """Looks. Has the peer been silent for too long?"""
+        """Polls, and returns whether the peer has been silent for `limit` seconds."""
         return self.lasts(now) >= self._limit
 
 
-class Pulse:
+class HeartbeatTimer:
     def __init__(self, interval: float, patience: float, now: float) -> None:
-        """`interval`: seconds between two beats. `patience`: seconds without an answer after which the server is `silent`."""
+        """`interval`: seconds between two heartbeats. `timeout`: seconds without an answer after which the server is
+        `silent`."""
         self.interval = interval
-        self._silence = Silence(patience, interval, now)
+        self._silence = SilenceTimer(patience, interval, now)
         self._sequence = 0
         self._sent: dict[int, float] = {}
 
     def beat(self, now: float) -> int:
-        """The sequence number of a beat that is sent now."""
+        """Records that a heartbeat is sent now. Returns its sequence number."""
         self._sequence += 1
         self._sent[self._sequence] = now
         return self._sequence
 
     def answered(self, sequence: int, now: float) -> float | None:
-        """When the answered beat had been sent; None if it never was."""
+        """Records an answer. Returns when the answered heartbeat was sent; None if there was no such heartbeat."""
         sent = self._sent.get(sequence)
         if sent is not None:
             self._silence.heard(now)
@@ -96,5 +92,5 @@ class Pulse:
         return sent
 
     def silent(self, now: float) -> bool:
-        """Ask once per interval. Has the server owed an answer for too long?"""
+        """Whether the server has not answered for `timeout` seconds. Call it once per interval."""
         return self._silence.exceeded(now)

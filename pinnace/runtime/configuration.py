@@ -1,4 +1,4 @@
-"""Reading a configuration file field by field: what is wrong is told with its path."""
+"""Reading a configuration file field by field. Errors name the path of the field."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 MAX_SHOWN = 100
-"""Characters of a name that is not known."""
+"""Characters of an unknown name that an error shows."""
 
 
 class ConfigurationError(Exception):
@@ -18,14 +18,15 @@ class ConfigurationError(Exception):
 
 
 def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
-    """Without those that are null: as in Kubernetes, they say nothing."""
+    """The fields of a mapping. Null values are left out: as in Kubernetes, they count as absent. Raises ConfigurationError for
+    a field that is not `allowed`."""
     if not isinstance(raw, dict):
         raise ConfigurationError(f"{path or 'the document'}: expected fields ({', '.join(allowed)})")
     for name in raw:
         if name not in allowed:
             shown = str(name)[:MAX_SHOWN]
             where = f"{path}.{shown}" if path else shown
-            raise ConfigurationError(f"{where}: not supported; there are {', '.join(allowed)}")
+            raise ConfigurationError(f"{where}: unknown field; supported: {', '.join(allowed)}")
     return {name: value for name, value in raw.items() if value is not None}
 
 
@@ -43,15 +44,15 @@ def text(raw: Any, path: str) -> str:
 
 def seconds(raw: Any, path: str) -> float:
     if isinstance(raw, bool) or not isinstance(raw, int | float) or raw <= 0:
-        raise ConfigurationError(f"{path}: expected a number of seconds, more than 0")
+        raise ConfigurationError(f"{path}: expected a number of seconds greater than 0")
     return float(raw)
 
 
 def duration(raw: Any, path: str) -> float:
-    """As Go writes it; in seconds."""
+    """A duration in Go's notation, in seconds."""
     found = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS(raw)) if _is_duration(raw) else 0.0
     if not found:
-        raise ConfigurationError(f'{path}: expected a time such as "500ms", "5s" or "1m30s", more than 0')
+        raise ConfigurationError(f'{path}: expected a duration greater than 0, such as "500ms", "5s" or "1m30s"')
     return found
 
 
@@ -67,5 +68,5 @@ def flag(raw: Any, path: str) -> bool:
 
 def weight(raw: Any, path: str) -> float:
     if isinstance(raw, bool) or not isinstance(raw, int) or raw < 0:
-        raise ConfigurationError(f"{path}: expected a whole number, 0 (left out) or more")
+        raise ConfigurationError(f"{path}: expected an integer, 0 or greater")
     return float(raw)

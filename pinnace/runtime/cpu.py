@@ -1,14 +1,4 @@
-"""Whether there is CPU time enough for a process.
-
-A process stays on one processor while its threads switch very often.
-
-Python runs on one processor at a time, and gRPC's threads hand it what comes and take what goes. Where many calls come one by
-one they wake each other 20,000 times a second, across processors where there are several, and each time the next processor's
-cache is empty: two API servers on two processors take a seventh more creates where each stays on its own.
-With few large calls, as of a scheduler, there are some thousand switches; then the kernel chooses the processor.
-
-Source: sched_setaffinity(2), getrusage(2)
-"""
+"""CPU time: whether a process gets enough of it, and pinning a busy process to one processor."""
 
 import logging
 import os
@@ -19,13 +9,13 @@ from pathlib import Path
 
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
-SHORT = 1000
-"""Times a second that a process is preempted. An API server to which 16 clients write on two busy cores is 8,000 to 11,000
-times, and 1,000 times with a single one, as its own threads take turns (Linux 6.18, 2 cores; cb526227)."""
+PREEMPTIONS_WHEN_SHORT = 1000
+"""Preemptions per second above which CPU time is short. On two busy cores an API server is preempted 8,000 to 11,000 times per
+second while 16 clients write, and 1,000 times with one client, because its own threads take turns (Linux 6.18, 2 cores)."""
 
 
 def preempted() -> int:
-    """How often the kernel has taken the CPU from this process so far, to give it to others.
+    """The involuntary context switches of this process so far.
 
     Source: ru_nivcsw in https://man7.org/linux/man-pages/man2/getrusage.2.html
     """
@@ -33,7 +23,7 @@ def preempted() -> int:
 
 
 def never() -> int:
-    """As `preempted`, of a process that has the CPU whenever it wants."""
+    """As `preempted`, for a process that is never preempted."""
     return 0
 
 
@@ -46,37 +36,46 @@ class Pressure:
         self._count, self._looked = preempted(), clock.monotonic()
 
     def is_high(self) -> bool:
-        """Has it been, since it was asked last?"""
+        """Whether CPU time has been short since the previous call."""
         count, looked = self._count, self._looked
         self._count, self._looked = self._preempted(), self._clock.monotonic()
-        return self._count - count > SHORT * (self._looked - looked)
+        return self._count - count > PREEMPTIONS_WHEN_SHORT * (self._looked - looked)
 
 
 log = logging.getLogger(__name__)
 
-OFTEN, SELDOM = 10_000, 5_000
-"""Context switches a second from which it stays, and below which it does not any more. (Measured on two processors: 10,000 to
-20,000 with 1,000 watchers, 15,000 to 26,000 with creates, one a call; 6,700 at most with thousands of pods that are bound and
-run.)"""
+PIN_ABOVE, RELEASE_BELOW = 10_000, 5_000
+"""Context switches per second. At PIN_ABOVE the process is pinned, below RELEASE_BELOW it is released. (Measured on two
+processors: 10,000 to 20,000 with 1,000 watchers, 15,000 to 26,000 with one create per call, at most 6,700 while thousands of
+pods are bound and started.)"""
 INTERVAL = 0.25
-"""Seconds between two looks."""
+"""Seconds between two measurements."""
 
 
 def switches() -> int:
-    """How often a thread of this process has given up a processor, or was made to."""
+    """The context switches of this process so far, voluntary and involuntary."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_nvcsw + usage.ru_nivcsw
 
 
 def move(processors: Collection[int]) -> None:
-    """All threads of this process; what they start then stays with them."""
+    """Sets the CPU affinity of all threads of this process. Threads that they start later inherit it."""
     for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it has ended, or a processor has been taken from us
+        with suppress(OSError):  # the thread has ended, or the processor is no longer available to this process
             os.sched_setaffinity(int(thread.name), processors)
 
 
 class Affinity:
-    """`run` it. `processor`: where the process stays; one that it may not use is none."""
+    """Pins this process to `processor` while its threads switch very often, and releases it otherwise.
+
+    Python runs on one processor at a time, and gRPC's threads exchange requests and responses with it. With many small calls
+    they wake each other 20,000 times per second, across processors, and each time the next processor's cache is cold: two API
+    servers on two processors take a seventh more creates if each stays on its own. With few large calls, such as a scheduler's,
+    there are about a thousand switches per second; then the kernel chooses the processor. A `processor` that the process may
+    not use is ignored, with a warning.
+
+    Source: sched_setaffinity(2), getrusage(2)
+    """
 
     def __init__(
         self,
@@ -95,14 +94,14 @@ class Affinity:
     async def run(self) -> None:
         """Until cancelled."""
         if not self._own < self._all:
-            log.warning("processor %d is not one of several of ours (%s): the kernel chooses", *self._own, sorted(self._all))
+            log.warning("processor %d is not one of the available processors %s: not pinned", *self._own, sorted(self._all))
             return
         stays, count, looked = False, self._switches(), self._clock.monotonic()
         while True:
             await self._clock.sleep(INTERVAL)
             before, since = count, looked
             count, looked = self._switches(), self._clock.monotonic()
-            often = count - before > (SELDOM if stays else OFTEN) * (looked - since)
+            often = count - before > (RELEASE_BELOW if stays else PIN_ABOVE) * (looked - since)
             if often != stays:
                 stays = often
                 self._move(self._own if stays else self._all)

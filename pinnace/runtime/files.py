@@ -1,9 +1,4 @@
-"""One at a time among processes that change the same file: flock on another file beside it, which is there only meanwhile.
-
-Whoever is killed lets go of the lock by dying; the file that he leaves is taken over by the next.
-
-Removing what programs have left of which nothing is known: a tree of any shape.
-"""
+"""Files: a lock between processes, and the removal of any directory tree."""
 
 import fcntl
 import os
@@ -15,16 +10,18 @@ from pathlib import Path
 from uuid import uuid4
 
 TIMEOUT = 10.0
-"""Seconds: what is done under such a lock takes milliseconds."""
+"""Seconds. Work under such a lock takes milliseconds."""
 _POLL = 0.01
 _MISSING = 20
-"""Attempts in a row without its folder: others may make and remove that meanwhile, but not for ever."""
+"""Consecutive attempts that may find no parent directory: other processes may create and remove it meanwhile."""
 
 
 @contextmanager
 def locked(path: Path, timeout: float = TIMEOUT) -> Iterator[None]:
-    """Holds the lock `path`; makes the folder that it is in. Raises OSError; TimeoutError, which is one, when another process
-    holds the lock for so long."""
+    """Holds the lock file `path`, which exists while the lock is held. Creates its directory.
+
+    The lock is a flock(2): it is released when its holder dies, and the next process takes over the file that is left. Raises
+    OSError; TimeoutError if another process holds the lock for `timeout` seconds."""
     handle = _acquire(path, timeout)
     try:
         yield
@@ -49,18 +46,19 @@ def _acquire(path: Path, timeout: float) -> int:
                 path.parent.mkdir(parents=True, exist_ok=True)
         if time.monotonic() >= deadline:
             raise TimeoutError(f"{path} could not be locked within {timeout:g} s: another process holds it")
-        time.sleep(_POLL)  # flock waits without end, or not at all
+        time.sleep(_POLL)  # flock has no timeout
 
 
 def _attempt(path: Path) -> int | None:
-    """None: it is held. Raises FileNotFoundError when its folder is not there, or takes no file."""
+    """Takes the lock and returns its descriptor; None if the lock is held. Raises FileNotFoundError if there is no
+    directory."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     held = False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held = os.fstat(handle).st_ino == path.stat().st_ino
     except (BlockingIOError, FileNotFoundError):
-        pass  # it is held; or its holder removed the file between our open and our lock
+        pass  # the lock is held, or its holder removed the file between open and flock
     finally:
         if not held:
             os.close(handle)
@@ -68,10 +66,10 @@ def _attempt(path: Path) -> int | None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a folder and all that is in it; what a symbolic link names stays. Raises OSError, and then a part may be gone.
+    """Removes a directory tree; symbolic links are not followed. Raises OSError; a part may be removed then.
 
-    Beyond what shutil.rmtree does: directories that their owner has made read-only are made writable first (Go's module cache
-    is full of them), and no depth is too deep. For that, directories further down are moved up into the folder.
+    Unlike shutil.rmtree, it makes read-only directories writable first (such as those of Go's module cache), and handles any
+    depth: nested directories are moved up into `folder`.
     """
     if not stat.S_ISDIR(folder.lstat().st_mode):
         folder.unlink()

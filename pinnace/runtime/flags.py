@@ -1,4 +1,4 @@
-"""The command line of a component, and options that components share."""
+"""The command line of a component, and options that all components have."""
 
 import difflib
 import logging
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 class Component(click.Command):
     """The command `pinnace-COMPONENT`. Each option has an environment variable, which is named after its longest flag: for
-    --node-eviction-rate of `pinnace-controllers` it is PINNACE_CONTROLLERS_NODE_EVICTION_RATE. The flag goes before it. A
-    variable that begins so and is no option's is warned of.
+    --node-eviction-rate of `pinnace-controllers` it is PINNACE_CONTROLLERS_NODE_EVICTION_RATE. The flag takes precedence. A
+    variable with this prefix that belongs to no option is logged as a warning.
 
-    The command must have the option --name: who writes the log. The options of how the log is written are added, and are not
-    passed to the callback."""
+    The command must have the option --name, which names the component in its log. The logging options are added here, and are
+    not passed to the callback."""
 
     def __init__(self, name: str, **attributes: Any) -> None:
-        # Wide, whatever the terminal: a variable's name that is broken cannot be searched for, nor copied.
+        # A fixed width: the name of a variable that is split over two lines cannot be searched for or copied.
         super().__init__(name, context_settings={"show_default": True, "terminal_width": 110}, **attributes)
         self.params += _logging()
         self._prefix = f"{_variable(name)}_"
@@ -46,8 +46,8 @@ class Component(click.Command):
             name = variable.removeprefix(self._prefix)
             if variable.startswith(self._prefix) and name not in known:
                 nearest = _nearest(name, known)
-                hint = f"perhaps {self._prefix}{nearest}?" if nearest else "see --help"
-                log.warning("%s in the environment is no option; %s", variable, hint)
+                hint = f"did you mean {self._prefix}{nearest}?" if nearest else "see --help"
+                log.warning("the environment variable %s matches no option; %s", variable, hint)
 
 
 def _variable(name: str) -> str:

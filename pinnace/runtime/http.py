@@ -1,7 +1,7 @@
-"""/metrics, /livez and /readyz, and pages of JSON, over HTTP, from a thread of their own.
+"""/metrics, /livez, /readyz and JSON pages over HTTP, served from a thread.
 
-The answer of /livez, /readyz and all pages comes from the event loop, with a deadline: a process whose loop is stuck is not
-alive, however well its thread can answer. The answer then says where it is stuck (pinnace/runtime/stalls.py).
+The event loop computes the answers of /livez, /readyz and all pages, within a deadline: a process whose loop is stuck is not
+alive. The answer then names the place where it is stuck (pinnace/runtime/stalls.py).
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from pinnace.runtime.stalls import stalled
 
 T = TypeVar("T")
 Check = Callable[[], str | None]
-"""Called on the event loop. None: fine. A string: what is wrong."""
+"""Called on the event loop. Returns None if all is well, or else a description of the problem."""
 Page = Callable[[], object]
-"""Called on the event loop, which it holds up. What it returns is shown as JSON."""
+"""Called on the event loop, which it blocks. Its result is served as JSON."""
 LOOP_DEADLINE = 2.0
 MAX_PEERS = 100
-"""At once, each in a thread of its own. Who comes then is answered, and who has been there the longest is hung up on."""
+"""Concurrent connections, each with its own thread. Above that, the oldest connection is closed."""
 SHUTDOWN = "shutdown"
-"""The check of /readyz that fails from the moment on in which the process was asked to end, as in kube-apiserver."""
+"""The check of /readyz that fails as soon as the process is asked to stop, as in kube-apiserver."""
 stopping = threading.Event()
-"""Set when this process was asked to end (pinnace.runtime.process)."""
+"""Set when this process is asked to stop (pinnace.runtime.process)."""
 _PORT = re.compile("[0-9]{1,5}")
 
 
@@ -108,7 +108,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that gives up before it has its answer, as a prober does at its deadline, is no error of ours."""
+        """Ignores clients that disconnect before they have their answer, such as a prober at its deadline."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, json.dumps(found).encode(), "application/json")
 
     def _ask(self, question: Callable[[], T]) -> T | None:
-        """The event loop's answer; None: there is none, and the peer has been told. Raises what the question raises."""
+        """Calls `question` on the event loop. Returns None, after a response with status 503, if the loop does not answer."""
 
         async def ask() -> T:
             return question()

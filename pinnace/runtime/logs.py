@@ -1,21 +1,20 @@
-"""Structured log events: what happened, as a name and typed fields, beside the sentence for people.
+"""Logging of the components: one line per event, to stderr, in one of two formats; and structured log events.
+
+text    2026-11-22T11:45:59.720Z I apiserver-0 apiserver.services.errors: what happened (request 916e40357970-3)
+json    an object with the fields of Kubernetes' JSON logs (ts: seconds since 1970; msg; err: a traceback), `requestID`, and
+        for lines with a structured event `event` and `fields`
+
+A line that belongs to a call contains the request id, which the caller gets with the answer and the audit log records. Messages
+may contain text from clients, such as user names. Control characters are escaped, so that such text can neither begin a line
+nor move a terminal's cursor.
+
+A structured event is a name and typed fields beside the message:
 
     log.warning("token %d is fenced: another leader has been elected", token, extra=TokenFenced(token).extra)
 
-With `--logging-format json` the line has them as `"event": "token.fenced", "fields": {"token": 7}`; the text format shows the
-sentence only. Programs read events: chaos, benchmarks and tests never match a sentence, so that rewording one breaks nothing.
-
-Names and fields are an interface, as metrics are: a field may be added, none is renamed.
-
-Logging of the components: one line an event, to stderr, in one of two forms.
-
-text    2026-11-22T11:45:59.720Z I apiserver-0 apiserver.services.errors: what happened (request 916e40357970-3)
-json    an object with the names of Kubernetes' JSON logs (ts: seconds since 1970; msg; err: a traceback), and `requestID`;
-        `event` and `fields` of lines that have a structured event (pinnace/runtime/logs.py)
-
-A line that is written on behalf of a call says which: the id that the caller got with the answer, and that the audit log has.
-
-What others have said may be part of it (who they are, for one): it cannot begin a line, nor move a terminal's cursor.
+In the JSON format the line has `"event": "token.fenced", "fields": {"token": 7}`; the text format shows the message only.
+Programs read events, never messages: chaos, benchmarks and tests do not depend on the wording. Names and fields of events are
+an interface, like metrics: fields may be added, and none is renamed.
 
 Source: https://kubernetes.io/docs/concepts/cluster-administration/system-logs/#json-log-format
 """
@@ -30,14 +29,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform
 
 EVENTS: "dict[str, type[LogEvent]]" = {}
-"""All, by name."""
+"""All kinds of events, by name."""
 
 
 @dataclass_transform(frozen_default=True, eq_default=True)
 class LogEvent:
-    """The base of all: a value. The docstring of a subclass is its meaning in docs/observability.md.
+    """The base class of events, which are values. The docstring of a subclass is its description in docs/observability.md.
 
-    It is a dataclass to type checkers only: some twenty real ones take 20 ms to import.
+    It is a dataclass for type checkers only: twenty real dataclasses would add 20 ms to the import.
     """
 
     name: ClassVar[str]
@@ -286,8 +285,8 @@ class ExtenderIgnored(LogEvent, name="extender.ignored"):
 
 
 class LogLine(NamedTuple):
-    """One line of a JSON log. `at`: Unix seconds. `message` is for people only: compare `event`. `event`: None when the line
-    has none, or one that this version does not know."""
+    """One line of a JSON log. `at`: Unix seconds. `message` is for people; programs compare `event`, which is None if the line
+    has no event, or one that this version does not know."""
 
     at: float
     severity: str
@@ -298,7 +297,7 @@ class LogLine(NamedTuple):
 
 
 def parse(line: str) -> LogLine | None:
-    """None when it is no line of our JSON logs: another program's, or one that is cut off."""
+    """None if it is not a line of our JSON logs, but one of another program, or cut off."""
     try:
         found = json.loads(line)
         happened = _event(found["event"], found["fields"]) if "event" in found else None
@@ -308,7 +307,7 @@ def parse(line: str) -> LogLine | None:
 
 
 def read(path: Path) -> Iterator[LogLine]:
-    """The lines of a log that are ours. Raises OSError."""
+    """The lines of a log that `parse` can read. Raises OSError."""
     with path.open(errors="replace") as log:
         yield from filter(None, map(parse, log))
 
@@ -327,14 +326,14 @@ def _event(name: str, values: Mapping[str, Any]) -> LogEvent | None:
 Format = Literal["text", "json"]
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the call on whose behalf the present task runs; "": of none. Tasks that it starts inherit it."""
+"""The id of the call that the present task serves; "" if there is none. Tasks that it starts inherit it."""
 
 _ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
-"""Characters that are written as Python writes them in a string."""
+"""Characters that are escaped as in a Python string."""
 
 
 class _OneLine(logging.Formatter):
-    """A traceback still has lines of its own."""
+    """The text format. Tracebacks follow on lines of their own."""
 
     def __init__(self, component: str) -> None:
         line = f"%(asctime)s.%(msecs)03dZ %(levelname).1s {component} %(name)s: %(message)s"
@@ -347,7 +346,7 @@ class _OneLine(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """A traceback is in the line."""
+    """The JSON format. A traceback is a field of the line."""
 
     def __init__(self, component: str) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""A pinnace.runtime.tracing.Tracer that hands spans to OpenTelemetry. Needs the optional dependencies `pinnace[tracing]`."""
+"""A pinnace.runtime.tracing.Tracer that exports spans with OpenTelemetry. Needs the optional dependencies
+`pinnace[tracing]`."""
 
 import time
 from collections.abc import Iterator
@@ -20,10 +21,10 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tracing import KEY, NO_TRACER
 
 EXPORT_TIMEOUT = 2
-"""Seconds in which a collector must have taken what it is sent."""
+"""Seconds for one export to the collector."""
 _context = TraceContextTextMapPropagator()
 _call: ContextVar[str] = ContextVar("traceparent", default="")
-"""Of the call on whose behalf a task runs."""
+"""The traceparent of the call that a task serves."""
 
 
 class OtelTracer:
@@ -42,7 +43,7 @@ class OtelTracer:
     def call(self, name: str, traceparent: str) -> Iterator[None]:
         parent = _context.extract({KEY: traceparent}, Context())
         attributes = {"rpc.system": "grpc", "rpc.method": name}
-        # An error is an answer like others here: what it was, the log says, by the id.
+        # An error is an ordinary answer here; the log has it under the request's id.
         with self._tracer.start_as_current_span(
             name, parent, SpanKind.SERVER, attributes, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -72,7 +73,7 @@ class OtelTracer:
 
 
 def exporting(endpoint: str, component: str, name: str, per_million: int) -> TracerProvider:
-    """As Kubernetes' components do it: OTLP over gRPC without TLS, and a trace is kept if whoever began it says so."""
+    """As Kubernetes' components do it: OTLP over gRPC without TLS, and sampling as decided where the trace begins."""
     exporter = OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=EXPORT_TIMEOUT)
     return provider(BatchSpanProcessor(exporter), component, name, per_million)
 

@@ -1,10 +1,5 @@
-"""The life of a process. A component runs until SIGTERM or SIGINT, stops gracefully, and dies loudly on a bug; a command runs
-to its end, or until SIGINT.
-
-A process that does as it is told on stdin: a JSON object a line in, one a line out, in order. The end of stdin is its end:
-it never outlives whoever started it, however that one ends.
-
-    {"do": "compact", "revision": 812}  ->  {"answer": null}   or   {"error": "required revision has been compacted"}
+"""Running a process: a component until SIGTERM or SIGINT, a command until it is done or SIGINT, and a helper process that
+executes requests from its stdin.
 """
 
 import asyncio
@@ -30,15 +25,16 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 GC_THRESHOLDS = (1_000, 20, 5_000)
-"""For gc.set_threshold. Our processes hold millions of objects for as long as they live: with Python's defaults a quarter of
-the API servers' CPU time went into looking through them. So full collections are rare, and the second figure bounds the pauses
-of all others. (Of a million objects at a time it was half a second, and of several processes at once while a cluster filled:
-leaders and nodes were taken to be dead.) The first bounds the pauses that come often: gRPC leaves a cycle of five objects for
-each call, and to take away those of 2,700 calls at a time took 20 ms, once a second under load; a get in fifty met it."""
+"""For gc.set_threshold. Components hold millions of objects for their whole life: with Python's defaults the API servers spent
+a quarter of their CPU time on traversing them. So full collections are rare, and the second threshold bounds the pauses of the
+others. (A million objects took half a second, in several processes at once while a cluster filled: leaders and nodes were
+considered dead.) The first threshold bounds the frequent pauses: gRPC leaves a cycle of five objects per call, and collecting
+those of 2,700 calls took 20 ms, once per second under load, which affected every fiftieth get."""
 
 
 class Fatal(Exception):
-    """Ends the process with its message and no traceback: something outside is wrong, and a restart does not help."""
+    """Ends the process with this message and without a traceback: the cause is outside the process, and a restart does not
+    help."""
 
 
 def run(
@@ -48,12 +44,12 @@ def run(
     new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
     blame: Blame | None = None,
 ) -> int:
-    """Runs `main(stop)` on a new event loop: asyncio's, or what `new_loop` makes. `stop` is set by the first SIGTERM or SIGINT;
-    `main` then returns, within `grace` seconds and before the second one, or is cancelled. Returns the exit code: 0 when it
-    ended as asked, 1 when it failed or was cancelled.
+    """Runs `main(stop)` on a new event loop: asyncio's, or one that `new_loop` makes. The first SIGTERM or SIGINT sets `stop`.
+    If `main` does not return within `grace` seconds or before a second signal, it is cancelled. Returns the exit code: 0 if
+    `main` returned, 1 if it failed or was cancelled.
 
-    The loop is watched (pinnace/runtime/stalls.py); `blame` says whose code may be interrupted. Whatever is raised, SystemExit
-    in some task for example, is logged with its traceback. Tasks that ignore their cancellation do not keep the process alive.
+    The loop is watched (pinnace/runtime/stalls.py); `blame` decides which code may be interrupted. Every exception, such as
+    SystemExit in a task, is logged with its traceback. Tasks that ignore their cancellation do not keep the process alive.
     """
 
     async def watched() -> int:
@@ -88,12 +84,12 @@ def run(
             await asyncio.wait((task,), timeout=1.0)
             return 1
         if task.cancelled():
-            log.critical("cancelled, by nobody who may")
+            log.critical("cancelled from within")
             return 1
         if error := task.exception():
             while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
                 error = error.exceptions[0]
-            expected = isinstance(error, OSError | Fatal)  # a port that is taken, a file that is not there: no bug of ours
+            expected = isinstance(error, OSError | Fatal)  # a port in use, a missing file: not a bug
             failed = ProcessFailed(type(error).__name__, expected).extra
             log.critical("%s", error if expected else "failed", exc_info=None if expected else error, extra=failed)
             return 1
@@ -106,9 +102,9 @@ def run(
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             code = runner.run(watched())
-    except KeyboardInterrupt:  # after the loop has given up its handlers
+    except KeyboardInterrupt:  # after the loop has removed its signal handlers
         pass
-    except BaseException as error:  # SystemExit of a task ends the loop, and would end the process without a word
+    except BaseException as error:  # SystemExit in a task ends the loop, and would end the process silently
         log.critical("%s was raised in a task", type(error).__name__, exc_info=error)
         code = 1
     finally:
@@ -118,9 +114,9 @@ def run(
 
 
 def run_command(main: Coroutine[Any, Any, R]) -> R:
-    """As asyncio.run. In the main thread, the first interrupt cancels `main`, so that it can clean up, and then raises
-    KeyboardInterrupt. The second ends the process without a word: asyncio raises it wherever the program is, where it may
-    print a traceback or leave a task that never ends."""
+    """As asyncio.run. In the main thread, the first SIGINT cancels `main`, so that it can clean up, and then raises
+    KeyboardInterrupt. The second ends the process silently: asyncio would raise it at an arbitrary place, which may print a
+    traceback or leave a task that never ends."""
     before = signal.getsignal(signal.SIGINT)
     interrupted = False
     cancel: Callable[[], object] | None = None
@@ -160,7 +156,7 @@ def run_command(main: Coroutine[Any, Any, R]) -> R:
 
 
 async def _end_the_rest(code: int) -> None:
-    """Cancels the tasks that are left. Where some do not end within a second the process ends, with this code."""
+    """Cancels the remaining tasks. If some do not end within a second, ends the process with this exit code."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
@@ -168,24 +164,24 @@ async def _end_the_rest(code: int) -> None:
         _, left = await asyncio.wait(left, timeout=1.0)
     if left:
         names = ", ".join(sorted(task.get_coro().__qualname__ for task in left)[:5])  # type: ignore[union-attr]
-        log.error("%d tasks ignore their cancellation: %s; the process ends without them", len(left), names)
+        log.error("%d tasks ignore their cancellation: %s; exiting anyway", len(left), names)
         logging.shutdown()
         os._exit(code)
 
 
 def _open_all_that_may_be() -> None:
-    """The soft limit of open files, often 1,024, is for programs that call select(2). Programs in Go, such as etcd and
-    Kubernetes' own, raise theirs to the hard one likewise.
+    """Raises the soft limit of open files to the hard limit. The soft limit, often 1,024, is meant for programs that call
+    select(2). Programs in Go, such as etcd and Kubernetes' own, do the same.
 
     Source: https://github.com/golang/go/issues/46279
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # some systems say "infinity", and allow less
+    with suppress(ValueError, OSError):  # some systems report "infinity" and allow less
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _first(task: asyncio.Future[None], event: asyncio.Event, timeout: float | None = None) -> None:
-    """Returns when the task is done, the event set, or `timeout` seconds are over."""
+    """Returns when the task is done, the event is set, or after `timeout` seconds."""
     waiting = asyncio.ensure_future(event.wait())
     await asyncio.wait((task, waiting), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -194,21 +190,26 @@ async def _first(task: asyncio.Future[None], event: asyncio.Event, timeout: floa
 MAX_LINE = 1 << 20
 
 
-class Refused(Exception):
-    """A request that cannot be met; the text goes back as the error."""
+class RequestRefused(Exception):
+    """A request cannot be carried out. Its text is returned as the error."""
 
 
 Handler = Callable[..., Awaitable[Any]]
 
 
 async def serve(handlers: Mapping[str, Handler]) -> None:
-    """Answers requests, one at a time, until stdin ends. A handler gets the other fields of its request by name."""
+    """Executes requests from stdin, one JSON object per line, in order, and writes one JSON object per request to stdout.
+    Returns at the end of stdin: so the process never outlives the process that started it. A handler gets the other fields of
+    its request as keyword arguments.
+
+        {"do": "compact", "revision": 812}  ->  {"answer": null}   or   {"error": "required revision has been compacted"}
+    """
     reader = asyncio.StreamReader(MAX_LINE)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         request = json.loads(line)
         try:
             answer = {"answer": await handlers[request.pop("do")](**request)}
-        except Refused as error:
+        except RequestRefused as error:
             answer = {"error": str(error)}
         print(json.dumps(answer), flush=True)

@@ -1,7 +1,6 @@
-"""What the kernel knows of a process, from /proc (Linux): whether it is the one we started, its CPU time and memory.
+"""Processes by /proc (Linux): whether a process is the one that was started, its CPU time and its memory.
 
-A pid alone names nothing for long: it is used again. A pid with its start time names one process for ever (until the machine
-boots again, which the boot's id tells).
+Pids are reused. A pid with its start time identifies a process until the machine reboots; the boot id covers that.
 
 Source: proc_pid_stat(5), proc_pid_status(5).
 """
@@ -22,7 +21,7 @@ _STATE, _PARENT, _UTIME, _STIME, _CUTIME, _CSTIME, _STARTED, _RSS = 0, 1, 11, 12
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process, now and later. `started` is in clock ticks since the boot `boot`."""
+    """Identifies one process. `started` is in clock ticks since the boot `boot`."""
 
     pid: int
     started: int
@@ -30,9 +29,9 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """What a process has used so far: CPU seconds (user and system, all threads), and its resident memory in MB (10^6): the
-    most that it was, and now."""
+class ProcessUsage:
+    """What a process has used so far: CPU seconds (user and system, all threads), and its peak and present resident memory in
+    MB (10^6)."""
 
     cpu_s: float
     peak_rss_mb: float
@@ -41,9 +40,8 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One process of the machine, at one moment. `started` is in clock ticks since the machine booted; `rss`, its resident
-    memory, in bytes. `cpu_s` is its own CPU time, `waited_s` that of descendants that have ended and were waited for, both in
-    seconds."""
+    """A snapshot of one process. `started` is in clock ticks since the machine booted; `rss`, its resident memory, in bytes.
+    `cpu_s` is its own CPU time, `waited_s` that of descendants that have ended and were waited for, both in seconds."""
 
     pid: int
     parent: int
@@ -63,7 +61,7 @@ def boot_id() -> str:
 
 
 def identify(pid: int) -> Identity | None:
-    """None when no process with this pid runs. One that has ended and waits to be reaped (a zombie) does not run."""
+    """None if no process with this pid runs. A zombie, which has ended and waits to be reaped, does not run."""
     fields = _stat(pid)
     return Identity(pid, int(fields[_STARTED]), boot_id()) if fields else None
 
@@ -73,13 +71,13 @@ def alive(process: Identity) -> bool:
 
 
 def suspended(process: Identity) -> bool:
-    """Whether it does not run on because of a SIGSTOP or the like."""
+    """Whether the process is stopped, by SIGSTOP or the like."""
     fields = _stat(process.pid)
     return bool(fields) and fields[_STATE] in "Tt" and int(fields[_STARTED]) == process.started
 
 
 def send_signal(process: Identity, number: signal.Signals) -> bool:
-    """Signals this very process and no other that got its pid since. False: it is gone."""
+    """Signals this process, and never another one that got its pid since. Returns False if the process is gone."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -122,7 +120,7 @@ def own() -> Iterator[tuple[int, list[str]]]:
 
 
 def descendants(processes: Iterable[Identity]) -> list[Identity]:
-    """The children of these, their children, and so on, that run now."""
+    """All running descendants of these processes."""
     children: dict[int, list[Entry]] = {}
     for entry in table().values():
         children.setdefault(entry.parent, []).append(entry)
@@ -135,7 +133,7 @@ def descendants(processes: Iterable[Identity]) -> list[Identity]:
     return found
 
 
-def usage(process: Identity) -> Usage | None:
+def usage(process: Identity) -> ProcessUsage | None:
     """None when it is gone."""
     fields = _stat(process.pid)
     try:
@@ -144,12 +142,14 @@ def usage(process: Identity) -> Usage | None:
         return None
     if not fields or int(fields[_STARTED]) != process.started:
         return None
-    return Usage((int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS, _megabytes(status, "VmHWM"), _megabytes(status, "VmRSS"))
+    return ProcessUsage(
+        (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS, _megabytes(status, "VmHWM"), _megabytes(status, "VmRSS")
+    )
 
 
 def table() -> dict[int, Entry]:
-    """All processes, by pid; also those that have ended and were not waited for yet, so that their time does not go and come
-    back. Takes some 60 us for each."""
+    """All processes, by pid, including zombies: otherwise their CPU time would disappear and reappear. Takes about 60 us per
+    process."""
     pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
     return {pid: _entry(pid, fields) for pid in pids if (fields := _fields(pid))}
 
@@ -165,18 +165,18 @@ def _entry(pid: int, fields: Sequence[str]) -> Entry:
 
 
 def _megabytes(status: str, name: str) -> float:
-    """Of a line of /proc/<pid>/status that is in KiB."""
+    """A line of /proc/<pid>/status, which is in KiB, as MB."""
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:")), 0) * 1024 / 1e6
 
 
 def _stat(pid: int) -> list[str]:
-    """As `_fields`; [] when it does not run."""
+    """As `_fields`; [] if the process does not run."""
     fields = _fields(pid)
     return [] if not fields or fields[_STATE] in "ZX" else fields
 
 
 def _fields(pid: int) -> list[str]:
-    """Those after the command's name (which may itself hold spaces and brackets); [] when there is no such process."""
+    """The fields after the command's name, which may contain spaces and brackets; [] if there is no such process."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:

@@ -1,17 +1,17 @@
-"""A thread that notices that the event loop stands still, says where, and may interrupt what holds it.
+"""A watchdog thread for the event loop: it logs when and where the loop is blocked, and may interrupt the code that blocks it.
 
-    the loop answers --no answer for STALL seconds--> stalled: told, with the stack --answers--> told
+    the loop answers --no answer for STALL seconds--> stalled: logged, with the stack --answers--> logged
                                                         |
                                                         +-- in code that may be interrupted: `Stalled` is raised there
                                                         '-- ... and that does not end it for LIMIT seconds: the process ends
 
-Only time in which this thread was awake counts: a process that was stopped or starved of CPU has not stalled.
+Only time in which this thread runs counts: a process that is stopped or starved of CPU does not count as stalled.
 
-`blame` says who is at work in a stack, and whether it may be interrupted. Without it a stall is only told. The interruption is
-a signal, SIGURG: it also ends a sleep and a system call. The handler looks at the stack again, on the main thread, so that
-`Stalled` is only raised in code for which `blame` said so.
+`blame` names the code that is executing in a stack, and decides whether it may be interrupted. Without it a stall is only
+logged. The interruption is a signal, SIGURG, which also ends a sleep or a system call. Its handler calls `blame` again, on the
+main thread, so that `Stalled` is raised only in code that may be interrupted.
 
-What it does not promise: to see anything while something holds the GIL.
+A stall that holds the GIL is not noticed.
 """
 
 import asyncio
@@ -35,25 +35,25 @@ from pinnace.runtime.logs import EventLoopResumed, EventLoopStalled
 log = logging.getLogger(__name__)
 
 STALL = 2.0
-"""Seconds without an answer after which the loop stands still. A leader is replaced sooner (ElectionsService: TIMING)."""
+"""Seconds without an answer after which the loop counts as stalled. A leader is replaced sooner (ElectionsService: TIMING)."""
 STEP = 0.25
-"""Seconds between looks. A look that comes later than twice that counts for twice that."""
+"""Seconds between checks. A later check counts for at most twice this time."""
 LIMIT = 60.0
-"""Seconds for which code that may be interrupted may go on despite that. Then the process ends: it is of no use."""
+"""Seconds for which code may block the loop in spite of interruptions. After that the process ends."""
 STALLS = Counter("pinnace_event_loop_stalls", "Times that the event loop stood still for two seconds or more.")
 SIGNAL = signal.SIGURG
-"""Ignored unless somebody handles it; no library of ours uses it."""
+"""Ignored by default, and used by none of our libraries."""
 _LINES = 12
-"""Of the stack, in the log."""
+"""Lines of the stack in the log."""
 
 
 class Stalled(BaseException):
-    """Raised in code that holds the event loop. No Exception: `except Exception` must not swallow it."""
+    """Raised in code that blocks the event loop. A BaseException, so that `except Exception` does not swallow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """Who holds the event loop, such as 'plugin "X" in Filter'."""
+    """The code that blocks the event loop, such as 'plugin "X" in Filter'."""
 
     name: str
     may_be_interrupted: bool = False
@@ -62,7 +62,7 @@ class Culprit:
 
 
 Blame = Callable[[FrameType | None], Culprit | None]
-"""Who is at work in a stack; None: somebody else. Called from another thread, and from a signal handler."""
+"""Returns the code to blame for a stack; None: other code. Called from another thread, and from a signal handler."""
 
 
 def _nobody(frame: FrameType | None) -> Culprit | None:
@@ -70,7 +70,7 @@ def _nobody(frame: FrameType | None) -> Culprit | None:
 
 
 class LoopWatch:
-    """Of one loop, which runs on the main thread. `start` and `stop` are called there."""
+    """Watches one loop, which runs on the main thread. Call `start` and `stop` there."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, blame: Blame = _nobody, *, stall: float = STALL, limit: float = LIMIT
@@ -86,15 +86,15 @@ class LoopWatch:
         self._asked = self._answered = 0
         self._silent = 0.0
         self._patience = stall
-        """For how long it may be silent until something is done about it."""
+        """Seconds of silence after which `_act` is called next."""
         self._interrupting = False
         self._told = ""
         self._before: object = None
 
     @property
     def stalled(self) -> str | None:
-        """Where the loop stands still, in words; None: it does not. For any thread."""
-        return f"it stands still for {self._silent:.1f} s{self._told}" if self._silent >= self._stall else None
+        """Where the loop is stalled, in words; None if it is not. For any thread."""
+        return f"stalled for {self._silent:.1f} s{self._told}" if self._silent >= self._stall else None
 
     def start(self) -> None:
         self._before = signal.signal(SIGNAL, self._interrupted)
@@ -115,7 +115,7 @@ class LoopWatch:
             if self._answered == self._asked:
                 if self._silent >= self._stall:
                     resumed = EventLoopResumed(self._silent).extra
-                    log.warning("the event loop goes on, after %.1f s", self._silent, extra=resumed)
+                    log.warning("the event loop runs again, after a stall of %.1f s", self._silent, extra=resumed)
                 self._silent, self._patience, self._told, self._interrupting = 0.0, self._stall, "", False
                 self._asked += 1
                 try:
@@ -140,12 +140,12 @@ class LoopWatch:
                 culprit.count()
             stack = "".join(traceback.format_stack(frame)[-_LINES:]) if frame is not None else ""
             stalled = EventLoopStalled(culprit.name if culprit is not None else "", self._silent).extra
-            log.error("the event loop stands still for %.1f s%s\n%s", self._silent, told, stack.rstrip(), extra=stalled)
+            log.error("the event loop is stalled for %.1f s%s\n%s", self._silent, told, stack.rstrip(), extra=stalled)
         self._told = told
         if culprit is None or not culprit.may_be_interrupted:
             return
         if self._silent >= self._limit:
-            log.critical("%s holds the event loop for %.0f s, despite interruptions; the process ends", told[2:], self._silent)
+            log.critical("%s blocks the event loop for %.0f s in spite of interruptions; exiting", told[2:], self._silent)
             logging.shutdown()
             os._exit(1)
         self._interrupting = True
@@ -158,19 +158,19 @@ class LoopWatch:
         culprit = self._blame(frame)
         if culprit is not None and culprit.may_be_interrupted:
             self._interrupting = False
-            self._patience = self._silent + self._stall / 2  # whatever comes next has some time of its own
-            raise Stalled(f"it held the event loop for {self._silent:.1f} s")
+            self._patience = self._silent + self._stall / 2  # the code that runs next gets time of its own
+            raise Stalled(f"it blocked the event loop for {self._silent:.1f} s")
 
 
 _watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch]" = WeakKeyDictionary()
 
 
 def stalled(loop: asyncio.AbstractEventLoop) -> str | None:
-    """Where a loop stands still, in words. None: it does not, or is not watched."""
+    """Where a loop is stalled, in words; None if it is not stalled, or not watched."""
     watch = _watches.get(loop)
     return watch.stalled if watch is not None else None
 
 
 def place_of(frame: FrameType | None) -> str:
-    """Such as " (bad.py:12)"; empty: unknown."""
+    """The place of a frame, such as " (bad.py:12)"; "" if it is not known."""
     return f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})" if frame is not None else ""

@@ -1,8 +1,9 @@
-"""The one supervised loop: it owns backoff, jitter and the log lines of every activity that must go on after a failure.
+"""The supervised loop: backoff, jitter and log lines for every activity that must continue after a failure.
 
-Errors that are named as expected are retried; any other is a bug and ends the process through its task group, loudly.
+Expected errors are retried. Any other error is a bug, and ends the process through its task group.
 
-A failure is told when it is new, and then every QUIET seconds, with how often it was met; so is, once, that all is well again.
+A failure is logged when it is new, and then every LOG_INTERVAL seconds with its number of occurrences. The recovery is logged
+once.
 """
 
 import asyncio
@@ -16,10 +17,10 @@ from pinnace.runtime.logs import ActivityFailed, ActivityRecovered
 
 log = logging.getLogger(__name__)
 
-QUIET = 30.0
-"""Seconds for which a failure that was told is only counted; and without any, after which all is well again."""
+LOG_INTERVAL = 30.0
+"""Seconds for which a failure that was logged is only counted, and without a failure after which the activity has recovered."""
 KINDS = 10
-"""Failures of one loop that are told apart."""
+"""Different failures of one loop that are counted separately."""
 
 
 async def supervise(
@@ -32,11 +33,11 @@ async def supervise(
     healthy_after: float = 5.0,
     asked: Callable[[Exception], float] = lambda error: 0.0,
 ) -> None:
-    """Runs `attempt` again and again, until cancelled. It is expected to run long; returning is not a failure. Raises what
-    it raises, but for `retry_on`; and EndedEarly for a CancelledError of its own.
+    """Calls `attempt` repeatedly, until cancelled. A call is expected to run long; returning is not a failure. Errors of the
+    types `retry_on` are retried, others are raised. Raises EndedEarly if `attempt` raises CancelledError by itself.
 
-    An attempt that lasted `healthy_after` seconds resets the backoff. `asked`: seconds for which a failure asks to wait, at
-    least.
+    An attempt that lasted `healthy_after` seconds resets the backoff. `asked`: the minimum wait that an error asks for, in
+    seconds.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -66,15 +67,15 @@ async def supervise(
 
 
 class EndedEarly(Exception):
-    """An activity that must go on for as long as its owner has ended by itself. The message names it."""
+    """An activity that must run as long as its owner has ended by itself. The message names the activity."""
 
 
 async def unending(name: str, activity: Callable[[], Awaitable[Any]]) -> NoReturn:
-    """Runs an activity that must not end before it is cancelled. For the children of a TaskGroup, which takes no notice of
-    one that returns, nor of one that ends with a CancelledError of its own.
+    """Runs an activity that must not end before it is cancelled. For children of a TaskGroup, which ignores a child that
+    returns or that raises CancelledError by itself.
 
-    Raises EndedEarly when it returns, is cancelled by itself, or raises SystemExit or KeyboardInterrupt, which would end the
-    process without a word; otherwise what it raises.
+    Raises EndedEarly if the activity returns, raises CancelledError by itself, or raises SystemExit or KeyboardInterrupt, which
+    would end the process silently. Other exceptions are passed on.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -91,7 +92,7 @@ async def unending(name: str, activity: Callable[[], Awaitable[Any]]) -> NoRetur
 
 
 class _Account:
-    """Of the failures of one loop, from the first one until all is well."""
+    """Logs the failures of one loop, from the first one until the recovery."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -108,24 +109,24 @@ class _Account:
         if self._recovery is None:
             self._recovery = asyncio.create_task(self._recover())
         told, times = self._told.pop(what, (None, 0))
-        if told is not None and self._last - told < QUIET:
+        if told is not None and self._last - told < LOG_INTERVAL:
             self._told[what] = told, times + 1
             return
-        often = f"{times + 1} more times in {self._last - told:.0f} s, " if told is not None else ""
+        often = f"{times + 1} more times in {self._last - told:.0f} s; " if told is not None else ""
         repeats = times + 1 if told is not None else 0
         failed = ActivityFailed(self._name, repeats).extra
-        log.warning("%s: %s; %sagain in %.2f s", self._name, what, often, delay, extra=failed)
+        log.warning("%s: %s; %sretry in %.2f s", self._name, what, often, delay, extra=failed)
         self._told[what] = self._last, 0
         if len(self._told) > KINDS:
             del self._told[next(iter(self._told))]
 
     async def _recover(self) -> None:
-        while (remaining := self._last + QUIET - self._clock.monotonic()) > 0.0:
+        while (remaining := self._last + LOG_INTERVAL - self._clock.monotonic()) > 0.0:
             await self._clock.sleep(remaining)
-        if self._failures > 1:  # of a single one nothing was withheld
+        if self._failures > 1:  # a single failure has been logged in full
             lasted = self._last - self._first
             well = ActivityRecovered(self._name, self._failures).extra
-            log.info("%s: no failure for %.0f s, after %d in %.0f s", self._name, QUIET, self._failures, lasted, extra=well)
+            log.info("%s: recovered from %d failures in %.0f s", self._name, self._failures, lasted, extra=well)
         self._failures = 0
         self._told.clear()
         self._recovery = None
@@ -136,5 +137,5 @@ class _Account:
 
 
 def describe(error: BaseException) -> str:
-    """One line for a log."""
+    """The error as one line for a log."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

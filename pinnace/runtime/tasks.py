@@ -1,15 +1,4 @@
-"""Whose cancellation was it: the task's, or only that of the gRPC call which it waits for?
-
-grpc.aio does not keep them apart. Who waits for an answer, or for the beginning of a stream, waits for a task of grpc.aio's
-own. Cancelling the one cancels the other, which takes that for a wish to cancel the call, and ends as the call does: if that
-has just failed or succeeded, the waiting task gets an error or an answer, and never hears that it was to stop
-(github.com/grpc/grpc/issues/31227 and 43502 are of this family). The other way round, closing a channel cancels its calls, and
-with that whoever waits for them, although nobody asked them to stop.
-
-Running several things until the first of them ends.
-
-Long work in portions: who else waits for the event loop has a turn in between.
-"""
+"""Helpers for asyncio tasks: cancellation around gRPC calls, racing coroutines, and long work in time slices."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -24,9 +13,14 @@ class CallCancelled(Exception):
 
 
 class HeedsCancellation:
-    """`with HeedsCancellation(): await ...` ends with CancelledError exactly if this task was cancelled meanwhile.
+    """`with HeedsCancellation(): await ...` raises CancelledError if and only if this task was cancelled meanwhile, and
+    CallCancelled if only the call was.
 
-    When only the call was, it raises CallCancelled.
+    grpc.aio does not distinguish the two. A task that awaits a response, or the start of a stream, awaits a task of grpc.aio.
+    Cancelling the first cancels the second, which treats that as a request to cancel the call and ends as the call does: if the
+    call has just failed or succeeded, the waiting task gets an error or an answer, and its cancellation is lost
+    (see github.com/grpc/grpc/issues/31227 and 43502). Conversely, closing a channel cancels its calls, and with them the tasks
+    that await them, although nothing cancelled those tasks.
     """
 
     __slots__ = ("_before", "_task")
@@ -45,7 +39,7 @@ class HeedsCancellation:
 
 
 async def race(*contenders: Coroutine[Any, Any, Any]) -> None:
-    """Runs all of them; when one ends, cancels the others and waits for them. Raises what the first one raised."""
+    """Runs all coroutines. When one ends, cancels the others and waits for them. Raises what the first one raised."""
     tasks = [asyncio.ensure_future(contender) for contender in contenders]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -60,31 +54,31 @@ async def race(*contenders: Coroutine[Any, Any, Any]) -> None:
 A = TypeVar("A")
 B = TypeVar("B")
 
-PORTION = 0.005
-"""Seconds of work before others have their turn."""
-TURNS = 5
-"""Of the event loop, which is how many gRPC needs to hand over a call; a turn in which there is nothing to do takes 11 us."""
+SLICE = 0.005
+"""Seconds of work before other tasks run."""
+YIELDS = 5
+"""Iterations of the event loop to yield. gRPC needs this many to deliver a call; an idle iteration takes 11 us."""
 
 
-class Turn:
-    """Of one piece of work, or of several that take theirs together."""
+class TimeSlice:
+    """The time slice of one piece of work, or of several that share a slice."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began = clock.monotonic()
 
     async def end(self) -> None:
-        """Lets others have theirs, if this one has lasted long enough; then the next begins. Say it between two steps."""
-        if self._clock.monotonic() - self._began > PORTION:
-            for _ in range(TURNS):
+        """Yields to other tasks if the slice has lasted SLICE seconds, and begins the next one. Call it between two steps."""
+        if self._clock.monotonic() - self._began > SLICE:
+            for _ in range(YIELDS):
                 await asyncio.sleep(0)
             self._began = self._clock.monotonic()
 
 
-async def in_turns(work: Callable[[A], B], items: Iterable[A], clock: Clock) -> list[B]:
-    """`work` of each item, in order. Between two of them anything may happen; a single one is not interrupted."""
+async def in_slices(work: Callable[[A], B], items: Iterable[A], clock: Clock) -> list[B]:
+    """Calls `work` for each item, in order, and yields to other tasks between items. Returns the results."""
     done: list[B] = []
-    turn = Turn(clock)
+    turn = TimeSlice(clock)
     for item in items:
         done.append(work(item))
         await turn.end()

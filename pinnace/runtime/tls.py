@@ -1,4 +1,4 @@
-"""TLS with both sides showing a certificate, from files that may be replaced while a process runs."""
+"""Mutual TLS, with files that may be replaced while a process runs."""
 
 import logging
 import ssl
@@ -13,13 +13,13 @@ from pinnace.runtime.logs import CertificateReloaded
 log = logging.getLogger(__name__)
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
-"""Of some files, as they are: another one after any of them was replaced, written to, or made readable; None: there is none."""
+"""The state of some files. It changes when one of them is replaced, written or made readable; None for a missing file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The bytes of PEM files as they were at some moment: a certificate, the key that belongs to it, and whom to trust. One who
-    shows a token has neither certificate nor key."""
+    """The contents of PEM files at one moment: a certificate, its key, and the trusted authority. A client with a token has
+    neither certificate nor key."""
 
     ca: bytes
     cert: bytes | None
@@ -37,7 +37,7 @@ class Credentials:
 
 
 class Unusable(OSError):
-    """`path` is why files cannot be used: it cannot be read, or is not what it has to be."""
+    """The file `path` cannot be read, or does not have the required content."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -46,8 +46,8 @@ class Unusable(OSError):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of PEM files: the authority that the other side's certificate must be from, and our own certificate and key; or,
-    of a client that has none, a bearer token."""
+    """Paths of PEM files: the authority that must have issued the peer's certificate, and our own certificate and key; or, for
+    a client without a certificate, a bearer token."""
 
     ca: Path
     cert: Path | None = None
@@ -58,11 +58,11 @@ class TlsFiles:
         return tuple(_stamp(path) for path in (self.ca, self.cert, self.key) if path is not None)
 
     def context(self) -> ssl.SSLContext:
-        """For a client of HTTP/2 that is not gRPC's. Raises Unusable when they cannot be read or do not belong together."""
+        """For an HTTP/2 client other than gRPC's. Raises Unusable if the files cannot be read or do not belong together."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key, password="")  # nobody is asked for one
+                context.load_cert_chain(self.cert, self.key, password="")  # without a prompt
         except OSError as error:
             raise self._unusable(error) from None
         context.set_alpn_protocols(["h2"])
@@ -75,7 +75,7 @@ class TlsFiles:
         return Credentials(self.ca.read_bytes(), cert, key, self.token)
 
     def _unusable(self, met: OSError) -> "Unusable":
-        """Python says neither which file it was nor, of what it cannot make sense of, what is wrong with it."""
+        """Finds the file and the reason: Python's error names neither."""
         for path in (path for path in (self.ca, self.cert, self.key) if path is not None):
             try:
                 path.read_bytes()
@@ -91,10 +91,10 @@ class TlsFiles:
 
 
 class Renewed:
-    """What the files hold: as they are when asked, or, while they cannot be used, as they were last."""
+    """The present content of the files or, while they cannot be used, their last usable content."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Raises OSError when they cannot be used to begin with."""
+        """Raises OSError if the files cannot be used."""
         self._files = files
         self._seen = files.stamp()
         self._unusable: object = None
@@ -102,8 +102,8 @@ class Renewed:
         self.current = files.read()
 
     def renew(self) -> bool:
-        """Whether there is something new. Files that cannot be used are read once more at the next call, because a certificate
-        and its key are replaced one after the other. Then the error is logged, once."""
+        """Reads files that have changed, and returns whether there is new content. Files that cannot be used are read once more
+        at the next call, because a certificate and its key are replaced one after the other; then the error is logged, once."""
         stamp = self._files.stamp()
         if stamp == self._seen:
             return False
@@ -112,7 +112,7 @@ class Renewed:
         except OSError as error:
             if stamp == self._unusable:
                 self._seen = stamp
-                log.error("%s; the earlier files stay in use", error)
+                log.error("%s; still using the previous files", error)
             self._unusable = stamp
             return False
         self._seen, self.current = stamp, current
@@ -122,13 +122,14 @@ class Renewed:
 
 
 def server_credentials(files: TlsFiles, *, ask: bool = True) -> grpc.ServerCredentials:
-    """As `line_credentials`, of a server that is alone. Raises OSError."""
+    """As `line_credentials`, for a single server. Raises OSError."""
     return line_credentials(files, ask=ask)()
 
 
 def line_credentials(files: TlsFiles, *, ask: bool = True) -> Callable[[], grpc.ServerCredentials]:
-    """Makes those of one server after another, for servers that share a port. Each handshake uses the files as they are then;
-    whoever shows no certificate of the authority is refused, unless nobody is asked for one. Raises OSError."""
+    """Returns a factory of credentials, for servers that share a port. Each handshake uses the files as they are then. With
+    `ask`, clients without a certificate of the authority are refused; without it, no certificate is requested. Raises
+    OSError."""
     renewed = Renewed(files)
 
     def make() -> grpc.ServerCredentials:

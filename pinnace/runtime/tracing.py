@@ -1,12 +1,12 @@
-"""Traces that follow a pod across processes: off, unless a component is told where a collector is (`--tracing-endpoint`).
+"""Traces that follow a pod across processes. Tracing is off unless a component has `--tracing-endpoint`.
 
     call of the API server (sampled?) --> decode, admit, commit
        '-- the pod's annotation pinnace.io/traceparent --> scheduler: queue, schedule, bind
                                                        '-> kubelet: sync, status
 
-Between the create and the scheduler there is no call that could carry the context: so the API server writes it into the pod, as
-W3C's traceparent, and who works on the pod later takes it as the parent of what he records. Whether a trace is kept is decided
-once, where it begins.
+No call from the API server to the scheduler could carry the context of a create. So the API server writes it into the pod, as a
+W3C traceparent, and components that process the pod use it as the parent of their spans. Sampling is decided once, where the
+trace begins.
 
 Sources: https://www.w3.org/TR/trace-context/#traceparent-header,
 https://kubernetes.io/docs/concepts/cluster-administration/system-traces/
@@ -18,15 +18,15 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 KEY = "traceparent"
-"""Of a call's metadata: the span that it is a part of."""
+"""The key of a call's metadata that holds the parent span."""
 SAMPLED = "-01"
-"""How a traceparent ends of which somebody keeps the trace."""
+"""The end of a traceparent whose trace is sampled."""
 
 _SOUND = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def metadata(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What a program sends with its calls when $TRACEPARENT says what it is a part of.
+    """The metadata for calls of a program whose environment has a valid $TRACEPARENT.
 
     Source: https://opentelemetry.io/docs/specs/otel/context/env-carriers/
     """
@@ -39,29 +39,28 @@ class Tracer(Protocol):
 
     @property
     def on(self) -> bool:
-        """Does anybody keep what is told here?"""
+        """Whether spans are exported."""
         ...
 
     @property
     def traceparent(self) -> str:
-        """The call on whose behalf the present task runs; "" when there is none, or its trace is not kept."""
+        """The span of the call that the present task serves; "" if there is none, or its trace is not sampled."""
         ...
 
     def call(self, name: str, traceparent: str) -> AbstractContextManager[object]:
-        """A span of a call that somebody made, who may have said what it is a part of. It begins a trace otherwise, or does
-        not: that is sampled."""
+        """A server span of a call. Its parent is `traceparent`; without one, the call begins a trace if it is sampled."""
         ...
 
     def span(self, name: str) -> AbstractContextManager[object]:
-        """A part of the span that the present task is in, if that is kept."""
+        """A child of the present task's span, if that is sampled."""
         ...
 
     def record(self, name: str, traceparent: str, began: float, ended: float, **attributes: str | int) -> None:
-        """What has been, as a part of a span elsewhere."""
+        """Records a finished span as a child of a span of another process."""
         ...
 
     def close(self) -> None:
-        """Sends what is left. Blocks, for some seconds at most."""
+        """Exports the remaining spans. Blocks for a few seconds at most."""
         ...
 
 
@@ -89,8 +88,8 @@ NO_TRACER = NoTracer()
 
 
 def connect(endpoint: str | None, component: str, name: str, *, per_million: int = 0) -> Tracer:
-    """A tracer that sends to the OTLP collector (gRPC) at `endpoint`; None: NO_TRACER. `per_million`: how many calls of a
-    million begin a trace, of those that are part of none. Raises ModuleNotFoundError where OpenTelemetry is not installed."""
+    """A tracer that exports to the OTLP collector (gRPC) at `endpoint`; without one, NO_TRACER. `per_million`: how many of a
+    million calls without a parent begin a trace. Raises ModuleNotFoundError if OpenTelemetry is not installed."""
     if endpoint is None:
         return NO_TRACER
     from pinnace.runtime.otel import OtelTracer, exporting  # an optional dependency, which takes 100 ms to import

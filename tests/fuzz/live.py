@@ -15,7 +15,7 @@ import grpc.aio
 
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
-from pinnace.pki.folder import Folder, Wanted
+from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.tls import TlsFiles
 from tests.conftest import free_port
 from tests.fuzz.shots import Who
@@ -83,7 +83,7 @@ async def live(folder: Path, etcd: str) -> AsyncIterator[Live]:
     """`etcd`: its address; it must be empty."""
     pki = folder / "pki"
     certificates.provide(pki, [], {Who.FLEET.value: ["edge-*"]})
-    Folder(pki).provide([Wanted(Who.NOBODY.value, Subject("nobody"))], datetime.now(UTC))
+    Folder(pki).provide([CertificateSpec(Who.NOBODY.value, Subject("nobody"))], datetime.now(UTC))
     tokens = pki / "tokens.csv"
     tokens.write_text("s3cret,eve,1,\n")
     shown, token_address = certificates.files(pki, "apiserver"), f"127.0.0.1:{free_port()}"

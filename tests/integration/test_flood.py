@@ -17,7 +17,7 @@ from pinnace.client.connection import Connection
 from pinnace.client.election import Candidate
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
-from pinnace.pki.folder import Folder, Wanted
+from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod
 
@@ -31,7 +31,7 @@ class Server:
 
     def __init__(self, folder: Path, storage: EtcdStorage) -> None:
         certificates.provide(folder, ["127.0.0.1:1"], {})
-        people = [Wanted(name, Subject(name, ("system:masters",))) for name in ("mallory", "eve")]
+        people = [CertificateSpec(name, Subject(name, ("system:masters",))) for name in ("mallory", "eve")]
         Folder(folder).provide(people, datetime.now(UTC))
         self._folder = folder
         self._server = ApiServer(storage, Authenticator(SYSTEM_CLOCK.time), Settings(seats=SEATS))

@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 from apiserver.election.service import TIMING
-from pinnace.client.election import OPEN_TIMEOUT, PATIENCE
+from pinnace.client.election import ANSWER_TIMEOUT, OPEN_TIMEOUT
 from tests.model.checker import check
 from tests.model.election import Election
 from tests.model.lease import LeaseModel, Rule
@@ -62,8 +62,8 @@ def test_a_leader_may_believe_in_itself_for_as_long_as_the_lease_lives(ttl: int)
 
 def test_the_code_keeps_the_inequalities() -> None:
     """docs/design/election.md, "Timing", says what each is for."""
-    assert TIMING.interval < PATIENCE < TIMING.silence < TIMING.validity < TIMING.ttl
-    assert TIMING.validity > PATIENCE + OPEN_TIMEOUT
+    assert TIMING.interval < ANSWER_TIMEOUT < TIMING.silence < TIMING.validity < TIMING.ttl
+    assert TIMING.validity > ANSWER_TIMEOUT + OPEN_TIMEOUT
     assert 2 * TIMING.interval < TIMING.recent < TIMING.silence
 
 

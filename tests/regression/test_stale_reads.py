@@ -18,7 +18,7 @@ from kubelet.virtualnodes import VirtualNodes
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
 from pinnace.client.client import Client
-from pinnace.client.events import Recorder
+from pinnace.client.events import EventRecorder
 from tests.builders import make_node
 from tests.contract.servers import Severable
 from tests.regression.servers import serving
@@ -67,7 +67,7 @@ async def test_kubernetes_59848_a_kubelet_that_restarts_before_a_server_that_lag
         assert (await client.pods.list(resource_version="0")).items[0].spec.nodeName == "node-1", "it does not lag"
 
         restarted = Client(connect(bad, good))
-        recorder = Recorder(restarted.events, "kubelet", "fleet")
+        recorder = EventRecorder(restarted.events, "kubelet", "fleet")
         fleet = Pods(VirtualNodes(), restarted.pods, FakeRuntime(Behaviour()), recorder)
         fleet.set_node(make_node("node-1").build())
         watch = PodWatch(restarted.pods, fleet)

@@ -41,7 +41,7 @@ from pinnace.chaos.workers import NOBODY
 from pinnace.client.election import Term
 from pinnace.client.informer import Informer
 from pinnace.client.standby import Standby
-from pinnace.runtime.clock import Silence
+from pinnace.runtime.clock import SilenceTimer
 from scheduler.cache.cache import Cache
 from tests.simulation.workload import FOREIGN
 
@@ -219,7 +219,7 @@ def _server_renews_by_itself(surgery: Surgery) -> None:
                 answered(latest)
 
     surgery.replace(Session, "keep", keep)
-    surgery.replace(Silence, "exceeded", lambda self, now: False)
+    surgery.replace(SilenceTimer, "exceeded", lambda self, now: False)
 
 
 # --- the committer

@@ -15,7 +15,7 @@ from pinnace.api.machines import MachineShape
 from pinnace.check.history import Ran
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
-from pinnace.client.informer import Lives, OtherHistory
+from pinnace.client.informer import OtherHistory, RestartSupervisor
 from pinnace.client.standby import TermFailed
 from scheduler.config import Configuration
 from scheduler.scheduler import Scheduler
@@ -123,7 +123,7 @@ class Cluster:
                     await process.clock.sleep(BEAT)
                     witness(Ran(process.clock.monotonic(), "", "", "", "alive"))
 
-            lives = Lives(make, process.clock, causes=(OtherHistory,))
+            lives = RestartSupervisor(make, process.clock, causes=(OtherHistory,))
             member.stop = lambda: lives.now.close()
             beating = asyncio.ensure_future(beat())
             try:
@@ -160,6 +160,8 @@ class Cluster:
             scheduler = self.schedulers[process.name] = Scheduler(client, process.name, configuration, clock=process.clock)
             return scheduler
 
-        lives = Lives(make, process.clock, causes=(OtherHistory, TermFailed))  # what it then logs is a failure of the run
+        lives = RestartSupervisor(
+            make, process.clock, causes=(OtherHistory, TermFailed)
+        )  # what it then logs is a failure of the run
         member.stop = lambda: lives.now.stop()
         await lives.run()

@@ -35,9 +35,12 @@ def test_a_variable_sets_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("variable", "warning"),
     [
-        ("PINNACE_CONTROLLERS_STARTUP", f"PINNACE_CONTROLLERS_STARTUP in the environment is no option; perhaps {GRACE}?"),
-        (f"{GRACE}S", f"{GRACE}S in the environment is no option; perhaps {GRACE}?"),
-        ("PINNACE_CONTROLLERS_XYZ", "PINNACE_CONTROLLERS_XYZ in the environment is no option; see --help"),
+        (
+            "PINNACE_CONTROLLERS_STARTUP",
+            f"the environment variable PINNACE_CONTROLLERS_STARTUP matches no option; did you mean {GRACE}?",
+        ),
+        (f"{GRACE}S", f"the environment variable {GRACE}S matches no option; did you mean {GRACE}?"),
+        ("PINNACE_CONTROLLERS_XYZ", "the environment variable PINNACE_CONTROLLERS_XYZ matches no option; see --help"),
     ],
 )
 def test_a_variable_of_no_option_is_warned_of(monkeypatch: pytest.MonkeyPatch, variable: str, warning: str) -> None:

@@ -56,7 +56,7 @@ class Surgeon:
         target = next((said.header.member_id for member, said in statuses.items() if member.endpoint == to), None)
         leader = next((member for member, said in statuses.items() if said.leader == said.header.member_id), None)
         if target is None or leader is None:
-            raise process.Refused("there is no leader to hand over, or nobody to hand over to")
+            raise process.RequestRefused("there is no leader to hand over, or nobody to hand over to")
         await _call(leader.maintenance.MoveLeader(MoveLeaderRequest(targetID=target), timeout=CALL_TIMEOUT))
 
     async def compact(self, revision: int) -> None:
@@ -99,7 +99,7 @@ class Surgeon:
         statuses = await self._statuses()
         able = sorted(statuses.items(), key=lambda each: each[1].leader != each[1].header.member_id)
         if not able or not able[0][1].leader:
-            raise process.Refused("etcd has no leader")
+            raise process.RequestRefused("etcd has no leader")
         return able[0]
 
     async def _listed(self) -> tuple[Member, Sequence[Any]]:
@@ -126,7 +126,7 @@ async def _call(call: Awaitable[R]) -> R:
     try:
         return await call
     except grpc.aio.AioRpcError as error:
-        raise process.Refused(describe(error)) from None
+        raise process.RequestRefused(describe(error)) from None
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""What a fault is, and what a schedule must know of its kind."""
+"""Faults, and what a schedule must know about their kinds."""
 
 import random
 import time

@@ -1,8 +1,5 @@
-"""Clients that behave badly: they do not read what they asked for, come all at once, or flood a server without any right; and
-one that has the leader replaced.
-
-What users can do to a cluster: pods whose plugin fails, pods that cost as much as a pod can, and another control plane on
-the same etcd.
+"""Harm by clients and users: watchers that do not read, crowds, floods without rights, leadership transfers, failing plugins,
+pods that are as expensive as possible, and another control plane on the same etcd.
 """
 
 import asyncio
@@ -25,7 +22,7 @@ from pinnace.bench.flood import NOBODY, PROCESSES, STRANGER, Made, flooded, regi
 from pinnace.chaos.faults.base import Measuring
 from pinnace.chaos.faults.environment import LittleMemory
 from pinnace.chaos.hostile_pods import HOSTILE
-from pinnace.chaos.saboteur import DEED, DEEDS, PROFILE, REPORT, Saboteur
+from pinnace.chaos.saboteur import ACTION, ACTIONS, PROFILE, REPORT, Saboteur
 from pinnace.chaos.workers import HARM, pod
 from pinnace.chaos.world import LEADER, NotPossible, World
 from pinnace.client.client import Client
@@ -39,7 +36,7 @@ from pinnace.cluster.spec import ELECTION, SCHEDULER, Plan, pki_folder
 from pinnace.cluster.view import problem
 from pinnace.pki import Subject
 from pinnace.pki import folder as certificates_folder
-from pinnace.pki.folder import Folder, Wanted
+from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.tls import TlsFiles
 
 STUCK = 5
@@ -178,7 +175,7 @@ class Flood(Measuring):
         folder = pki_folder(self._world.cluster.spec.data_dir)
         if self._who == NOBODY:
             return plan.argv[plan.argv.index(TOKEN_LISTEN) + 1], TlsFiles(folder / "ca.crt")
-        Folder(folder).provide([Wanted(STRANGER, Subject(STRANGER))], datetime.now(UTC))
+        Folder(folder).provide([CertificateSpec(STRANGER, Subject(STRANGER))], datetime.now(UTC))
         return plan.address, certificates.files(folder, STRANGER)
 
 
@@ -249,7 +246,7 @@ class FailingPlugin(_Pods, Measuring):
 
     async def begin(self) -> None:
         deed = self._random.choice(self.deeds)
-        assert deed in DEEDS
+        assert deed in ACTIONS
         self.details = deed
         for record in self._schedulers:
             self._world.excuse(record.name, may_end=False)
@@ -279,7 +276,7 @@ class FailingPlugin(_Pods, Measuring):
         made = pod(HARM, "", scheduler=PROFILE)
         with TemporaryDirectory(prefix="pinnace-harm-") as folder:
             report = Path(folder, "asked")
-            made.metadata.annotations.update({DEED: deed, REPORT: str(report)})
+            made.metadata.annotations.update({ACTION: deed, REPORT: str(report)})
             await self._create(made)
             deadline = time.monotonic() + ASKED_WITHIN
             while not await asyncio.to_thread(report.exists):

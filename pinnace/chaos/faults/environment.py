@@ -1,8 +1,5 @@
-"""Processes that are given less than they need: descriptors, memory, a place for their logs.
-
-Certificates that are replaced while they are in use, and certificates that expire.
-
-Wall clocks that are an hour off, or that run too fast or too slowly; each of one process.
+"""Faults in the environment of processes: too few descriptors, too little memory, full logs, replaced and expired certificates,
+and wrong wall clocks.
 """
 
 import asyncio

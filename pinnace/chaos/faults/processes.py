@@ -1,7 +1,5 @@
-"""Processes that die, stand still, are told to go, or are there twice.
-
-Connections that are cut, swallow what is sent, are slow, or break. The links of one process to all that it connects to: of a
-scheduler or a kubelet to the API servers, of an API server to etcd.
+"""Faults of processes and their connections: killed, frozen, terminated or duplicated processes; partitions, black holes,
+delays and resets on the links of a scheduler or kubelet to the API servers, or of an API server to etcd.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What happens to etcd apart from its processes, behind the API servers' back: `python -m apiserver.storage.etcd.surgery`."""
+"""Faults of etcd apart from its processes, by direct access: `python -m apiserver.storage.etcd.surgery`."""
 
 import asyncio
 import random

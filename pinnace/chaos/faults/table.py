@@ -1,4 +1,4 @@
-"""All faults. To add one: a class beside the others, and a row here; `docs/design/chaos.md` says more."""
+"""All faults. To add one: a class beside the others, and a row here; see `docs/design/chaos.md`."""
 
 from pinnace.chaos.faults.base import Area, Kind, Need, apiservers, kubelets, roles
 from pinnace.chaos.faults.clients import (

@@ -1,9 +1,6 @@
-"""More pods for a scheduler than the steady load gives it: so many at once, and some every few milliseconds, so that there is
-always one to bind.
+"""Scenarios, and what they work with: a fault in a steady cluster, and expectations about the recovery.
 
-What a scenario is, and what it works with.
-
-up -> load, steady -> play: the fault, and what the scenario waits for -> all undone, all well again -> verdict
+up -> load, steady -> play: the fault, and what the scenario waits for -> all undone, recovered -> verdict
 """
 
 import asyncio
@@ -93,7 +90,7 @@ class Crowd:
 T = TypeVar("T")
 
 POLL = 0.01
-PATIENCE = 15.0
+WAIT_TIMEOUT = 15.0
 """Seconds that anything may take that a scenario waits for."""
 
 
@@ -231,7 +228,7 @@ class Act:
 
         await self.until(look, f"{', '.join(record.name for record in records)} to be ready")
 
-    async def until(self, look: Callable[[], Awaitable[T | None]], what: str, patience: float = PATIENCE) -> T:
+    async def until(self, look: Callable[[], Awaitable[T | None]], what: str, patience: float = WAIT_TIMEOUT) -> T:
         """Asks again and again until the answer is a true one. Raises PlayError."""
         deadline = time.monotonic() + patience
         while not (found := await look()):

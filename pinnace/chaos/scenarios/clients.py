@@ -1,7 +1,5 @@
-"""One user does harm: with calls that are refused, or with pods that are valid. Others must hardly notice.
-
-Many write the same few objects at once, through servers that die under them.
-"""
+"""Scenarios in which clients do harm: one user floods a server or creates hostile pods, and many writers race for the same
+objects."""
 
 import asyncio
 import random

@@ -1,8 +1,5 @@
-"""The leading scheduler dies, freezes, or cannot make itself heard.
-
-An API server dies; its clients, the leader among them, go on with another one.
-
-Two kubelets say that they are the same one.
+"""Scenarios in which a component fails: the leading scheduler dies, freezes or is cut off, API servers die, and two kubelets
+have the same name.
 """
 
 import asyncio

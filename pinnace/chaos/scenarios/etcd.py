@@ -1,7 +1,5 @@
-"""etcd loses its leader, its majority, or its past.
-
-etcd's data are replaced by an older copy, under API servers that run on.
-"""
+"""Scenarios in which etcd fails: it loses its leader, its majority, its disk space or its history, or is restored from an older
+copy."""
 
 import asyncio
 import shutil

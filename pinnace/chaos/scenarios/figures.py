@@ -1,8 +1,6 @@
-"""What came of a fault, moment by moment: read from the history and from the logs. Pure.
+"""Figures and timelines of a scenario, computed from its history and logs. Times are monotonic seconds.
 
-Times of what is in etcd are those at which the recorder was told: a millisecond or so after it happened.
-
-What a history says in one number. Pure; times are monotonic seconds.
+Times of etcd's changes are those at which the recorder received them: about a millisecond after they happened.
 """
 
 from collections import Counter, defaultdict

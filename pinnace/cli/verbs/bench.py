@@ -17,7 +17,7 @@ from pinnace.bench.calibration import Bench, calibrated_cluster
 from pinnace.bench.failover import SIGNALS, failover
 from pinnace.bench.flood import ALL, NOBODY, STRANGER, flood, flood_as
 from pinnace.bench.node_loss import node_loss
-from pinnace.bench.report import Report, Run, this_machine
+from pinnace.bench.report import BenchReport, Run, this_machine
 from pinnace.bench.scale import scale
 from pinnace.bench.throughput import backlog, create, throughput
 from pinnace.bench.watch import crowd, watch
@@ -339,7 +339,7 @@ def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: s
     spec = row.spec
     options = row.options | {"schedulers": spec.schedulers, "apiservers": spec.apiservers, "etcd members": spec.etcd_members}
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    report = Report(row.name, row.unit, row.headline, options, found, this_machine(), date)
+    report = BenchReport(row.name, row.unit, row.headline, options, found, this_machine(), date)
     if save:
         _save(report, Path(save))
     if output == "json":
@@ -361,7 +361,7 @@ async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:
     return found
 
 
-def _save(report: Report, path: Path) -> None:
+def _save(report: BenchReport, path: Path) -> None:
     """Appends one line. Raises Failure when the file cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ from pinnace.bench.failover import (
 )
 from pinnace.bench.load import Load
 from pinnace.bench.node_loss import Loss, Outage, deploy, deployment, lose, nodes_of, observing, of_a_deployment
-from pinnace.bench.witness import BOUND, RUNNING, History, Witness, witnessing
+from pinnace.bench.witness import BOUND, RUNNING, PodHistory, Witness, witnessing
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import running
 from pinnace.cli.local.running import Judgement, Steps, Story
@@ -112,7 +112,9 @@ async def _act_for(story: Story, client: Client, deposed: Election) -> bool:
     return fenced
 
 
-def judge_failover(history: History, acknowledged: list[str], failovers: list[Failover], fenced: list[bool]) -> list[Judgement]:
+def judge_failover(
+    history: PodHistory, acknowledged: list[str], failovers: list[Failover], fenced: list[bool]
+) -> list[Judgement]:
     """Pure. Every line must be good."""
     violations = history.violations(acknowledged)
     gaps = [failover.gap for failover in failovers]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pinnace.api.records import CacheDump, Place, QueueDump, Room, to_json
+from pinnace.api.records import CacheDump, NodeRoom, Place, QueueDump, to_json
 from pinnace.cli.command import VerbGroup, verb
 from pinnace.cli.local import clusters, running
 from pinnace.cli.local.schedulers import ask
@@ -112,7 +112,7 @@ def cache_lines(found: CacheDump) -> Iterator[str]:
         yield from _more(nodes.number - len(nodes.first))
 
 
-def _free(node: Room, resource: str) -> str:
+def _free(node: NodeRoom, resource: str) -> str:
     """ "3500m of 4"."""
     return f"{node.free[resource]} of {node.allocatable[resource]}" if resource in node.free else ""
 

@@ -54,9 +54,9 @@ async def test_contexts_are_renamed_and_deleted(pinnace: Commands, file: Path) -
 
 async def test_what_is_wrong_is_told_with_the_file_and_what_there_is(pinnace: Commands, file: Path, tmp_path: Path) -> None:
     done = await pinnace("config", "use-context", "gone")
-    assert (done.code, done.errors[0]) == (2, f'error: {file}: there is no context "gone" (known: here, nowhere)')
+    assert (done.code, done.errors[0]) == (2, f'error: {file}: no context "gone" (known: here, nowhere)')
     for wrong in ([], ["here"], ["here", "--current", "-n", "a"], ["here", "-n", "A_"], ["--current", "--cluster", "gone"]):
         assert (await pinnace("config", "set-context", *wrong)).code == 2, wrong
     pinnace.environment = {"PINNACE_CONFIG": str(tmp_path / "none"), "PINNACE_SERVER": ""}
     done = await pinnace("config", "get-contexts")
-    assert (done.code, done.errors[0]) == (3, f"error: no cluster to talk to: {tmp_path / 'none'} does not exist")
+    assert (done.code, done.errors[0]) == (3, f"error: no cluster is configured: {tmp_path / 'none'} does not exist")

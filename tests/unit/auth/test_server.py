@@ -26,7 +26,7 @@ from pinnace.client.heartbeat import METHOD
 from pinnace.client.resource import delete_request
 from pinnace.cluster import certificates
 from pinnace.pki.authority import LIFETIME, Subject
-from pinnace.pki.folder import Folder, Wanted
+from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles
 from scheduler.plugins.volume_binding import bind_volume
@@ -260,7 +260,7 @@ async def test_watches_end_with_the_token(tmp_path: Path) -> None:
 def provide_admin(folder: Path, now: datetime) -> None:
     """A certificate made at that time, in place of the one that is there."""
     (folder / "admin.crt").unlink()
-    Folder(folder).provide([Wanted("admin", Subject("kubernetes-admin", ("system:masters",)))], now)
+    Folder(folder).provide([CertificateSpec("admin", Subject("kubernetes-admin", ("system:masters",)))], now)
 
 
 def _bound_to(name: str, role: str) -> RoleBinding:

@@ -10,7 +10,7 @@ import pytest
 from pinnace.api.elections_pb2 import Election
 from pinnace.bench import BenchError, throughput
 from pinnace.bench.failover import hit_leader
-from pinnace.bench.throughput import Caretaker
+from pinnace.bench.throughput import PlaceholderLeader
 from pinnace.client.connection import Connection
 
 
@@ -31,25 +31,25 @@ class FakeCandidate:
 
 
 @pytest.fixture
-def caretaker(monkeypatch: pytest.MonkeyPatch) -> Caretaker:
+def caretaker(monkeypatch: pytest.MonkeyPatch) -> PlaceholderLeader:
     monkeypatch.setattr(throughput, "Candidate", FakeCandidate)
-    caretaker = Caretaker(Connection(["127.0.0.1:1"]))
+    caretaker = PlaceholderLeader(Connection(["127.0.0.1:1"]))
     caretaker.candidate.win(7)
     return caretaker
 
 
-def test_who_has_led_all_the_time_may_measure(caretaker: Caretaker) -> None:
+def test_who_has_led_all_the_time_may_measure(caretaker: PlaceholderLeader) -> None:
     caretaker.check()
 
 
-def test_who_was_elected_again_has_not_led_all_the_time(caretaker: Caretaker) -> None:
+def test_who_was_elected_again_has_not_led_all_the_time(caretaker: PlaceholderLeader) -> None:
     caretaker.candidate.lose("no heartbeat was answered for 1.4 s")
     caretaker.candidate.win(9)
     with pytest.raises(BenchError, match=r"no heartbeat was answered for 1\.4 s.*fewer pods"):
         caretaker.check()
 
 
-def test_a_term_that_has_lapsed_unheard_is_lost_too(caretaker: Caretaker) -> None:
+def test_a_term_that_has_lapsed_unheard_is_lost_too(caretaker: PlaceholderLeader) -> None:
     caretaker.candidate.token = None
     with pytest.raises(BenchError, match="heartbeats were late"):
         caretaker.check()

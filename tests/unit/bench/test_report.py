@@ -4,8 +4,8 @@ from dataclasses import replace
 from rich.console import Console
 
 from pinnace.bench.calibration import Calibration
-from pinnace.bench.report import Machine, Report, Run
-from pinnace.runtime.procfs import Usage
+from pinnace.bench.report import BenchReport, Machine, Run
+from pinnace.runtime.procfs import ProcessUsage
 
 MACHINE = Machine(2, 24.0, "6.1", "3.11.7", "abc123")
 
@@ -13,7 +13,7 @@ MACHINE = Machine(2, 24.0, "6.1", "3.11.7", "abc123")
 def a_run(rate: float, samples: list[float], lost: int = 0) -> Run:
     return Run(
         Calibration(5000.0, 64),
-        {"apiserver-0": Usage(1.5, 80.0), "etcd-0": Usage(0.5, 60.0)},
+        {"apiserver-0": ProcessUsage(1.5, 80.0), "etcd-0": ProcessUsage(0.5, 60.0)},
         {"bound": samples},
         items=1000,
         rate=rate,
@@ -21,11 +21,11 @@ def a_run(rate: float, samples: list[float], lost: int = 0) -> Run:
     )
 
 
-def a_report(*runs: Run, unit: str = "pods/s", headline: str = "") -> Report:
-    return Report("throughput", unit, headline, {"nodes": 1000, "pods": 1000}, runs, MACHINE, "2026-01-31T12:00:00+00:00")
+def a_report(*runs: Run, unit: str = "pods/s", headline: str = "") -> BenchReport:
+    return BenchReport("throughput", unit, headline, {"nodes": 1000, "pods": 1000}, runs, MACHINE, "2026-01-31T12:00:00+00:00")
 
 
-def render(report: Report) -> str:
+def render(report: BenchReport) -> str:
     console = Console(width=100, no_color=True, highlight=False)
     with console.capture() as capture:
         console.print(report.render())

@@ -12,7 +12,7 @@ from apiserver.cacher.watcher import CatchingUp, Told, Watcher
 from apiserver.flow import account as flow
 from apiserver.flow.account import LARGE, Account, Room
 from pinnace.api.resources import PODS
-from pinnace.runtime.tasks import PORTION, TURNS
+from pinnace.runtime.tasks import SLICE, YIELDS
 from tests.clock import FakeClock
 from tests.unit.cacher.test_past import History
 from tests.unit.cacher.test_watcher import Hub
@@ -60,12 +60,12 @@ class World:
 async def test_all_together_take_a_portion_then_others_run() -> None:
     world = World()
     for number in range(100):
-        world.ask(str(number), Account(world.room), PORTION / 4, steps=5)
+        world.ask(str(number), Account(world.room), SLICE / 4, steps=5)
     gaps = await world.gaps()
     assert len(world.done) == 500
-    assert max(gaps) < PORTION * 1.5
+    assert max(gaps) < SLICE * 1.5
     worked = [number for number, gap in enumerate(gaps) if gap]
-    assert all(later - earlier > TURNS for earlier, later in pairwise(worked))
+    assert all(later - earlier > YIELDS for earlier, later in pairwise(worked))
 
 
 async def test_work_that_fails_is_the_matter_of_who_wanted_it() -> None:
@@ -77,12 +77,12 @@ async def test_work_that_fails_is_the_matter_of_who_wanted_it() -> None:
 
     async with asyncio.timeout(5):
         failing = asyncio.ensure_future(world.turns.step(account, broken))
-        world.ask("next", account, PORTION)
-        world.ask("other", Account(Room()), PORTION)
+        world.ask("next", account, SLICE)
+        world.ask("other", Account(Room()), SLICE)
         with pytest.raises(ValueError, match="no message"):
             await failing
         await asyncio.gather(*world.tasks)
-        world.ask("later", account, PORTION)
+        world.ask("later", account, SLICE)
         await asyncio.gather(*world.tasks)
     assert sorted(world.done) == ["later", "next", "other"]
 
@@ -113,9 +113,9 @@ async def test_who_waits_for_room_has_it_in_the_order_in_which_all_came(monkeypa
 async def test_flows_take_turns() -> None:
     world, eve = World(), Account(Room())
     for _ in range(1000):
-        world.ask("eve", eve, PORTION, steps=2)
+        world.ask("eve", eve, SLICE, steps=2)
     await asyncio.sleep(0)
-    world.ask("scheduler", Account(Room()), PORTION, steps=5)
+    world.ask("scheduler", Account(Room()), SLICE, steps=5)
     await world.tasks[-1]
     assert len(world.done) < 15
     for task in world.tasks:
@@ -125,14 +125,14 @@ async def test_flows_take_turns() -> None:
 
 async def test_one_that_is_alone_waits_for_nobody() -> None:
     world = World()
-    world.ask("only", Account(world.room), PORTION / 100, steps=20)
+    world.ask("only", Account(world.room), SLICE / 100, steps=20)
     assert len(await world.gaps()) < 50
 
 
 async def test_short_steps_one_after_the_other_leave_room_for_others_too() -> None:
     world = World()
     for _ in range(3):
-        world.ask("", Account(world.room), PORTION / 4, steps=20)
+        world.ask("", Account(world.room), SLICE / 4, steps=20)
     gaps = await world.gaps()
     assert sum(gap > 0 for gap in gaps) < len(gaps) / 3
 
@@ -140,7 +140,7 @@ async def test_short_steps_one_after_the_other_leave_room_for_others_too() -> No
 async def test_who_is_gone_costs_no_step() -> None:
     world = World()
     for name in ("a", "b", "c"):
-        world.ask(name, Account(world.room), PORTION)
+        world.ask(name, Account(world.room), SLICE)
     await asyncio.sleep(0)
     world.tasks[1].cancel()
     await world.gaps()
@@ -177,7 +177,7 @@ async def test_many_watches_with_long_selectors_do_not_keep_the_event_loop() -> 
         world.tasks.append(asyncio.ensure_future(first(watcher)))
     gaps = await world.gaps(100_000)
     assert sum(gaps) > 0.3, "there was much to do"
-    assert max(gaps) < 1.1 * PORTION
+    assert max(gaps) < 1.1 * SLICE
 
 
 async def first(watcher: Watcher) -> None:

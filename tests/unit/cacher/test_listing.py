@@ -260,7 +260,7 @@ async def test_the_largest_limit_is_no_limit() -> None:
 
 async def test_a_long_list_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "BURST", 2)
-    monkeypatch.setattr(tasks, "PORTION", -1.0)
+    monkeypatch.setattr(tasks, "SLICE", -1.0)
     world = await world_of(10)
     async with running(Cacher(world.storage)) as cacher:
         had = 0
@@ -274,13 +274,13 @@ async def test_a_long_list_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> N
         task = asyncio.create_task(others())
         await Client(cacher).page(resource_version="0")
         task.cancel()
-        assert had >= 5 * tasks.TURNS
+        assert had >= 5 * tasks.YIELDS
 
 
 async def test_a_list_that_asks_much_of_each_object_lets_others_run_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long a turn lasts is a matter of time, not of a number of objects."""
     clock, had = FakeClock(), 0
-    monkeypatch.setattr(Selection, "matches", lambda selection, entry: clock.stall(tasks.PORTION / listing.BURST * 1.5) or True)
+    monkeypatch.setattr(Selection, "matches", lambda selection, entry: clock.stall(tasks.SLICE / listing.BURST * 1.5) or True)
 
     async def others() -> None:
         nonlocal had
@@ -294,4 +294,4 @@ async def test_a_list_that_asks_much_of_each_object_lets_others_run_more_often(m
         task = asyncio.create_task(others())
         await Client(cacher).page(resource_version="0")
         task.cancel()
-    assert had >= 4 * tasks.TURNS
+    assert had >= 4 * tasks.YIELDS

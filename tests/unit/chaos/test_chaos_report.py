@@ -8,7 +8,7 @@ from pinnace.chaos.engine import Damage
 from pinnace.chaos.load import Settled
 from pinnace.chaos.run import ChaosReport, Traffic
 from pinnace.check.history import Call, Told
-from pinnace.check.verdict import Report, Verdict, Violation
+from pinnace.check.verdict import CheckReport, Verdict, Violation
 
 SKIPPED = {"clock-kubelet": "no libfaketime"}
 HOLDS = Verdict("I1", "a pod is bound once", "holds", 100)
@@ -29,7 +29,7 @@ def a_report(
     traffic = Traffic(Counter(get=answered), Counter(ok=answered, unknown=3), 500)
     return ChaosReport(
         "3 faults", "pinnace chaos run --seed 4", 4, "2026-01-31T12:00:00+00:00", 100.0, {"etcd": "3.5.9"}, damage,
-        SKIPPED, idle, traffic, {"fenced": 5}, Settled(1.5, lacking, 900, 120), Report(verdicts, void),
+        SKIPPED, idle, traffic, {"fenced": 5}, Settled(1.5, lacking, 900, 120), CheckReport(verdicts, void),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinnace.chaos.log_scan import AFTERWARDS, SHOWN, Excuse, complaints
+from pinnace.chaos.log_scan import AFTERWARDS, SHOWN, Excuse, scan_logs
 from pinnace.runtime import logs
 
 
@@ -25,7 +25,7 @@ def write(tmp_path: Path) -> Iterator[logging.Logger]:
 def test_errors_are_told(write: logging.Logger, tmp_path: Path) -> None:
     write.critical("failed")
     write.error("still busy after %.0f s; cancelled", 10.0)
-    first, second = complaints(tmp_path)
+    first, second = scan_logs(tmp_path)
     assert first.startswith("scheduler-0 has logged an error") and first.endswith("scheduler.part: failed")
     assert "still busy" in second
 
@@ -34,7 +34,7 @@ def test_a_log_whose_errors_cannot_be_seen_is_told(tmp_path: Path) -> None:
     """A component that logs text would be judged without a look: `--logging-format json` was forgotten."""
     (tmp_path / "scheduler-0.log").write_text("2026-11-22T11:45:59.720Z C scheduler-0 scheduler.main: failed\n")
     (tmp_path / "scheduler-1.log").touch()  # its process was killed before it logged a line
-    assert complaints(tmp_path) == ["scheduler-0 has logged no JSON: its errors cannot be seen; see scheduler-0.log"]
+    assert scan_logs(tmp_path) == ["scheduler-0 has logged no JSON: its errors cannot be seen; see scheduler-0.log"]
 
 
 def test_the_rest_is_not(write: logging.Logger, tmp_path: Path) -> None:
@@ -43,13 +43,13 @@ def test_the_rest_is_not(write: logging.Logger, tmp_path: Path) -> None:
     write.name = "grpc._cython.cygrpc"
     write.error("ExecuteBatchError raised in core by servicer method")
     (tmp_path / "etcd-0.log").write_text('{"level":"fatal"}\n2026-11-23 06:17:51.366937 E | etcdserver: no leader\n')
-    assert complaints(tmp_path) == []
+    assert scan_logs(tmp_path) == []
 
 
 def test_many_alike_are_counted(write: logging.Logger, tmp_path: Path) -> None:
     for _ in range(SHOWN + 1000):
         write.error("x" * 1000)
-    found = complaints(tmp_path)
+    found = scan_logs(tmp_path)
     assert len(found) == SHOWN + 1
     assert max(map(len, found)) < 500
     assert found[-1] == "scheduler-0 has logged 1,000 more errors; see scheduler-0.log"
@@ -58,6 +58,6 @@ def test_many_alike_are_counted(write: logging.Logger, tmp_path: Path) -> None:
 def test_errors_of_a_process_that_a_fault_excuses_are_left_out(write: logging.Logger, tmp_path: Path) -> None:
     write.error("no memory")
     now = time.time()
-    assert not complaints(tmp_path, [Excuse("scheduler-0", now - 5, now)])
-    assert complaints(tmp_path, [Excuse("scheduler-1", now - 5, now)]), "another process"
-    assert complaints(tmp_path, [Excuse("scheduler-0", now - 60, now - 2 * AFTERWARDS)]), "long before"
+    assert not scan_logs(tmp_path, [Excuse("scheduler-0", now - 5, now)])
+    assert scan_logs(tmp_path, [Excuse("scheduler-1", now - 5, now)]), "another process"
+    assert scan_logs(tmp_path, [Excuse("scheduler-0", now - 60, now - 2 * AFTERWARDS)]), "long before"

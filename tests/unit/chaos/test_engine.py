@@ -114,7 +114,7 @@ async def test_what_a_fault_reads_is_recorded_with_its_bounds(scene: Scene) -> N
 async def test_a_process_that_is_not_ready_again_is_told(scene: Scene) -> None:
     scene.world.not_ready = ["scheduler-1"]
     ran = await scene.run(scene.strike(0.0, 0.0))
-    assert ran.damage.misdeeds == ["scheduler-1 was not ready again after the last fault"]
+    assert ran.damage.failures == ["scheduler-1 was not ready again after the last fault"]
 
 
 async def test_what_a_fault_chooses_depends_on_the_schedule_alone(scene: Scene) -> None:
@@ -124,7 +124,7 @@ async def test_what_a_fault_chooses_depends_on_the_schedule_alone(scene: Scene) 
 
 
 async def test_what_is_not_possible_is_undone_and_has_not_fired(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "PATIENCE", 0.1)
+    monkeypatch.setattr(engine, "RETRY_TIMEOUT", 0.1)
     scene.error = NotPossible("nobody leads")
     ran = await scene.run(scene.strike(0.0, 10.0))
     assert scene.done.count("begin") > 1, "it was not tried again"
@@ -173,7 +173,7 @@ async def test_a_process_that_ends_by_itself_is_started_again_and_told(scene: Sc
     scene.world.ended = [("kubelet-0", 1)]
     ran = await scene.run(scene.strike(0.0, 0.0))
     assert scene.world.revived == ["kubelet-0"]
-    (crash,) = ran.damage.misdeeds
+    (crash,) = ran.damage.failures
     assert crash.startswith("kubelet-0 ended by itself")
     assert crash.endswith("exit code 1")
 

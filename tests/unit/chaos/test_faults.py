@@ -20,7 +20,7 @@ from pinnace.chaos.faults import clients, environment
 from pinnace.chaos.faults.base import Area, Need
 from pinnace.chaos.faults.environment import FULL, FewDescriptors, FullAudit, FullLog, LittleMemory, _Limit
 from pinnace.chaos.faults.table import KINDS, OBSERVING, TOLERATED
-from pinnace.chaos.saboteur import CONFIG, DEED, PROFILE, REPORT, Saboteur
+from pinnace.chaos.saboteur import ACTION, CONFIG, PROFILE, REPORT, Saboteur
 from pinnace.check import history as history_of
 from pinnace.check import liveness
 from pinnace.check.index import History
@@ -197,7 +197,7 @@ async def test_a_disk_is_full_until_it_is_emptied(tmp_path: Path) -> None:
 )
 def test_the_saboteur_reports_and_does_as_its_pod_says(tmp_path: Path, deed: str, raised: type[BaseException]) -> None:
     report = tmp_path / "asked"
-    annotations = {DEED: deed, REPORT: str(report)}
+    annotations = {ACTION: deed, REPORT: str(report)}
     pod = SimpleNamespace(raw=SimpleNamespace(metadata=SimpleNamespace(annotations=annotations)))
     with pytest.raises(raised):
         Saboteur().pre_filter({}, pod, None)

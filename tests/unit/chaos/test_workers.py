@@ -9,7 +9,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
-from pinnace.chaos.load import ROOM, unwell
+from pinnace.chaos.load import PODS_PER_OWNER, unwell
 from pinnace.chaos.workers import BATCH, LOAD, NOBODY, Owner, pod, succeeded
 from pinnace.client.errors import ApiError, Conflict, NotFound, outcome_unknown, unavailable
 from pinnace.client.resource import Listing
@@ -75,7 +75,7 @@ class FakeClient:
         self.pods = pods
 
 
-@pytest.mark.parametrize("room", [3 * BATCH, ROOM, 40])
+@pytest.mark.parametrize("room", [3 * BATCH, PODS_PER_OWNER, 40])
 @pytest.mark.parametrize("failing", [0.0, 0.3])
 async def test_an_owner_keeps_a_bounded_number_of_pods_alive(failing: float, room: int) -> None:
     pods = FakePods(failing, random.Random(1))
@@ -91,7 +91,7 @@ async def test_an_owner_keeps_a_bounded_number_of_pods_alive(failing: float, roo
 
 
 def test_an_owner_of_a_run_has_room_to_choose_what_to_do() -> None:
-    assert ROOM >= 3 * BATCH
+    assert PODS_PER_OWNER >= 3 * BATCH
 
 
 def a_pod(phase: str, *, scheduler: str = "", deleting: bool = False) -> Pod:

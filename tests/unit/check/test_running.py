@@ -8,7 +8,7 @@ import pytest
 from pinnace.api.resources import PODS
 from pinnace.check.check import check
 from pinnace.check.history import Fault, Phase, PodFacts, Ran, Record, Run, Stored
-from pinnace.check.pods import LINGER, PATIENCE
+from pinnace.check.pods import LINGER, STOP_TIMEOUT
 
 KEY = PODS.key("default", "a")
 RUN = Run(0.0, doubling=("twin",))
@@ -53,9 +53,9 @@ def test_a_pod_runs_in_one_process_at_a_time(records: list[Record], violated: bo
 @pytest.mark.parametrize(
     ("gone", "last", "violated"),
     [
-        (END - PATIENCE - 1.0, END, True),
-        (END - PATIENCE + 1.0, END, False),  # its kubelet may not have heard of it
-        (END - PATIENCE - 1.0, END - 50.0, False),  # the process had been killed
+        (END - STOP_TIMEOUT - 1.0, END, True),
+        (END - STOP_TIMEOUT + 1.0, END, False),  # its kubelet may not have heard of it
+        (END - STOP_TIMEOUT - 1.0, END - 50.0, False),  # the process had been killed
     ],
 )
 def test_no_pod_runs_on_when_it_is_gone(gone: float, last: float, violated: bool) -> None:

@@ -4,11 +4,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pinnace.pki import Subject
-from pinnace.pki.folder import Folder, Wanted
+from pinnace.pki.folder import CertificateSpec, Folder
 
 
 def certificates(path: Path, *hosts: str, made: datetime | None = None) -> Folder:
     """A folder with a CA, and of it: `server`, found at the hosts, and `client`. `made`: when; None: now."""
     folder = Folder(path)
-    folder.provide([Wanted("server", Subject("server"), hosts), Wanted("client", Subject("client"))], made or datetime.now(UTC))
+    folder.provide(
+        [CertificateSpec("server", Subject("server"), hosts), CertificateSpec("client", Subject("client"))],
+        made or datetime.now(UTC),
+    )
     return folder

@@ -354,7 +354,7 @@ async def test_a_leader_does_not_go_on_with_a_server_that_is_too_old(
     assert await resumed.opening() == (5, 7)
     resumed.opened(session=5, secret_fences=False)
     resumed.elected(token=7)
-    assert "does not know the secrets of fences" in str((await history.grows_to(2))[1])
+    assert "does not support the secrets of fences" in str((await history.grows_to(2))[1])
     assert candidate.token is None
     opening = (await (await old.next(clock)).hear()).open
     assert (opening.session, opening.token, opening.forsaken) == (0, 0, 5)

@@ -139,9 +139,9 @@ def test_the_file_goes_with_the_last_context(tmp_path: Path) -> None:
         write_context("two", TWO, environ=environ)
         remove_context("two", environ=environ)
         assert load(context="one", environ=environ).endpoints == ("127.0.0.1:1",)
-        with pytest.raises(ConfigError, match="no current-context") as caught:
+        with pytest.raises(ConfigError, match="current-context is not set") as caught:
             load(environ=environ)
-        assert caught.value.hint == "choose one with --context: one"
+        assert caught.value.hint == "choose a context with --context: one"
         remove_context("one", environ=environ)
         assert left.is_dir() and not list(left.iterdir())
 

@@ -49,7 +49,7 @@ async def test_fails_when_no_server_can_be_reached(connect: Connect, free_port: 
 async def test_says_why_no_server_can_be_reached(
     connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinnace.client.connection.AFTER", 0.1)
+    monkeypatch.setattr("pinnace.client.connection.PROBE_AFTER", 0.1)
     monkeypatch.setattr(connection, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         refusing, silent = f"127.0.0.1:{free_port()}", "{}:{}".format(*mute.getsockname())
@@ -61,7 +61,7 @@ async def test_says_why_no_server_can_be_reached(
 async def test_what_was_wrong_is_not_told_of_the_next_failure(
     connect: Connect, free_port: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pinnace.client.connection.AFTER", 0.1)
+    monkeypatch.setattr("pinnace.client.connection.PROBE_AFTER", 0.1)
     address = f"127.0.0.1:{free_port()}"
     connection = connect(address)
     with pytest.raises(errors.Unavailable, match="connection refused"):

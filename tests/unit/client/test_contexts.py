@@ -50,7 +50,7 @@ def document(environ: dict[str, str]) -> dict[str, Any]:
 def test_another_context_is_chosen(environ: dict[str, str]) -> None:
     use_context("near", environ=environ)
     assert document(environ) == {**THEIRS, "current-context": "near"}
-    with pytest.raises(ConfigError, match=r'config: there is no context "gone" \(known: far, near\)'):
+    with pytest.raises(ConfigError, match=r'config: no context "gone" \(known: far, near\)'):
         use_context("gone", environ=environ)
     assert current_context(environ=environ) == "near"
 
@@ -77,7 +77,7 @@ def test_a_context_has_another_name(environ: dict[str, str]) -> None:
     rename_context("far", "away", environ=environ)
     assert current_context(environ=environ) == "away"
     assert document(environ)["contexts"][0] == {**THEIRS["contexts"][0], "name": "away"}
-    with pytest.raises(ConfigError, match='a context "near" already'):
+    with pytest.raises(ConfigError, match='context "near" already exists'):
         rename_context("away", "near", environ=environ)
 
 
@@ -85,7 +85,7 @@ def test_a_context_goes_and_its_cluster_and_user_stay(environ: dict[str, str]) -
     assert not delete_context("near", environ=environ)
     assert delete_context("far", environ=environ)
     assert document(environ) == {**THEIRS, "contexts": [], "current-context": ""}
-    with pytest.raises(ConfigError, match="no current-context"):
+    with pytest.raises(ConfigError, match="current-context is not set"):
         current(document(environ), Path("config"))
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pinnace.api.status import Code, Refusal
-from pinnace.client.connection import SLOW, Course
+from pinnace.client.connection import SLOW_AFTER, CallState
 from pinnace.client.errors import ApiError, NotFound, OutcomeUnknown, Unavailable, from_refusal, unavailable
 
 READ, WRITE = "/pinnace.v1.Pods/Get", "/pinnace.v1.Pods/DeleteBatch"
@@ -11,29 +11,31 @@ LOST: ApiError = unavailable("the connection broke")
 REFUSED: ApiError = from_refusal(Refusal(Code.UNAVAILABLE, "", "no leader", retry_after=0.1))
 
 
-def told(course: Course, now: float) -> tuple[type[Unavailable], str] | None:
+def told(course: CallState, now: float) -> tuple[type[Unavailable], str] | None:
     found = course.told(now)
     return (type(found), found.message) if found is not None else None
 
 
 def test_nothing_of_a_call_that_has_just_been_sent() -> None:
     for method in (READ, WRITE):
-        course = Course(method)
+        course = CallState(method)
         course.sent("a:1", 10)
-        assert told(course, 10 + SLOW / 2) is None
+        assert told(course, 10 + SLOW_AFTER / 2) is None
 
 
 def test_that_there_is_no_answer() -> None:
-    read, write = Course(READ), Course(WRITE)
+    read, write = CallState(READ), CallState(WRITE)
     for course in (read, write):
         course.sent("a:1", 10)
-    assert "no answer from the API server at a:1" in str(read.told(10 + SLOW)) and not isinstance(read.told(11), OutcomeUnknown)
+    assert "no answer from the API server at a:1" in str(read.told(10 + SLOW_AFTER)) and not isinstance(
+        read.told(11), OutcomeUnknown
+    )
     assert isinstance(write.told(11), OutcomeUnknown) and "no answer from the API server at a:1" in str(write.told(11))
 
 
 @pytest.mark.parametrize("later", [LOST, REFUSED], ids=["lost", "refused"])
 def test_a_write_whose_answer_was_lost_stays_in_doubt(later: ApiError) -> None:
-    course = Course(WRITE)
+    course = CallState(WRITE)
     course.sent("a:1", 1)
     course.failed(LOST)
     course.failed(unavailable("cannot connect"))
@@ -43,7 +45,7 @@ def test_a_write_whose_answer_was_lost_stays_in_doubt(later: ApiError) -> None:
 
 
 def test_a_write_that_was_only_refused_has_not_happened() -> None:
-    course = Course(WRITE)
+    course = CallState(WRITE)
     course.failed(unavailable("cannot connect"))
     course.sent("a:1", 1)
     course.failed(REFUSED)
@@ -51,7 +53,7 @@ def test_a_write_that_was_only_refused_has_not_happened() -> None:
 
 
 def test_an_answer_is_no_trouble() -> None:
-    course = Course(READ)
+    course = CallState(READ)
     course.sent("a:1", 1)
     course.failed(NotFound(Refusal(Code.NOT_FOUND, "NotFound", "gone")))
     assert course.told(9) is None

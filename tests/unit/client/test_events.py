@@ -15,7 +15,7 @@ from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchResponse
 from pinnace.client import events
 from pinnace.client.client import EventClient
-from pinnace.client.events import MAX_MESSAGE, MAX_NAME, Recorder, event_name
+from pinnace.client.events import MAX_MESSAGE, MAX_NAME, EventRecorder, event_name
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.unit.client.conftest import Connect, Serve
@@ -66,11 +66,11 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def recorder(server: FakeServer, connect: Connect, clock: FakeClock) -> Recorder:
-    return Recorder(EventClient(connect(server), EVENTS), "default-scheduler", "s1", clock=clock)
+def recorder(server: FakeServer, connect: Connect, clock: FakeClock) -> EventRecorder:
+    return EventRecorder(EventClient(connect(server), EVENTS), "default-scheduler", "s1", clock=clock)
 
 
-async def test_an_event_says_what_happened_to_what(server: FakeServer, recorder: Recorder) -> None:
+async def test_an_event_says_what_happened_to_what(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
     await recorder.flush()
@@ -84,7 +84,7 @@ async def test_an_event_says_what_happened_to_what(server: FakeServer, recorder:
     assert event.firstTimestamp.seconds == event.lastTimestamp.seconds == 1_000_000
 
 
-async def test_each_component_of_a_process_reports_in_its_own_name(server: FakeServer, recorder: Recorder) -> None:
+async def test_each_component_of_a_process_reports_in_its_own_name(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     for name in ("job-controller", "node-controller"):
         recorder.of(name).event(POD, "Normal", "Seen", "it was seen")
@@ -94,7 +94,7 @@ async def test_each_component_of_a_process_reports_in_its_own_name(server: FakeS
     assert len({each.metadata.name for each in sink.received}) == 2, "they are not one event"
 
 
-async def test_like_events_are_counted(server: FakeServer, recorder: Recorder, clock: FakeClock) -> None:
+async def test_like_events_are_counted(server: FakeServer, recorder: EventRecorder, clock: FakeClock) -> None:
     sink = Sink(server)
     for _ in range(3):
         recorder.event(POD, "Warning", "FailedScheduling", "0/5 nodes are available")
@@ -107,7 +107,7 @@ async def test_like_events_are_counted(server: FakeServer, recorder: Recorder, c
 
 
 async def test_an_object_has_few_events_of_one_reason_whatever_they_say(
-    server: FakeServer, recorder: Recorder, clock: FakeClock
+    server: FakeServer, recorder: EventRecorder, clock: FakeClock
 ) -> None:
     """A Job of a hundred thousand pods would have as many otherwise, each of them an object for an hour."""
     sink = Sink(server)
@@ -131,7 +131,7 @@ async def test_an_object_has_few_events_of_one_reason_whatever_they_say(
 
 
 async def test_similar_events_are_combined_only_as_long_as_they_come(
-    server: FakeServer, recorder: Recorder, clock: FakeClock
+    server: FakeServer, recorder: EventRecorder, clock: FakeClock
 ) -> None:
     sink = Sink(server)
     for number in range(20):
@@ -143,7 +143,7 @@ async def test_similar_events_are_combined_only_as_long_as_they_come(
 
 
 @pytest.mark.parametrize("letter", ["a", "ä"])
-async def test_a_long_message_is_cut_to_what_the_api_takes(server: FakeServer, recorder: Recorder, letter: str) -> None:
+async def test_a_long_message_is_cut_to_what_the_api_takes(server: FakeServer, recorder: EventRecorder, letter: str) -> None:
     """20 nodes with as many taints are enough, and then nobody would know why the pod waits."""
     sink = Sink(server)
     for length in (MAX_MESSAGE, MAX_MESSAGE + 1):
@@ -156,14 +156,14 @@ async def test_a_long_message_is_cut_to_what_the_api_takes(server: FakeServer, r
     assert cut.message == letter * (MAX_MESSAGE - 4) + " ..."
 
 
-async def test_events_of_nodes_go_to_the_default_namespace(server: FakeServer, recorder: Recorder) -> None:
+async def test_events_of_nodes_go_to_the_default_namespace(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     recorder.event(make_node("n1").build(), "Normal", "NodeReady", "it is ready")
     await recorder.flush()
     assert (sink.received[0].metadata.namespace, sink.received[0].involvedObject.kind) == ("default", "Node")
 
 
-async def test_many_events_go_in_several_requests(server: FakeServer, recorder: Recorder) -> None:
+async def test_many_events_go_in_several_requests(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     for number in range(events.FLUSH_SIZE + 1):
         recorder.event(make_pod(f"pod-{number}").build(), "Normal", "Scheduled", "assigned to n1")
@@ -171,7 +171,7 @@ async def test_many_events_go_in_several_requests(server: FakeServer, recorder: 
     assert sink.batches == [events.FLUSH_SIZE, 1]
 
 
-async def test_runs_by_itself(server: FakeServer, recorder: Recorder) -> None:
+async def test_runs_by_itself(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server)
     running = asyncio.ensure_future(recorder.run())
     recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
@@ -180,7 +180,7 @@ async def test_runs_by_itself(server: FakeServer, recorder: Recorder) -> None:
     running.cancel()
 
 
-async def test_keeps_what_could_not_be_sent(server: FakeServer, recorder: Recorder) -> None:
+async def test_keeps_what_could_not_be_sent(server: FakeServer, recorder: EventRecorder) -> None:
     sink = Sink(server, Refusal(Code.UNAVAILABLE, "StorageUnavailable", "no etcd", retry_after=60.0))
     recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
     await recorder.flush()
@@ -190,7 +190,7 @@ async def test_keeps_what_could_not_be_sent(server: FakeServer, recorder: Record
     assert [event.count for event in sink.received] == [2]
 
 
-async def test_does_not_count_twice_what_may_have_been_recorded(server: FakeServer, recorder: Recorder) -> None:
+async def test_does_not_count_twice_what_may_have_been_recorded(server: FakeServer, recorder: EventRecorder) -> None:
     before = dropped("OutcomeUnknown")
     sink = Sink(server, Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "etcd did not answer"))
     recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
@@ -199,7 +199,7 @@ async def test_does_not_count_twice_what_may_have_been_recorded(server: FakeServ
     assert (sink.received, dropped("OutcomeUnknown") - before) == ([], 1)
 
 
-async def test_counts_what_the_server_refuses(server: FakeServer, recorder: Recorder) -> None:
+async def test_counts_what_the_server_refuses(server: FakeServer, recorder: EventRecorder) -> None:
     before = dropped("Refused")
     Sink(server, refuse_items=True)
     recorder.event(POD, "Normal", "Scheduled", "assigned to n1")
@@ -207,7 +207,7 @@ async def test_counts_what_the_server_refuses(server: FakeServer, recorder: Reco
     assert dropped("Refused") - before == 1
 
 
-async def test_what_waits_is_bounded(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_waits_is_bounded(recorder: EventRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MAX_PENDING", 3)
     before = dropped("Full")
     for number in range(5):

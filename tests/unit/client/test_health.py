@@ -9,7 +9,7 @@ import pytest
 from controllers.informers import Informers as ControllersInformers
 from pinnace.api.resources import DEPLOYMENTS, NODES, PODS, Resource
 from pinnace.client.errors import ApiError, unavailable
-from pinnace.client.informer import DEAF, Informer
+from pinnace.client.informer import STALE_AFTER, Informer
 from pinnace.client.resource import WatchBatch
 from pinnace.client.standby import Informed, Standby
 from scheduler.informers import Informers as SchedulerInformers
@@ -78,11 +78,11 @@ async def test_a_replica_that_no_server_can_tell_anything_is_not_ready(make: Cal
     await clock.advance(0.0)
     assert ready() is None
     server.restore()
-    await clock.advance(DEAF - 1)
+    await clock.advance(STALE_AFTER - 1)
     assert ready() is None, "another server may be found"
     await clock.advance(1.0)
     wrong = ready() or ""
-    assert wrong.startswith(f"{named} are not followed for 10 s: ") and wrong.endswith(f"{BEHIND} (and 1 more)")
+    assert wrong.startswith(f"{named}: no watch for 10 s: ") and wrong.endswith(f"{BEHIND} (and 1 more)")
     running.cancel()
 
 
@@ -92,9 +92,9 @@ async def test_it_is_well_again_with_the_first_thing_that_it_is_told() -> None:
     running = asyncio.ensure_future(informer.run())
     await clock.advance(0.0)
     server.restore()
-    await clock.advance(2 * DEAF)
+    await clock.advance(2 * STALE_AFTER)
     assert informer.healthy
     server.recover()
-    await clock.advance(DEAF)
+    await clock.advance(STALE_AFTER)
     assert informer.healthy is None
     running.cancel()

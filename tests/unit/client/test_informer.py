@@ -277,7 +277,7 @@ async def test_without_a_stream_no_revision_is_reached(serve: Serve, connect: Co
         await informer.wait_for(50, PATIENCE)
         while informer._failing is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
-        with pytest.raises(TimeoutError, match="at revision 50, and does not follow: etcd: no answer"):
+        with pytest.raises(TimeoutError, match="at revision 50 and has no watch: etcd: no answer"):
             await informer.wait_for(40, 0.1)
 
 
@@ -288,7 +288,7 @@ async def test_between_a_stream_that_has_ended_and_the_next_no_revision_is_reach
     async with informing(connect(server)) as (informer, _):
         await informer.wait_for(50, PATIENCE)
         await watch.wait_asked(2)
-        with pytest.raises(TimeoutError, match="at revision 50, and does not follow: the watch has ended"):
+        with pytest.raises(TimeoutError, match="at revision 50 and has no watch: the watch ended"):
             await informer.wait_for(40, 0.1)
 
 

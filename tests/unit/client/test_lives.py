@@ -3,7 +3,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from pinnace.client.informer import Lives, OtherHistory
+from pinnace.client.informer import OtherHistory, RestartSupervisor
 from pinnace.client.standby import TermFailed
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.http import Check
@@ -39,7 +39,7 @@ class Life:
             raise self._errors.pop(0)
 
 
-def lives_of(*errors: Exception, clock: Clock = SYSTEM_CLOCK) -> tuple[Lives[Life], list[Life]]:
+def lives_of(*errors: Exception, clock: Clock = SYSTEM_CLOCK) -> tuple[RestartSupervisor[Life], list[Life]]:
     made: list[Life] = []
     left = list(errors)
 
@@ -48,7 +48,7 @@ def lives_of(*errors: Exception, clock: Clock = SYSTEM_CLOCK) -> tuple[Lives[Lif
         made.append(Life(len(made), left))
         return made[-1]
 
-    return Lives(make, clock), made
+    return RestartSupervisor(make, clock), made
 
 
 async def test_in_another_history_another_one_is_made() -> None:
@@ -81,7 +81,7 @@ async def test_after_a_term_that_failed_another_one_is_made_and_readyz_says_so_m
     lives, made = lives_of(TermFailed("no pod has been tried"), clock=clock)
     running = asyncio.ensure_future(lives.run())
     await asyncio.sleep(0.01)
-    assert lives.checks["number"]() == "it begins anew: no pod has been tried"
+    assert lives.checks["number"]() == "restarting: no pod has been tried"
     await clock.advance(5.0)
     assert len(made) == 2 and lives.checks["number"]() == "1"
     running.cancel()
@@ -90,7 +90,7 @@ async def test_after_a_term_that_failed_another_one_is_made_and_readyz_says_so_m
 
 async def test_what_is_not_among_the_causes_ends_it() -> None:
     failing, _ = lives_of(TermFailed("no"))
-    lives = Lives(lambda: failing.now, causes=(OtherHistory,))
+    lives = RestartSupervisor(lambda: failing.now, causes=(OtherHistory,))
     with pytest.raises(ExceptionGroup) as raised:
         await lives.run()
     assert raised.group_contains(TermFailed)

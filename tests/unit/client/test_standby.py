@@ -7,7 +7,7 @@ import pytest
 
 from pinnace.client import standby as module
 from pinnace.client.connection import Connection
-from pinnace.client.standby import Patience, Standby, TermFailed
+from pinnace.client.standby import ProgressTimeout, Standby, TermFailed
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.logs import LeadershipAbandoned
 from tests.clock import FakeClock
@@ -86,7 +86,7 @@ class Replica:
         self.end: Callable[[], None] | None = None
         self.stuck: str | None = None
         self.clock = FakeClock()
-        self.patience = Patience()
+        self.patience = ProgressTimeout()
         self.running: asyncio.Future[None]
         self.standby = Standby(
             Connection(["a:1"]),
@@ -271,7 +271,7 @@ async def test_a_leader_that_goes_on_again_keeps_the_election(replica: Replica) 
 
 async def test_a_leader_whose_informers_do_not_follow_gives_the_election_up(replica: Replica) -> None:
     replica.candidate.win(7)
-    replica.informers.healthy = "pods are not followed for 10 s"
+    replica.informers.healthy = "pods: no watch for 10 s"
     await replica.clock.advance(12.0)
     with pytest.raises(ExceptionGroup):
         await replica.running
@@ -294,7 +294,7 @@ async def test_a_standby_is_not_asked_what_it_does(replica: Replica) -> None:
 
 
 def test_patience_doubles_with_each_term_that_was_given_up() -> None:
-    patience = Patience(first=10.0, longest=60.0)
+    patience = ProgressTimeout(first=10.0, longest=60.0)
     for seconds in (10.0, 20.0, 40.0, 60.0, 60.0):
         assert patience.seconds == seconds
         patience.failures += 1

@@ -127,7 +127,7 @@ async def test_what_was_renewed_is_shown_with_the_next_connection(server: FakeSe
 
 
 async def test_a_certificate_that_has_expired_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinnace.client.connection.AFTER", 0.1)
+    monkeypatch.setattr("pinnace.client.connection.PROBE_AFTER", 0.1)
     pki = certificates(tmp_path / "old", "127.0.0.1", made=datetime(2001, 1, 1, tzinfo=UTC))
     server = await FakeServer().start(tls=pki.files("server"))
     connection = Connection([server.address], tls=pki.files("client"))

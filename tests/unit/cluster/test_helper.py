@@ -16,7 +16,7 @@ async def add(a, b):
     return a + b
 
 async def refuse():
-    raise process.Refused("not today")
+    raise process.RequestRefused("not today")
 
 async def die():
     os._exit(3)

@@ -14,7 +14,7 @@ from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.errors import unavailable
 from pinnace.client.informer import Delta
 from pinnace.runtime.logs import SyncAbandoned, SyncSlow, SyncTimedOut
-from pinnace.runtime.tasks import PORTION
+from pinnace.runtime.tasks import SLICE
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
 from tests.logged import logged
@@ -177,7 +177,7 @@ async def test_looks_that_wait_for_nothing_let_others_have_their_turn() -> None:
             await asyncio.sleep(0)
             seen.append(len(controller.looked))
     running.cancel()
-    assert max(after - before for before, after in pairwise(seen)) <= 4 * PORTION / 0.001
+    assert max(after - before for before, after in pairwise(seen)) <= 4 * SLICE / 0.001
 
 
 async def test_nothing_is_begun_once_the_term_is_over() -> None:

@@ -12,7 +12,7 @@ from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.errors import unavailable
-from pinnace.client.informer import DEAF, Delta
+from pinnace.client.informer import STALE_AFTER, Delta
 from pinnace.client.resource import WatchBatch
 from tests.builders import make_node, make_pod
 from tests.clock import FakeClock
@@ -115,7 +115,7 @@ async def test_a_fleet_whose_watch_tells_nothing_any_more_is_not_ready(scene: Sc
     await scene.follow("n-0")
     assert scene.watch.healthy is None
     scene.pods.broken.set()
-    await scene.clock.advance(DEAF)
+    await scene.clock.advance(STALE_AFTER)
     assert "is at revision 5, behind 7" in (scene.watch.healthy or "")
 
 

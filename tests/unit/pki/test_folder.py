@@ -10,13 +10,13 @@ from cryptography import x509
 
 from pinnace.pki import Subject
 from pinnace.pki.authority import Authority
-from pinnace.pki.folder import ADMIN, APISERVER, ETCD_CA, ETCD_CLIENT, ETCD_SERVER, Folder, Wanted
+from pinnace.pki.folder import ADMIN, APISERVER, ETCD_CA, ETCD_CLIENT, ETCD_SERVER, CertificateSpec, Folder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SERVER = Wanted(APISERVER, Subject("kube-apiserver"), ("localhost", "127.0.0.1"))
-STORE = Wanted(ETCD_SERVER, Subject("kube-etcd"), ("localhost",))
-ITS_CLIENT = Wanted(ETCD_CLIENT, Subject("kube-apiserver-etcd-client"))
-PERSON = Wanted(ADMIN, Subject("kubernetes-admin", ("system:masters",)))
+SERVER = CertificateSpec(APISERVER, Subject("kube-apiserver"), ("localhost", "127.0.0.1"))
+STORE = CertificateSpec(ETCD_SERVER, Subject("kube-etcd"), ("localhost",))
+ITS_CLIENT = CertificateSpec(ETCD_CLIENT, Subject("kube-apiserver-etcd-client"))
+PERSON = CertificateSpec(ADMIN, Subject("kubernetes-admin", ("system:masters",)))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -32,7 +32,7 @@ def test_everything_is_made_once(tmp_path: Path) -> None:
 
 
 def test_an_address_may_be_written_in_several_ways(tmp_path: Path) -> None:
-    wanted = Wanted(APISERVER, SERVER.subject, ("0:0:0::1", "127.0.0.1"))
+    wanted = CertificateSpec(APISERVER, SERVER.subject, ("0:0:0::1", "127.0.0.1"))
     assert Folder(tmp_path).provide([wanted], NOW) == [APISERVER]
     assert Folder(tmp_path).provide([wanted], NOW) == []
 
@@ -58,11 +58,11 @@ def test_what_ends_soon_is_made_anew_and_the_authority_stays(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "other",
     [
-        Wanted(APISERVER, Subject("kube-apiserver"), ("localhost", "127.0.0.1", "apiserver")),
-        Wanted(APISERVER, Subject("somebody-else"), ("localhost", "127.0.0.1")),
+        CertificateSpec(APISERVER, Subject("kube-apiserver"), ("localhost", "127.0.0.1", "apiserver")),
+        CertificateSpec(APISERVER, Subject("somebody-else"), ("localhost", "127.0.0.1")),
     ],
 )
-def test_what_is_about_others_is_made_anew(tmp_path: Path, other: Wanted) -> None:
+def test_what_is_about_others_is_made_anew(tmp_path: Path, other: CertificateSpec) -> None:
     folder = Folder(tmp_path)
     folder.provide([SERVER], NOW)
     assert folder.provide([other], NOW) == [APISERVER]
@@ -70,7 +70,7 @@ def test_what_is_about_others_is_made_anew(tmp_path: Path, other: Wanted) -> Non
 
 def test_one_that_is_made_anew_is_found_where_the_old_one_was(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    folder.provide([Wanted(APISERVER, SERVER.subject, ("localhost", "10.0.0.1", "api.example"))], NOW)
+    folder.provide([CertificateSpec(APISERVER, SERVER.subject, ("localhost", "10.0.0.1", "api.example"))], NOW)
     later = NOW + timedelta(days=340)
     assert folder.provide([SERVER], later) == [APISERVER]
     names = x509.load_pem_x509_certificate((tmp_path / "apiserver.crt").read_bytes()).extensions

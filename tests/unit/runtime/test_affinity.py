@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
-from pinnace.runtime.cpu import INTERVAL, OFTEN, SELDOM, Affinity, move, switches
+from pinnace.runtime.cpu import INTERVAL, PIN_ABOVE, RELEASE_BELOW, Affinity, move, switches
 from tests.clock import FakeClock
 
 ALL = {2, 5}
@@ -42,17 +42,17 @@ async def process(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Process]:
 
 
 async def test_it_stays_while_they_switch_often(process: Process) -> None:
-    await process.spends(1.0, OFTEN - 100)
+    await process.spends(1.0, PIN_ABOVE - 100)
     assert not process.moves
-    await process.spends(1.0, OFTEN + 100)
+    await process.spends(1.0, PIN_ABOVE + 100)
     assert process.moves == [{5}]
 
 
 async def test_it_goes_where_it_likes_when_they_switch_seldom(process: Process) -> None:
-    await process.spends(1.0, 2 * OFTEN)
-    await process.spends(1.0, SELDOM + 100)
+    await process.spends(1.0, 2 * PIN_ABOVE)
+    await process.spends(1.0, RELEASE_BELOW + 100)
     assert process.moves == [{5}], "what is in between changes nothing"
-    await process.spends(1.0, SELDOM - 100)
+    await process.spends(1.0, RELEASE_BELOW - 100)
     assert process.moves == [{5}, ALL]
 
 

@@ -57,7 +57,7 @@ async def may_connect(port: int) -> bool:
 
 
 async def test_who_does_not_show_who_he_is_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_server, "HANDSHAKE", 0.2)
+    monkeypatch.setattr(grpc_server, "HANDSHAKE_TIMEOUT", 0.2)
     async with serving(10, tmp_path) as port:
         with silent(port, 3) as there:
             assert [await asyncio.to_thread(peer.recv, 1) for peer in there] == [b""] * 3

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from pinnace.runtime import grpc_server
-from pinnace.runtime.grpc_server import BURST, LONGEST, MAX_WAITING_BYTES, RATE, Refusals
+from pinnace.runtime.grpc_server import BURST, MAX_DELAY, MAX_WAITING_BYTES, RATE, Refusals
 from tests.clock import FakeClock
 
 
@@ -14,7 +14,7 @@ async def delays(paced: Refusals, clock: FakeClock, callers: Sequence[str], size
     """How long each of these waits, when all are refused at once."""
     waiting = [asyncio.ensure_future(paced.wait(caller, size)) for caller in callers]
     await asyncio.sleep(0)
-    await clock.advance(2 * LONGEST)
+    await clock.advance(2 * MAX_DELAY)
     return [await each for each in waiting]
 
 
@@ -33,7 +33,7 @@ async def test_a_caller_waits_for_its_own_refusals_alone() -> None:
 
 async def test_nothing_waits_for_longer_than_the_bound_or_the_deadline() -> None:
     clock, paced = FakeClock(), Refusals(FakeClock())
-    assert max(await delays(Refusals(clock), clock, ["a"] * 3000)) == LONGEST
+    assert max(await delays(Refusals(clock), clock, ["a"] * 3000)) == MAX_DELAY
     for _ in range(BURST + 1000):
         await paced.wait("a", remaining=0.1)
     assert paced.waiting == 0

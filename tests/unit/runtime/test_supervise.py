@@ -9,7 +9,7 @@ import pytest
 
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.logs import ActivityFailed, ActivityRecovered
-from pinnace.runtime.supervise import QUIET, EndedEarly, supervise, unending
+from pinnace.runtime.supervise import LOG_INTERVAL, EndedEarly, supervise, unending
 from tests.clock import FakeClock
 from tests.logged import logged
 
@@ -47,7 +47,7 @@ async def test_an_unchanged_failure_is_told_once_and_then_counted(caplog: pytest
     loop = Loop(clock)
     loop.trouble = lambda _: "no server"
     async with supervised(loop, clock):
-        await clock.advance(QUIET - 1.0)
+        await clock.advance(LOG_INTERVAL - 1.0)
         assert loop.failures > 50
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         assert "Trouble: no server" in caplog.messages[0]
@@ -62,7 +62,7 @@ async def test_failures_that_take_turns_are_each_told_once(caplog: pytest.LogCap
     loop = Loop(clock)
     loop.trouble = lambda number: ("no server", "no answer")[number % 2]
     async with supervised(loop, clock):
-        await clock.advance(QUIET - 1.0)
+        await clock.advance(LOG_INTERVAL - 1.0)
     assert len(caplog.messages) == 2
 
 
@@ -74,9 +74,9 @@ async def test_that_all_is_well_again_is_told_once(caplog: pytest.LogCaptureFixt
     async with supervised(loop, clock):
         await clock.advance(10.0)
         loop.trouble = None
-        await clock.advance(QUIET + 1.0)
+        await clock.advance(LOG_INTERVAL + 1.0)
         assert logged(caplog, ActivityRecovered) == [ActivityRecovered("loop", loop.failures)]
-        await clock.advance(3 * QUIET)
+        await clock.advance(3 * LOG_INTERVAL)
         assert len(caplog.messages) == 2
 
 
@@ -88,7 +88,7 @@ async def test_what_fails_once_is_one_line(caplog: pytest.LogCaptureFixture) -> 
     async with supervised(loop, clock):
         await clock.advance(0.0)
         loop.trouble = None
-        await clock.advance(2 * QUIET)
+        await clock.advance(2 * LOG_INTERVAL)
     assert len(caplog.messages) == loop.failures == 1
 
 
@@ -99,7 +99,7 @@ async def test_after_it_was_well_the_same_failure_is_told_anew(caplog: pytest.Lo
     async with supervised(loop, clock):
         await clock.advance(1.0)
         loop.trouble = None
-        await clock.advance(QUIET + 3600.0)
+        await clock.advance(LOG_INTERVAL + 3600.0)
         loop.trouble = lambda _: "no server"
         await clock.advance(3600.0)
     assert [each.repeats for each in logged(caplog, ActivityFailed)][:2] == [0, 0]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pinnace.pki import Subject
-from pinnace.pki.folder import ADMIN, Folder, Wanted, replace
+from pinnace.pki.folder import ADMIN, CertificateSpec, Folder, replace
 from pinnace.runtime.tls import Renewed, TlsFiles
 from tests.unprivileged import unprivileged
 
@@ -17,7 +17,7 @@ def certificate(path: Path) -> TlsFiles:
     folder = Folder(path)
     for ending in ("crt", "key"):
         (path / f"{ADMIN}.{ending}").unlink(missing_ok=True)
-    folder.provide([Wanted(ADMIN, Subject("me"))], NOW)
+    folder.provide([CertificateSpec(ADMIN, Subject("me"))], NOW)
     return folder.files(ADMIN)
 
 
@@ -91,6 +91,6 @@ def test_what_is_gone_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
     files.key.rename(tmp_path / "away")
     assert not any(renewed.renew() for _ in range(3))
     (told,) = caplog.records
-    assert told.message == f"{files.key}: no such file or directory; the earlier files stay in use"
+    assert told.message == f"{files.key}: no such file or directory; still using the previous files"
     (tmp_path / "away").rename(files.key)
     assert renewed.renew()

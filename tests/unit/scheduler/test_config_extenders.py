@@ -90,8 +90,8 @@ def test_a_timeout_is_written_as_one(timeout: str) -> None:
         (f"[{{{SMALL}, enableHTTPS: true}}]", "enableHTTPS: only with an urlPrefix that begins with https://"),
         (f"[{{{SMALL}, tlsConfig: {{insecure: true}}}}]", "tlsConfig: only with an urlPrefix that begins with https://"),
         ("[{urlPrefix: https://h, filterVerb: f, tlsConfig: {keyFile: k}}]", "tlsConfig.keyFile: only together with certFile"),
-        (f"[{{{SMALL}, httpTimeout: 5}}]", 'httpTimeout: expected a time such as "500ms"'),
-        (f"[{{{SMALL}, httpTimeout: 0s}}]", 'httpTimeout: expected a time such as "500ms"'),
+        (f"[{{{SMALL}, httpTimeout: 5}}]", "httpTimeout: expected a duration greater than 0"),
+        (f"[{{{SMALL}, httpTimeout: 0s}}]", "httpTimeout: expected a duration greater than 0"),
         (f"[{{{SMALL}, ignorable: often}}]", "ignorable: expected true or false"),
         (f"[{{{SMALL}, managedResources: [{{name: cpu}}]}}]", "name: cpu is an invalid extended resource name"),
         (f"[{{{SMALL}, managedResources: [{{name: a.kubernetes.io/b}}]}}]", "is an invalid extended resource name"),
@@ -109,7 +109,7 @@ def test_a_timeout_is_written_as_one(timeout: str) -> None:
             "[{urlPrefix: http://h, bindVerb: b}, {urlPrefix: http://i, bindVerb: b}]",
             "extenders: found 2 extenders implementing bind: only one extender can implement bind",
         ),
-        (f"[{{{SMALL}, timeout: 5s}}]", "extenders[0].timeout: not supported; there are urlPrefix"),
+        (f"[{{{SMALL}, timeout: 5s}}]", "extenders[0].timeout: unknown field; supported: urlPrefix"),
     ],
 )
 def test_mistakes_are_named(extenders: str, message: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinnace.client.standby import Patience
+from pinnace.client.standby import ProgressTimeout
 from pinnace.runtime.logs import LeadershipAbandoned, PluginFailed
 from pinnace.runtime.stalls import LoopWatch
 from scheduler.config import parse
@@ -407,7 +407,7 @@ async def test_a_leader_all_of_whose_attempts_end_so_hands_the_election_over(
     election, ready and idle."""
     await cluster.create(make_node("m"))
     bad = Scheduler(
-        cluster.connect(), "bad", parse(_QUICK.format(f"{__name__}:BadFilter"), seed=0), patience=Patience(first=1.0)
+        cluster.connect(), "bad", parse(_QUICK.format(f"{__name__}:BadFilter"), seed=0), patience=ProgressTimeout(first=1.0)
     )
     running = asyncio.ensure_future(bad.run())
     await cluster.until(cluster.leader)

@@ -26,7 +26,7 @@ from apiserver.services.methods import MAX_REFLECTIONS
 from pinnace.api.verbs_pb2 import DeleteRequest
 from pinnace.cluster import certificates
 from pinnace.pki import Subject
-from pinnace.pki.folder import Folder, Wanted
+from pinnace.pki.folder import CertificateSpec, Folder
 from pinnace.runtime import grpc_server
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.tls import TlsFiles
@@ -53,7 +53,7 @@ class Server:
         self.later = 0.0
         (folder / "tokens.csv").write_text("s3cret,nemo,1,\n")
         certificates.provide(folder, ["127.0.0.1:1"], {})
-        Folder(folder).provide([Wanted("nemo", Subject("nemo"))], datetime.now(UTC))
+        Folder(folder).provide([CertificateSpec("nemo", Subject("nemo"))], datetime.now(UTC))
         authenticator = Authenticator(lambda: SYSTEM_CLOCK.time() + self.later, TokenFile(folder / "tokens.csv"))
         self._server = ApiServer(MemoryStorage(), authenticator)
         self.paths = sorted(self._server.methods)

@@ -228,7 +228,7 @@ async def test_all_items_about_one_pod_are_told_that_it_has_two_budgets(client: 
 async def test_others_have_their_turn_between_two_pods(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     await running(client, *"abc")
     await budget(client)
-    monkeypatch.setattr(tasks, "PORTION", -1.0)
+    monkeypatch.setattr(tasks, "SLICE", -1.0)
     turn, seen = 0, list[int]()
 
     async def others() -> None:

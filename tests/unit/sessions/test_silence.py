@@ -1,12 +1,12 @@
 """When is a peer silent? Seconds on a clock that the tests write down."""
 
-from pinnace.runtime.clock import Silence
+from pinnace.runtime.clock import SilenceTimer
 
 LIMIT, STEP = 1.0, 0.1
 
 
 def silent_after(*looks: float) -> list[bool]:
-    silence = Silence(LIMIT, STEP, 0.0)
+    silence = SilenceTimer(LIMIT, STEP, 0.0)
     return [silence.exceeded(now) for now in looks]
 
 
@@ -20,7 +20,7 @@ def test_silent_at_the_limit_and_not_before() -> None:
 
 
 def test_heard_in_time() -> None:
-    silence = Silence(LIMIT, STEP, 0.0)
+    silence = SilenceTimer(LIMIT, STEP, 0.0)
     for second in range(10):
         assert not any(silence.exceeded(now) for now in steps(second * 0.8, second * 0.8 + 0.7))
         silence.heard(second * 0.8 + 0.75)
@@ -45,5 +45,5 @@ def test_a_busy_observer_counts_what_it_was_late() -> None:
 
 def test_one_that_nobody_but_others_ask_about_is_silent_in_time() -> None:
     """Who asks how long the silence lasts looks as well: nobody else need."""
-    silence = Silence(LIMIT, STEP, 0.0)
+    silence = SilenceTimer(LIMIT, STEP, 0.0)
     assert [silence.lasts(now) for now in steps(0.0, 2.0)][-1] > LIMIT

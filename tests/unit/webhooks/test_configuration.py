@@ -84,7 +84,7 @@ def test_rules() -> None:
         ({"clientConfig": {"url": "grpc://h"}}, "webhooks[0].clientConfig.url: expected grpc://host:port"),
         ({"clientConfig": {"url": "grpcs://h:1", "caFile": "nope"}}, "webhooks[0].clientConfig.caFile: there is no file"),
         ({"clientConfig": {"url": "grpc://h:1", "caFile": "nope"}}, "webhooks[0].clientConfig.caFile: only with a url"),
-        ({"clientConfig": {"service": {}}}, "webhooks[0].clientConfig.service: not supported; there are url, caFile"),
+        ({"clientConfig": {"service": {}}}, "webhooks[0].clientConfig.service: unknown field; supported: url, caFile"),
         ({"rules": [RULE | {"operations": ["CONNECT"]}]}, "webhooks[0].rules[0].operations[0]: expected CREATE or UPDATE or"),
         ({"rules": [RULE | {"resources": ["pod"]}]}, "webhooks[0].rules[0].resources[0]: there is no pod; expected pods"),
         ({"rules": [RULE | {"resources": ["pods/binding"]}]}, "webhooks[0].rules[0].resources[0]: there is no pods/binding"),
@@ -117,7 +117,7 @@ def test_rules() -> None:
             "webhooks[0].objectSelector.matchExpressions[0].operator: ",
         ),
         ({"objectSelector": {"labels": {}}}, "webhooks[0].objectSelector.labels: "),
-        ({"matchConditions": []}, "webhooks[0].matchConditions: not supported"),
+        ({"matchConditions": []}, "webhooks[0].matchConditions: unknown field"),
     ],
 )
 def test_mistakes(changed: Data, message: str) -> None:

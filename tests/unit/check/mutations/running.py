@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pinnace.api.resources import PODS
 from pinnace.check.history import Phase, PodFacts, Ran, Stored
-from pinnace.check.pods import LINGER, PATIENCE
+from pinnace.check.pods import LINGER, STOP_TIMEOUT
 from tests.unit.check.mutations.registry import Records, breaks
 from tests.unit.check.mutations.tools import (
     all_of,
@@ -77,7 +77,7 @@ def a_pod_runs_on_when_it_is_gone(records: Records, rng: random.Random) -> Recor
     stopped = rng.choice(all_of(records, Ran, lambda ran: ran.what == "stopped" and ran.key in gone))
     deleted = max(stored.at for stored in all_of(records, Stored) if stored.key == stopped.key and not stored.digest)
     (end,) = (phase for phase in all_of(records, Phase) if phase.name == "end")
-    late = replace(end, at=deleted + PATIENCE + 1.0)
+    late = replace(end, at=deleted + STOP_TIMEOUT + 1.0)
     return put_instead(put_instead(records, stopped), end, Ran(late.at, "", "", "", "alive", KUBELET), late)
 
 

@@ -259,7 +259,7 @@ def test_a_configuration_that_cannot_be_written_is_a_failure_with_a_way_out(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("a: [1,\nb: 2", ":3: invalid YAML: while parsing a flow sequence"), (None, ": is a folder")]
+    ("content", "said"), [("a: [1,\nb: 2", ":3: invalid YAML: while parsing a flow sequence"), (None, ": is a directory")]
 )
 def test_what_other_commands_could_not_read_is_told_before_a_cluster_is_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, said: str

@@ -29,10 +29,10 @@ from pinnace.runtime.process import GC_THRESHOLDS
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build
-from scheduler.cycle import Placed, schedule_one
-from scheduler.framework.handle import Offline
-from scheduler.framework.reuse import Passes
+from scheduler.framework.profile import Offline
+from scheduler.framework.reuse import EquivalenceCache
 from scheduler.framework.runtime import Framework
+from scheduler.scheduling_cycle import Placed, schedule_one
 
 NODES = (100, 300, 1000, 3000, 5000, 15000)
 HELD_PER_NODE = 4
@@ -89,7 +89,7 @@ def filled(nodes: int, held: int, shape: Shape) -> Cache:
 def cost(kind: Kind, nodes: int, held: int, framework: Framework) -> Point:
     """Raises AssertionError when a pod finds no node."""
     cache = filled(nodes, held, kind.shape)
-    passes = Passes(cache.nodes) if kind.alike else None
+    passes = EquivalenceCache(cache.nodes) if kind.alike else None
     rounds = []
     for turn in range(ROUNDS + 1):
         pods = [_named(kind.shape, f"new-{turn}-{i}") for i in range(DECISIONS)]

@@ -1,21 +1,131 @@
-"""What a pod takes of its node, from when it is admitted until it is gone: room, addresses, volumes."""
+"""Admission: what a pod takes from its node (resources, addresses, volumes), and preemption for critical pods.
 
-from collections.abc import Callable, Iterable, Sequence
+Nodes and pods come from two watches, and the node watch may be behind. A pod that was placed because of a new label, more
+resources or a removed taint would then be rejected for good. So a rejection waits until nodes are known up to the pod's own
+revision (a bookmark at the latest), or for STALE_NODE_TIMEOUT. The pod is checked again when its node changes, and every
+RETRY_INTERVAL.
+
+A critical pod on a full node preempts pods of a lower priority, with their own grace period. As in Kubernetes it selects as
+few guaranteed pods as possible, then as few burstable ones, then best-effort ones; of each kind those that come nearest to the
+missing resources, and of these the smallest.
+
+Source: pkg/kubelet/lifecycle/predicate.go and pkg/kubelet/preemption of Kubernetes, and
+https://kubernetes.io/docs/tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kubelet import lifecycle
-from kubelet.eviction import barred
+from kubelet.eviction import CRITICAL, barred
 from kubelet.lifecycle import PodState
-from kubelet.preemption import is_critical, not_enough, preempted
-from kubelet.record import Record
-from kubelet.runtime import ContainerView, Instant, Runtime, Unsupported
-from kubelet.secondlook import AGAIN, SecondLook
-from kubelet.template import template_of
-from kubelet.virtualnode import VirtualNode
-from kubelet.virtualnodes import VirtualNodes
-from kubelet.volumes import Volumes
+from kubelet.lifecycle.plan import template_of
+from kubelet.node import VirtualNode, VirtualNodes
+from kubelet.pod_record import PodRecord
+from kubelet.runtime.fake import Volumes
+from kubelet.runtime.interface import ContainerView, Instant, Runtime, Unsupported
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import EVICTED, qos_class
-from pinnace.fit import Refusal
+from pinnace.fit import Refusal, pod_requests
+
+STALE_NODE_TIMEOUT = 20.0
+"""Seconds after which a pod is refused on what is known. A watch that tells nothing is left sooner than that, for another."""
+RETRY_INTERVAL = 0.5
+"""Seconds between two looks."""
+
+
+class StaleNodeCheck:
+    """`known`: the revision up to which nodes are known."""
+
+    def __init__(self, known: Callable[[], int]) -> None:
+        self._known = known
+        self._until: dict[str, dict[str, float]] = {}
+        """Of the pods that wait, by node and uid: how long at most, in monotonic seconds."""
+
+    def at(self, node: str, uid: str, revision: str, now: float) -> float | None:
+        """When to look at the pod again before it is refused, in monotonic seconds; None: its refusal stands."""
+        until = self._until.setdefault(node, {}).setdefault(uid, now + STALE_NODE_TIMEOUT)
+        if int(revision) > self._known() and now < until:
+            return now + RETRY_INTERVAL
+        self.over(node, uid)
+        return None
+
+    def waiting(self, node: str) -> Iterable[str]:
+        """The uids of the pods whose refusal waits for news of this node."""
+        return tuple(self._until.get(node, ()))
+
+    def over(self, node: str, uid: str) -> None:
+        """The pod has been admitted, or is gone."""
+        if (waiting := self._until.get(node)) is not None:
+            waiting.pop(uid, None)
+            if not waiting:
+                del self._until[node]
+
+
+PREEMPTING = "Preempting"
+PREEMPTED = "Preempted in order to admit critical pod"
+_KINDS = ("BestEffort", "Burstable", "Guaranteed")
+
+Amounts = Mapping[str, int]
+"""By resource, as pinnace.fit counts them; "pods" is one of them."""
+
+
+def is_critical(pod: Pod) -> bool:
+    return pod.spec.priority >= CRITICAL
+
+
+def preempted(pod: Pod, others: Iterable[Pod], lacking: Amounts) -> Sequence[Pod] | None:
+    """Those of the `others` that are to end so that what is `lacking` for the critical pod is there. None: nobody, because all
+    that may end would not be enough."""
+    kinds: dict[str, list[Pod]] = {kind: [] for kind in _KINDS}
+    for each in others:
+        if each.spec.priority < pod.spec.priority:
+            kinds[qos_class(each.spec)].append(each)
+    chosen: list[Pod] = []
+    while kinds:
+        _, candidates = kinds.popitem()  # the most precious
+        spared = [each for kind in kinds.values() for each in kind]
+        nearest = _nearest(candidates, _left(lacking, [*chosen, *spared]))
+        if nearest is None:
+            return None
+        chosen += nearest
+    return chosen
+
+
+def not_enough(lacking: Amounts) -> str:
+    """In the kubelet's words."""
+    resources = "".join(f"(res: {resource}, q: {amount}), " for resource, amount in lacking.items())
+    return (
+        "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to "
+        f"preempt: no set of running pods found to reclaim resources: [{resources}]"
+    )
+
+
+def _nearest(pods: Iterable[Pod], lacking: Amounts) -> list[Pod] | None:
+    left, chosen, candidates = lacking, list[Pod](), {each.metadata.uid: each for each in pods}
+    while left:
+        if not candidates:
+            return None
+        uid = min(candidates, key=lambda uid: (*_rank(_requests(candidates[uid]), left), uid))
+        chosen.append(candidates.pop(uid))
+        left = _left(left, chosen[-1:])
+    return chosen
+
+
+def _rank(requests: Amounts, lacking: Amounts) -> tuple[float, int, int]:
+    """By how much it falls short, each resource weighing the same; then by its size."""
+    shares = (max(0, amount - requests.get(resource, 0)) / amount for resource, amount in lacking.items())
+    return sum(share**2 for share in shares), requests.get("memory", 0), requests.get("cpu", 0)
+
+
+def _left(lacking: Amounts, pods: Sequence[Pod]) -> Amounts:
+    freed = [_requests(each) for each in pods]
+    left = {resource: amount - sum(each.get(resource, 0) for each in freed) for resource, amount in lacking.items()}
+    return {resource: amount for resource, amount in left.items() if amount > 0}
+
+
+def _requests(pod: Pod) -> Amounts:
+    return dict(pod_requests(pod).amounts)
+
 
 UNEXPECTED = "UnexpectedAdmissionError"
 
@@ -42,13 +152,13 @@ class Admission:
         self._preempt = preempt
         self._can_end = can_end
         self._wake = wake
-        self._pending: dict[str, dict[str, Record]] = {}
+        self._pending: dict[str, dict[str, PodRecord]] = {}
         """Pods whose resize waits for room, by node and uid."""
-        self._second_look = SecondLook(nodes_known)
+        self._stale_node_check = StaleNodeCheck(nodes_known)
         self._making_room: dict[str, dict[str, int]] = {}
         """The priorities of the pods for which others end, by node and uid."""
 
-    def admit(self, record: Record, now: Instant) -> PodState | float:
+    def admit(self, record: PodRecord, now: Instant) -> PodState | float:
         """Accepted, and counted, or refused; or when to ask again, in monotonic seconds. The node is one of the fleet's."""
         pod = record.pod
         uid, node = pod.metadata.uid, self._nodes.of(pod)
@@ -58,13 +168,13 @@ class Admission:
             return self._refuse(uid, EVICTED, bar, now)
         wanted = record.want.grace is None
         if wanted and self._comes_after_others(pod):
-            return now.monotonic + AGAIN
+            return now.monotonic + RETRY_INTERVAL
         admitted = node.admit(uid, record.template)
         if isinstance(admitted, Refusal):
-            again = self._second_look.at(pod.spec.nodeName, uid, record.revision, now.monotonic) if wanted else None
+            again = self._stale_node_check.at(pod.spec.nodeName, uid, record.revision, now.monotonic) if wanted else None
             room = self._make_room(record, node, now) if wanted and again is None and is_critical(pod) else None
             return again or room or self._refuse(uid, admitted.admission_reason, admitted.admission_message, now)
-        self._second_look.over(pod.spec.nodeName, uid)
+        self._stale_node_check.over(pod.spec.nodeName, uid)
         try:
             if pod.spec.volumes:
                 record.want = record.want._replace(mounted_at=self._volumes.publish(pod, now))
@@ -75,7 +185,7 @@ class Admission:
         record.addresses = admitted
         return lifecycle.accept(record.template.plan, now)
 
-    def _make_room(self, record: Record, node: VirtualNode, now: Instant) -> PodState | float | None:
+    def _make_room(self, record: PodRecord, node: VirtualNode, now: Instant) -> PodState | float | None:
         """Has others end for a critical pod, which is asked for again until they have. None: room would not help it."""
         pod = record.pod
         staying = self._staying(pod.spec.nodeName)
@@ -88,7 +198,7 @@ class Admission:
         for each in victims:
             self._preempt(each.metadata.uid)
         self._making_room.setdefault(pod.spec.nodeName, {})[pod.metadata.uid] = pod.spec.priority
-        return now.monotonic + AGAIN
+        return now.monotonic + RETRY_INTERVAL
 
     def _comes_after_others(self, pod: Pod) -> bool:
         """Is room being made on its node for a more important one, which it would take?"""
@@ -100,20 +210,20 @@ class Admission:
             if not pods:
                 del self._making_room[pod.spec.nodeName]
 
-    def readmit(self, record: Record) -> None:
+    def readmit(self, record: PodRecord) -> None:
         """One that an earlier process had accepted: it counts, and keeps its address."""
         pod = record.pod
         node = self._nodes.of(pod)
         if node is not None and pod.metadata.uid not in node.tenants:
             record.addresses = node.readmit(pod.metadata.uid, record.template, pod.status.podIP)
 
-    def remount(self, record: Record, now: Instant) -> None:
+    def remount(self, record: PodRecord, now: Instant) -> None:
         """Its volumes: they are there where its containers were started."""
         if record.pod.spec.volumes:
             mounted_at = self._volumes.adopt(record.pod, now, started=bool(record.containers))
             record.want = record.want._replace(mounted_at=mounted_at)
 
-    def vacate(self, record: Record) -> None:
+    def vacate(self, record: PodRecord) -> None:
         """The pod uses nothing of its node any more."""
         if record.pod.spec.volumes:
             self._volumes.unpublish(record.pod)
@@ -122,7 +232,7 @@ class Admission:
             node.vacate(record.pod.metadata.uid)
             self.retry_resizes(record.pod.spec.nodeName)
 
-    def resize(self, record: Record, containers: Sequence[ContainerView], now: Instant) -> bool:
+    def resize(self, record: PodRecord, containers: Sequence[ContainerView], now: Instant) -> bool:
         """Allocates the resources of the spec, or notes why the node cannot. Has that changed anything?"""
         pod, before = record.pod, record.resize
         uid, node = pod.metadata.uid, self._nodes.of(pod)
@@ -140,7 +250,7 @@ class Admission:
         self.recount(record)
         return True
 
-    def recount(self, record: Record) -> None:
+    def recount(self, record: PodRecord) -> None:
         """The pod has other resources than before."""
         if node := self._nodes.of(record.pod):
             node.recount(record.pod.metadata.uid, record.counted)
@@ -161,18 +271,18 @@ class Admission:
 
     def undecided(self, node: str) -> Iterable[str]:
         """The uids of the pods that are to be asked for again when the node has changed."""
-        return self._second_look.waiting(node)
+        return self._stale_node_check.waiting(node)
 
     def forget(self, pod: Pod) -> None:
         self._forget_resize(pod)
         self._stop_making_room(pod)
-        self._second_look.over(pod.spec.nodeName, pod.metadata.uid)
+        self._stale_node_check.over(pod.spec.nodeName, pod.metadata.uid)
 
     def _refuse(self, uid: str, reason: str, message: str, now: Instant) -> PodState:
         self._runtime.remove(uid)  # what a process has left that was killed before it could report
         return lifecycle.refuse(reason, f"Pod was rejected: {message}", now)
 
 
-def _order(record: Record) -> tuple[int, bool, float]:
+def _order(record: PodRecord) -> tuple[int, bool, float]:
     spec = record.pod.spec
     return (-spec.priority, qos_class(spec) != "Guaranteed", record.resize.since if record.resize is not None else 0.0)

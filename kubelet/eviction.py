@@ -1,26 +1,69 @@
-"""Whom a node that is short of something evicts, and whom it does not admit. Pure.
+"""Node-pressure eviction: declared usage, which pod a node evicts, and which pods it does not admit. Pure.
 
-What containers use is what is declared of them (kubelet.declared). A node is short of memory (or disk) when what its pods use
-is more than its allocatable, from which the eviction threshold is taken already. The annotation
-`pinnace.io/pressure: memory=AMOUNT,disk,pid` says what others use beside them; without an amount the node is short until the
-annotation goes.
+Annotations of the pod declare the usage. Without a valid annotation, a container uses what it requests:
 
-The order in which pods go is Kubernetes': first those that use more than they request, then by priority, then by how much more
-they use; for want of process ids by priority alone. Critical pods do not go.
+    pinnace.io/cpu-usage[.CONTAINER], pinnace.io/memory-usage[.CONTAINER], pinnace.io/ephemeral-storage-usage[.CONTAINER]
 
+A node is short of memory (or disk) when its pods use more than its allocatable, which excludes the eviction threshold. The
+annotation `pinnace.io/pressure: memory=AMOUNT,disk,pid` of the node declares what other processes use; without an amount, the
+node is short until the annotation is removed.
+
+The eviction order is Kubernetes': pods that use more than they request first, then by priority, then by the excess; for lack of
+process ids by priority alone. Critical pods are never evicted.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from kubelet.declared import declared, lasting, stated, usage
-from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.core_v1_pb2 import Container, Node, Pod
 from pinnace.api.pods import qos_class, tolerates
 from pinnace.api.quantity import QuantityError, amount, format_amount
+from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import MEMORY_PRESSURE_TAINT, PRESSURE_ANNOTATION
 from pinnace.fit.requests import pod_requests, spec_limits
+
+_USAGE = "-usage"
+_PREFIX = "pinnace.io/"
+
+
+def declares_usage(pod: Pod) -> bool:
+    """Of any resource; whether it makes sense is not looked at."""
+    return any(
+        key.startswith(_PREFIX) and key.removeprefix(_PREFIX).partition(".")[0].endswith(_USAGE)
+        for key in pod.metadata.annotations
+    )
+
+
+def lasting(pod: Pod) -> Sequence[Container]:
+    """The containers that run as long as the pod does: its sidecars and the main ones. Other init containers are gone soon."""
+    sidecars = [each for each in pod.spec.initContainers if each.restartPolicy == "Always"]
+    return [*sidecars, *pod.spec.containers]
+
+
+def usage(pod: Pod, container: Container, resource: str) -> int:
+    """What the container uses: millicores of cpu, bytes of the others."""
+    used = declared(pod, container, resource)
+    return stated(container.resources.requests, resource) if used is None else used
+
+
+def declared(pod: Pod, container: Container, resource: str) -> int | None:
+    """What its pod says that the container uses; None: nothing, or nothing that makes sense."""
+    annotations = pod.metadata.annotations
+    common = f"{_PREFIX}{resource}{_USAGE}"
+    text = annotations.get(f"{common}.{container.name}", annotations.get(common, ""))
+    try:
+        used = amount(resource, text) if text else -1
+    except QuantityError:
+        return None
+    return used if used >= 0 else None
+
+
+def stated(amounts: Mapping[str, Quantity], resource: str) -> int:
+    """Of a resource list; 0 where it says nothing."""
+    return amount(resource, amounts[resource].string) if resource in amounts else 0
+
 
 CRITICAL = 2_000_000_000
 """The priority from which a pod is critical."""

@@ -1,37 +1,39 @@
-"""A fleet: one process that plays many virtual nodes.
+"""A fleet: one process that runs many virtual nodes.
 
-    NodeSession   heartbeats for all of them, on one stream --------------+
-    Informer      nodes with the label pinnace.io/fleet=<this fleet> -----+--> reconcile: create, make Ready, play
-    PodWatch      pods that are bound to them --> Pods
-    Taken         nodes that a newer session has, until it has left them
+    NodeSession    heartbeats for all of them, on one stream -------------+
+    Informer       nodes with the label pinnace.io/fleet=<this fleet> ----+--> reconcile: create, set Ready, run
+    PodWatch       pods that are bound to them --> PodManager
+    NodeOwnership  nodes that a newer session has taken over, until that session releases them
 
-The fleet's own nodes are created at the start; every other node with its label (`pinnace node add`) is adopted as it appears.
-One that the API server refuses is tried again, ever later; the others are played meanwhile. What changes of a node that is
-played (its taints, what it has) holds at once, whatever is being written of others.
-A node that is deleted is played no longer, and not created again before the next start; one that is said to have failed, or to
-be frozen (see faults.py), falls silent until that is taken back. A node that a newer session takes over is left to it for as
-long as its lease is held: the newest wins. When the process stops it ends its session, and the leases vanish at once; its nodes
-and pods stay as they are, and the next process of that name takes them up.
+The fleet creates its own nodes at start, and adopts every other node with its label (`pinnace node add`) when it appears. A
+node that the API server rejects is tried again with back-off; the others run meanwhile. Changes of a running node (taints,
+capacity) take effect at once, whatever is being written about others.
+
+A deleted node stops, and is created again only at the next start. A node that is marked as failed or frozen (`Fault`) falls
+silent until the mark is removed. A node that a newer session takes over belongs to it while its lease is held: the newest
+session wins. The fleet takes such a node back after its lease was gone, or its own, at two checks in a row; so a session that
+moves to another API server, or returns after its lease expired, keeps its nodes, and two fleets of one name do not alternate.
+
+When the process stops, it ends its session, and its leases are deleted at once. Its nodes and pods stay as they are, and the
+next process of that name adopts them.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from kubelet import metrics
-from kubelet.faults import Fault, fault_of
-from kubelet.housekeeping import Housekeeping
-from kubelet.nodes import Machine
-from kubelet.pods import Pods
-from kubelet.podwatch import PodWatch
-from kubelet.registration import Registrar, Registration
-from kubelet.runtime import Runtime
+from kubelet.node import EvictionManager, Fault, VirtualNodes, fault_of
+from kubelet.pod_manager import PodManager, PodWatch
+from kubelet.registration import Machine, Registrar, Registration
+from kubelet.runtime.fake import Volumes
+from kubelet.runtime.interface import Runtime
 from kubelet.stats import Declared, Meter, Stats
-from kubelet.taken import Taken
-from kubelet.virtualnodes import VirtualNodes
-from kubelet.volumes import Volumes
+from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.resources import NODE_LEASE_NAMESPACE
 from pinnace.api.verbs_pb2 import DELETED
 from pinnace.api.wellknown import FLEET_LABEL
 from pinnace.client.client import Client
@@ -39,13 +41,78 @@ from pinnace.client.errors import ApiError
 from pinnace.client.events import EventRecorder
 from pinnace.client.heartbeat import NodeSession
 from pinnace.client.informer import Delta, Informer
+from pinnace.client.resource import Listing
 from pinnace.runtime.backoff import Backoff
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
-from pinnace.runtime.logs import NodesDropped, NodesYielded
+from pinnace.runtime.logs import NodesDropped, NodesReclaimed, NodesYielded
 from pinnace.runtime.supervise import supervise, unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 log = logging.getLogger(__name__)
+
+INTERVAL = 3.0
+"""Seconds between looks: longer than leases are gone while their session goes on with another server."""
+
+
+class LeaseReader(Protocol):
+    """What this needs of the client of leases."""
+
+    async def list(self, namespace: str = "", *, fields: str = "") -> Listing[Lease]: ...
+
+
+class NodeOwnership:
+    """`is_ours` says of a Lease object whether the fleet itself holds it. `on_free(nodes)` is called on the event loop: nobody
+    else holds these any more. They are forgotten here."""
+
+    def __init__(
+        self,
+        leases: LeaseReader,
+        *,
+        is_ours: Callable[[Lease], bool],
+        on_free: Callable[[Collection[str]], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._leases = leases
+        self._is_ours = is_ours
+        self._on_free = on_free
+        self._clock = clock
+        self._nodes: set[str] = set()
+        self._absent: set[str] = set()
+        self._some = asyncio.Event()
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._nodes
+
+    def add(self, nodes: Collection[str]) -> None:
+        self._nodes.update(nodes)
+        self._absent.difference_update(nodes)
+        self._some.set()
+
+    async def run(self) -> None:
+        """Until cancelled. Asks nothing while there are no such nodes."""
+        await supervise(
+            "nodes taken by others", self._look, retry_on=(ApiError,), backoff=Backoff(maximum=INTERVAL), clock=self._clock
+        )
+
+    async def _look(self) -> None:
+        await self._some.wait()
+        await self._clock.sleep(INTERVAL)
+        asked = self._nodes.copy()
+        names = f"metadata.name in ({','.join(sorted(asked))})"
+        found = (await self._leases.list(NODE_LEASE_NAMESPACE, fields=names)).items
+        held = {lease.metadata.name for lease in found if not self._is_ours(lease)}
+        absent = (asked & self._nodes) - held
+        free, self._absent = absent & self._absent, absent - self._absent
+        if free:
+            self._nodes -= free
+            if not self._nodes:
+                self._some.clear()
+            again = NodesReclaimed(len(free)).extra
+            log.warning(
+                "%d nodes, such as %s, are held by nobody else any more: taken up again", len(free), min(free), extra=again
+            )
+            self._on_free(free)
+
 
 SESSION_POLL = 0.02
 """Seconds between looks at a session that is being opened."""
@@ -74,7 +141,7 @@ class Fleet:
         self._informer = Informer(client.nodes, labels=f"{FLEET_LABEL}={name}", clock=clock)
         self._informer.add_handler(self._nodes_changed)
         self._nodes = VirtualNodes(local=machine.local)
-        self._pods = Pods(
+        self._pods = PodManager(
             self._nodes,
             client.pods,
             runtime,
@@ -84,19 +151,19 @@ class Fleet:
             clock=clock,
             tracer=tracer,
         )
-        self._housekeeping = Housekeeping(self._nodes, self._pods, on_change=self._look_at, clock=clock)
-        self.stats = Stats(self._nodes, self._pods.what_runs, self._housekeeping.beside, meter or Declared(clock), clock)
+        self._eviction_manager = EvictionManager(self._nodes, self._pods, on_change=self._look_at, clock=clock)
+        self.stats = Stats(self._nodes, self._pods.what_runs, self._eviction_manager.beside, meter or Declared(clock), clock)
         self._watch = PodWatch(client.pods, self._pods, clock=clock)
         self._registration = Registration(
             Registrar(client.nodes, self._recorder, name, machine, clock=clock),
             own,
             self._informer.store,
-            pressures=self._housekeeping.pressures,
+            pressures=self._eviction_manager.pressures,
             on_due=self._look_at,
             clock=clock,
         )
         self._played: set[str] = set()
-        self._taken = Taken(client.leases, is_ours=self._session.holds, on_free=self._look_at, clock=clock)
+        self._ownership = NodeOwnership(client.leases, is_ours=self._session.holds, on_free=self._look_at, clock=clock)
         self._touched: set[str] = set()  # nodes that have changed since they were reconciled
         self._work = asyncio.Event()
         metrics.NODES.set_function(lambda: len(self._played))
@@ -121,7 +188,8 @@ class Fleet:
             group.create_task(self._session.run())  # which ends when it is closed
             group.create_task(unending(name, reconcile))
             for part in (
-                self._informer, self._watch, self._pods, self._recorder, self._taken, self._housekeeping, self._registration,
+                self._informer, self._watch, self._pods, self._recorder, self._ownership, self._eviction_manager,
+                self._registration,
             ):  # fmt: skip
                 group.create_task(unending(type(part).__name__, part.run))
 
@@ -138,13 +206,13 @@ class Fleet:
         for delta in deltas:
             node = delta.obj
             name = node.metadata.name
-            if delta.kind != DELETED and name in self._played and name not in self._taken and fault_of(node) is None:
+            if delta.kind != DELETED and name in self._played and name not in self._ownership and fault_of(node) is None:
                 self._learn(node)  # now: a pass may wait long for the API server, and pods are bound to what the node is like
         self._look_at([delta.obj.metadata.name for delta in deltas])
 
     def _taken_over_by(self, names: Sequence[str], holder: str) -> None:
         log.warning("%d nodes are left to %s", len(names), holder, extra=NodesYielded(holder, len(names)).extra)
-        self._taken.add(names)
+        self._ownership.add(names)
         self._look_at(names)
 
     def _look_at(self, names: Collection[str]) -> None:
@@ -174,12 +242,12 @@ class Fleet:
 
     def _learn(self, node: Node) -> None:
         self._pods.set_node(node)
-        self._housekeeping.learn(node)
+        self._eviction_manager.learn(node)
 
     def _play(self, touched: set[str]) -> None:
         """Takes up the nodes that are there and ours, and drops those that are not."""
         nodes = self._informer.store
-        there = {name: fault_of(nodes[name]) for name in touched if name in nodes and name not in self._taken}
+        there = {name: fault_of(nodes[name]) for name in touched if name in nodes and name not in self._ownership}
         played = {name for name, fault in there.items() if fault is None}
         for name in played:
             self._learn(nodes[name])
@@ -187,7 +255,7 @@ class Fleet:
             self._session.add(sorted(new.difference(self._session.nodes)))
         silent = touched - played
         self._session.release(silent)
-        self._housekeeping.forget(silent)
+        self._eviction_manager.forget(silent)
         self._nodes.freeze({name for name in silent if there.get(name) is Fault.FROZEN})
         if failed := {name for name in silent if there.get(name) is Fault.FAILED}:
             self._pods.power_off(failed)

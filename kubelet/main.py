@@ -12,22 +12,18 @@ from pathlib import Path
 
 import click
 
-from kubelet.behaviour import Behaviour
-from kubelet.fake import NO_STAGES, FakeRuntime
 from kubelet.fleet import Fleet
-from kubelet.nodes import Endpoint, Machine
-from kubelet.process.meter import ProcessMeter
-from kubelet.process.root import Root
-from kubelet.process.runtime import ProcessRuntime
-from kubelet.process.streams import ProcessStreams
-from kubelet.run_log import RunLog, Witnessed
-from kubelet.runtime import Runtime
+from kubelet.registration import Endpoint, Machine
+from kubelet.run_log import LoggedRuntime, RunLog
+from kubelet.runtime.fake import NO_STAGES, Delays, FakeRuntime, FakeVolumes, Volumes
+from kubelet.runtime.interface import NoStreams, Runtime, Streams
+from kubelet.runtime.process.root import Root
+from kubelet.runtime.process.runtime import ProcessMeter, ProcessRuntime
+from kubelet.runtime.process.streams import ProcessStreams
+from kubelet.runtime.stages import SETS, Behaviour, Stages, StagesError
+from kubelet.runtime.stages import load as load_stages
 from kubelet.server import KubeletServer
-from kubelet.stages import SETS, Stages, StagesError
-from kubelet.stages import load as load_stages
 from kubelet.stats import Declared, Meter
-from kubelet.streams import NoStreams, Streams
-from kubelet.volumes import Delays, FakeVolumes, Volumes
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
@@ -226,7 +222,7 @@ def _stages(name: str | None) -> Stages:
 
 def _witnessed(runtime: Runtime, witness: RunLog) -> Runtime:
     witness.begin_life()
-    return Witnessed(runtime, witness)
+    return LoggedRuntime(runtime, witness)
 
 
 def _run_log(path: Path | None) -> AbstractContextManager[RunLog | None]:

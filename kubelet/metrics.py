@@ -1,6 +1,14 @@
-"""What a fleet counts, under kubelet's names where it has the same. Nothing is counted for each pod that simply runs."""
+"""Metrics of the kubelet, and trace spans of pods."""
+
+from dataclasses import dataclass
 
 from prometheus_client import Counter, Gauge
+
+from kubelet.lifecycle import Phase
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.wellknown import TRACE_ANNOTATION
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
 
 NODES = Gauge("pinnace_kubelet_nodes", "Nodes that this fleet plays.")
 PODS = Gauge("pinnace_kubelet_pods", "Pods that are bound to them, finished ones included.")
@@ -9,3 +17,56 @@ UNREPORTED = Gauge("pinnace_kubelet_unreported_pods", "Pods whose status is stil
 REFUSED = Counter("kubelet_admission_rejections", "Pods that a node did not take, by reason.", ["reason"])
 TRIPPED = Counter("pinnace_kubelet_pods_tripped", "Looks at a pod that ended in a bug: its fleet went on without it.")
 FAILED_WRITES = Counter("pinnace_kubelet_failed_writes", "Writes that the API server refused, by gRPC code.", ["verb", "code"])
+
+
+@dataclass(slots=True)
+class _Arrival:
+    traceparent: str
+    at: float
+    """When the pod came; or, once it has begun to run, when that was."""
+    attributes: dict[str, str]
+    phase: Phase | None = None
+
+
+class PodTraces:
+    """By uid. Costs one look at a field, or into an empty table, for each pod where there are no traces."""
+
+    def __init__(self, clock: Clock, tracer: Tracer = NO_TRACER) -> None:
+        self._tracer = tracer
+        self._clock = clock
+        self._open: dict[str, _Arrival] = {}
+
+    def arrived(self, pod: Pod) -> None:
+        """A pod that nobody has accepted yet."""
+        if not self._tracer.on:
+            return
+        metadata = pod.metadata
+        traceparent = metadata.annotations.get(TRACE_ANNOTATION, "")
+        if traceparent.endswith(SAMPLED):
+            attributes = {
+                "k8s.namespace.name": metadata.namespace,
+                "k8s.pod.name": metadata.name,
+                "k8s.pod.uid": metadata.uid,
+                "k8s.node.name": pod.spec.nodeName,
+            }
+            self._open[metadata.uid] = _Arrival(traceparent, self._clock.monotonic(), attributes)
+
+    def changed(self, uid: str, phase: Phase) -> None:
+        """A state that is to be reported."""
+        found = self._open.get(uid)
+        if found is not None and found.phase is None and phase is not Phase.PENDING:
+            now = self._clock.monotonic()
+            self._tracer.record("kubelet.sync", found.traceparent, found.at, now, phase=phase, **found.attributes)
+            found.at, found.phase = now, phase
+
+    def reported(self, uid: str) -> None:
+        """The latest state is stored."""
+        found = self._open.get(uid)
+        if found is not None and found.phase is not None:
+            self._tracer.record(
+                "kubelet.status", found.traceparent, found.at, self._clock.monotonic(), phase=found.phase, **found.attributes
+            )
+            del self._open[uid]
+
+    def forget(self, uid: str) -> None:
+        self._open.pop(uid, None)

@@ -1,9 +1,9 @@
-"""The run log: which pods this process runs, and when. For those who check afterwards that no pod ran on two nodes.
+"""The run log: which pods this process runs, and when. A checker reads it to verify that no pod ran on two nodes.
 
-A `Witnessed` runtime is any runtime that is looked at whenever the kubelet looks at it: a pod runs while one of its containers
-has been started and has not exited. Lines are pinnace.check.history.Ran, written together once an event loop's turn: a process
-that is killed loses the last milliseconds, and no line is ever cut in two. Once a pod has run, the log also says every second
-that the process lives: one that is killed cannot say that it runs nothing any more.
+A `LoggedRuntime` wraps any runtime and observes each pod whenever the kubelet does. A pod runs while one of its containers has
+been started and has not exited. Lines are pinnace.check.history.Ran, written together once per iteration of the event loop: a
+process that is killed loses the last milliseconds, and a line is never cut. Once a pod has run, the log also records every
+second that the process is alive, because a killed process cannot record that its pods have ended.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from kubelet.addresses import Addresses
-from kubelet.runtime import Call, ContainerView, Instant, Runtime
+from kubelet.runtime.interface import Call, ContainerView, Instant, Runtime
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.check.history import Ran, encode
@@ -82,8 +82,8 @@ class _Pod:
         self.running = False
 
 
-class Witnessed:
-    """Implements kubelet.runtime.Runtime."""
+class LoggedRuntime:
+    """Implements kubelet.runtime.interface.Runtime."""
 
     def __init__(self, runtime: Runtime, tell: Callable[[Ran], None], clock: Clock = SYSTEM_CLOCK) -> None:
         self._runtime = runtime

@@ -1,8 +1,7 @@
-"""What the kubelet serves: logs, exec and what is used, to API servers alone.
+"""The kubelet's server: logs, exec and stats, for API servers only.
 
-With TLS only a certificate of the cluster's authority gets through, and only that which API servers have for this: a user of
-the API asks the API server, which knows what he may do. Without TLS, in a cluster where nobody is told apart, anybody who can
-connect may run commands; so that is only for loopback.
+With TLS, the client certificate must be one that the cluster's authority issues to API servers: users call the API server,
+which authorizes them. Without TLS, any client that can connect may run commands, so the server then listens on loopback only.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
@@ -15,8 +14,8 @@ import grpc.aio
 from cryptography import x509
 from google.protobuf.message import Message
 
-from kubelet.nodes import Endpoint
-from kubelet.streams import Streams, Unstreamable
+from kubelet.registration import Endpoint
+from kubelet.runtime.interface import StreamError, Streams
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecRequest, ExecResponse, LogsRequest, LogsResponse
 from pinnace.api.status import Code
@@ -108,7 +107,7 @@ class KubeletServer:
                 async with aclosing(serve(_parsed(requests, message))) as responses:
                     async for response in responses:
                         yield response.SerializeToString()
-            except Unstreamable as error:
+            except StreamError as error:
                 await _abort(context, error)
 
         return grpc.stream_stream_rpc_method_handler(call)
@@ -121,7 +120,7 @@ class KubeletServer:
     async def _exec(self, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[ExecResponse, None]:
         first = await anext(requests, None)
         if first is None or not first.HasField("start"):
-            raise Unstreamable(Code.INVALID_ARGUMENT, "the first request of an exec says what to start")
+            raise StreamError(Code.INVALID_ARGUMENT, "the first request of an exec says what to start")
         async with aclosing(self._streams.exec(first.start, _input(requests))) as responses:
             async for response in responses:
                 yield response
@@ -139,7 +138,7 @@ class KubeletServer:
             await self._refusals.wait(user, remaining=context.time_remaining())
             await _abort(
                 context,
-                Unstreamable(Code.PERMISSION_DENIED, f'kubelets serve "{CLIENT.user}" and not "{user}": ask an API server'),
+                StreamError(Code.PERMISSION_DENIED, f'kubelets serve "{CLIENT.user}" and not "{user}": ask an API server'),
             )
 
 
@@ -151,7 +150,7 @@ class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
     ) -> None:
         async def unknown(requests: object, context: "grpc.aio.ServicerContext") -> None:
             await admit(context)
-            await _abort(context, Unstreamable(Code.UNIMPLEMENTED, "the kubelet has no such method"))
+            await _abort(context, StreamError(Code.UNIMPLEMENTED, "the kubelet has no such method"))
 
         self._handlers = handlers
         self._unknown = grpc.stream_stream_rpc_method_handler(unknown)
@@ -178,7 +177,7 @@ async def _input(requests: AsyncIterator[ExecRequest]) -> AsyncIterator[bytes]:
         yield request.stdin
 
 
-async def _abort(context: "grpc.aio.ServicerContext", error: Unstreamable) -> NoReturn:
+async def _abort(context: "grpc.aio.ServicerContext", error: StreamError) -> NoReturn:
     let_go(error)
     await abort(context, _GRPC[error.code], str(error))
 

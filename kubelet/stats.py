@@ -1,15 +1,15 @@
-"""What nodes and containers use at present, for API servers that ask: see NodeMetrics and PodMetrics in proto/.
+"""Current usage of nodes and containers, for API servers: see NodeMetrics and PodMetrics in proto/.
 
-    StatsRequest: nodes, uids --> what runs of them --> Meter --> StatsResponse
+    StatsRequest: nodes, uids --> running containers --> Meter --> StatsResponse
 
-Nothing is measured while nobody asks.
+Nothing is measured without a request.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from kubelet.declared import usage
-from kubelet.virtualnodes import VirtualNodes
+from kubelet.eviction import usage
+from kubelet.node import VirtualNodes
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetrics, PodMetrics

@@ -1,27 +1,301 @@
-"""The status of a pod as a message, from its state and its containers. Built once per report, not once per step.
+"""The status of a pod: container statuses, conditions, and in-place resize.
 
-What the kubelet does not own in a status (the QoS class, conditions of others, fields that this project does not model) is
-carried over, and so is the startTime of whoever accepted the pod first. lastTransitionTime of a condition moves only when its
-`status` does. Reasons and messages are Kubernetes'.
+    the spec changes --the node has room--> allocated --no container must restart--> done
+            |                                   '--resizePolicy RestartContainer--> in progress --restarted--> done
+            '--the node has no room--> pending: Deferred, or Infeasible if it exceeds the node
 
-The status and the kubelet's conditions name the metadata.generation of the spec that the kubelet has seen (observedGeneration).
+A pending resize is tried again when pods of the node release resources, and when the node or the spec changes.
+Source: https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
-from kubelet import containerstatus
 from kubelet.addresses import Addresses
-from kubelet.containerstatus import Shown, show
-from kubelet.lifecycle import Phase, PodState
-from kubelet.resize import Resize
-from kubelet.runtime import ContainerView, Instant
-from kubelet.template import Template
+from kubelet.lifecycle import ContainerPlan, ContainerRecord, Phase, PodPlan, PodState, delay, format_duration, should_restart
+from kubelet.lifecycle.plan import Template
+from kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant
 from pinnace.api import conditions
-from pinnace.api.core_v1_pb2 import Pod, PodStatus
-from pinnace.api.scalars import to_time
+from pinnace.api.core_v1_pb2 import (
+    Container,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+)
+from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.scalars import to_seconds, to_time
 from pinnace.api.wellknown import DISRUPTION_TARGET
-from pinnace.fit.requests import RESIZE_CONDITIONS
+from pinnace.fit.requests import RESIZE_CONDITIONS, RESIZE_IN_PROGRESS, RESIZE_PENDING, is_resizing, largest, resizable
+
+Resources: TypeAlias = Mapping[str, ResourceRequirements]
+"""By container."""
+
+
+class Restarting(NamedTuple):
+    """A container that is restarted for its new resources."""
+
+    attempt: int
+    """The attempt that has the old ones."""
+    resources: ResourceRequirements
+    """The old ones."""
+
+
+class Resize(NamedTuple):
+    """A resize that is not done. Times are Unix seconds."""
+
+    allocated: Resources
+    reason: str = ""
+    """Why it is pending: DEFERRED or INFEASIBLE; empty: it is not."""
+    message: str = ""
+    since: float = 0.0
+    """Of being pending."""
+    restarting: Mapping[str, Restarting] = MappingProxyType({})
+    begun: float = 0.0
+    """Of being in progress."""
+    unseen: bool = False
+    """It was left by an earlier kubelet process, and the node has not been asked again."""
+
+    def granted(self, spec: PodSpec, containers: Sequence[ContainerView], now: float) -> "Resize | None":
+        """What is left to do when the node has room for the resources of `spec`. None: nothing."""
+        running = {view.name: view.attempt for view in containers if view.exit is None}
+        restarting = {name: each for name, each in self.restarting.items() if running.get(name) == each.attempt}
+        for each in resizable(spec):
+            old = self.allocated.get(each.name, each.resources)
+            if each.name in running and each.name not in restarting and _must_restart(each, old):
+                restarting[each.name] = Restarting(running[each.name], old)
+        if not restarting:
+            return None
+        return Resize(resources_of(spec), restarting=restarting, begun=self.begun if self.restarting else now)
+
+    def observed(self, containers: Sequence[ContainerView]) -> "Resize | None":
+        """What is left to do. None: nothing."""
+        if not self.restarting:
+            return self
+        attempts = {view.name: view.attempt for view in containers}
+        restarting = {name: each for name, each in self.restarting.items() if attempts.get(name) == each.attempt}
+        if len(restarting) == len(self.restarting):
+            return self
+        return self._replace(restarting=restarting) if restarting or self.reason else None
+
+    def counted(self) -> Resources:
+        """The larger of the allocated and the actual amounts."""
+        old = {name: largest(self.allocated[name], each.resources) for name, each in self.restarting.items()}
+        return {**self.allocated, **old}
+
+    def show(self, status: PodStatus, generation: int) -> None:
+        """Adds the conditions, and the actual resources of the containers that are restarted."""
+        for type_, holds, since in (
+            (RESIZE_PENDING, bool(self.reason), self.since),
+            (RESIZE_IN_PROGRESS, bool(self.restarting), self.begun),
+        ):
+            if holds:
+                stamp = to_time(int(since))
+                status.conditions.add(type=type_, status="True", lastTransitionTime=stamp, observedGeneration=generation)
+                if type_ == RESIZE_PENDING:
+                    status.conditions[-1].reason, status.conditions[-1].message = self.reason, self.message
+        for each in (*status.initContainerStatuses, *status.containerStatuses):
+            if (restarting := self.restarting.get(each.name)) is not None:
+                each.resources.CopyFrom(restarting.resources)
+
+
+def resources_of(spec: PodSpec) -> Resources:
+    return {each.name: each.resources for each in resizable(spec)}
+
+
+def with_resources(pod: Pod, resources: Resources) -> Pod:
+    """A copy of the pod whose containers have these resources."""
+    found = Pod()
+    found.CopyFrom(pod)
+    for each in resizable(found.spec):
+        if each.name in resources:
+            each.resources.CopyFrom(resources[each.name])
+    return found
+
+
+def adopted(pod: Pod) -> Resize | None:
+    """What an earlier kubelet process has left to do, by the status that it reported. None: nothing."""
+    if not is_resizing(pod):
+        return None
+    statuses = {each.name: each for each in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
+    allocated: dict[str, ResourceRequirements] = {}
+    restarting: dict[str, Restarting] = {}
+    for each in resizable(pod.spec):
+        status = statuses.get(each.name)
+        if status is None or not status.HasField("resources") or status.allocatedResources == each.resources.requests:
+            allocated[each.name] = each.resources
+        else:
+            allocated[each.name] = ResourceRequirements(requests=status.allocatedResources, limits=status.resources.limits)
+        if status is not None and status.HasField("resources") and status.resources.requests != status.allocatedResources:
+            restarting[each.name] = Restarting(status.restartCount, status.resources)
+    pending = conditions.find(pod.status.conditions, RESIZE_PENDING)
+    if pending is None and not restarting and allocated == resources_of(pod.spec):
+        return None  # something else of the spec has changed
+    progress = conditions.find(pod.status.conditions, RESIZE_IN_PROGRESS)
+    return Resize(
+        allocated,
+        pending.reason if pending is not None else "",
+        pending.message if pending is not None else "",
+        to_seconds(pending.lastTransitionTime) if pending is not None else 0.0,
+        restarting,
+        to_seconds(progress.lastTransitionTime) if progress is not None else 0.0,
+        unseen=True,
+    )
+
+
+def _must_restart(container: Container, old: ResourceRequirements) -> bool:
+    """Whether a resource whose resizePolicy is RestartContainer has changed."""
+    new = container.resources
+    return any(
+        policy.restartPolicy == "RestartContainer"
+        and (
+            old.requests.get(policy.resourceName) != new.requests.get(policy.resourceName)
+            or old.limits.get(policy.resourceName) != new.limits.get(policy.resourceName)
+        )
+        for policy in container.resizePolicy
+    )
+
+
+class Shown(NamedTuple):
+    """One container, as it is to be shown."""
+
+    plan: ContainerPlan
+    init: bool
+    view: ContainerView | None
+    care: ContainerRecord | None
+    running: bool
+    started: bool
+    ready: bool
+
+    @property
+    def matters(self) -> bool:
+        """Does the pod's readiness depend on it?"""
+        return not self.init or self.plan.sidecar
+
+    @property
+    def holds_up(self) -> bool:
+        """Is it an init container for which the others still wait?"""
+        return self.init and not (self.started if self.plan.sidecar else self.ready)
+
+
+def plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) -> bytes | None:
+    """What `encode` says of a plain pod whose containers run since their first start, as nearly all do. None: it is none."""
+    if not plan.plain or len(containers) != len(plan.main) or state.images is not plan.images:
+        return None
+    views, out = {view.name: view for view in containers}, b""
+    for each in plan.main:
+        view = views.get(each.name)
+        if view is None or view.started is None or view.attempt or view.exit is not None:
+            return None
+        out += _encoded_running(each.name, each.image, False, 0, int(view.started.unix), each.resources)
+    return out
+
+
+def show(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]) -> list[Shown]:
+    """All containers, in the order of the spec, init containers first."""
+    views = {view.name: view for view in containers}
+    shown = [_shown(each, True, views.get(each.name), state) for each in plan.init] if plan.init else []
+    return shown + [_shown(each, False, views.get(each.name), state) for each in plan.main]
+
+
+def _shown(plan: ContainerPlan, init: bool, view: ContainerView | None, state: PodState) -> Shown:
+    care = state.records.get(plan.name) if state.records else None
+    running = view is not None and view.state is ContainerState.RUNNING
+    if init and not plan.sidecar:  # it is ready when it is done
+        done = view is not None and view.exit is not None and view.exit.code == 0
+        return Shown(plan, init, view, care, running, running, done)
+    if not plan.attended:
+        return Shown(plan, init, view, care, running, running, running)
+    if not running or view is None or care is None or care.attempt != view.attempt:
+        return Shown(plan, init, view, care, False, False, False)
+    return Shown(plan, init, view, care, care.hooked, care.started, care.ready)
+
+
+def encode(metadata: ObjectMeta, plan: PodPlan, state: PodState, shown: Sequence[Shown]) -> bytes:
+    """Encoded as a PodStatus. `metadata`: of the pod."""
+    return b"".join(_container(each, metadata, plan, state) for each in shown)
+
+
+def _container(shown: Shown, metadata: ObjectMeta, plan: PodPlan, state: PodState) -> bytes:
+    view, name = shown.view, shown.plan.name
+    image = state.images.get(name, shown.plan.image)
+    if view is not None and view.started is not None and view.last_exit is None and shown.ready and shown.running:
+        return _encoded_running(name, image, shown.init, view.attempt, int(view.started.unix), shown.plan.resources)
+    status = PodStatus()
+    target = (status.initContainerStatuses if shown.init else status.containerStatuses).add(
+        name=name, image=image, ready=shown.ready, started=shown.started
+    )
+    target.MergeFromString(shown.plan.resources)
+    if view is None:
+        due = state.initialized.holds or shown.plan in plan.init[:1]
+        target.state.CopyFrom(_LOST if state.phase.final and due else _waiting(plan))
+    else:
+        _set_state(target, view, shown, metadata, plan, over=state.phase.final or state.ending is not None)
+    return status.SerializeToString()
+
+
+@lru_cache(maxsize=1024)
+def _encoded_running(name: str, image: str, init: bool, attempt: int, started: int, resources: bytes) -> bytes:
+    """A container that is ready and has not ended before: nearly all of them."""
+    status = PodStatus()
+    target = (status.initContainerStatuses if init else status.containerStatuses).add(
+        name=name, image=image, ready=True, started=True, restartCount=attempt
+    )
+    target.state.running.startedAt.seconds = started
+    target.MergeFromString(resources)
+    return status.SerializeToString()
+
+
+def _set_state(
+    target: ContainerStatus, view: ContainerView, shown: Shown, metadata: ObjectMeta, plan: PodPlan, *, over: bool
+) -> None:
+    """`over`: nothing of the pod comes back."""
+    target.restartCount = view.attempt
+    last_exit = view.last_exit
+    if view.exit is None:
+        if shown.running and view.started is not None:
+            target.state.running.startedAt.seconds = int(view.started.unix)
+        else:
+            target.state.CopyFrom(_waiting(plan))
+    elif not over and should_restart(shown.plan, view, shown.care):
+        wait, pod = format_duration(delay(view, shown.care)), f"{metadata.name}_{metadata.namespace}({metadata.uid})"
+        target.state.waiting.reason = "CrashLoopBackOff"
+        target.state.waiting.message = f"back-off {wait} restarting failed container={view.name} pod={pod}"
+        last_exit = view.exit
+    else:
+        target.state.terminated.CopyFrom(_terminated(view.exit))
+    if last_exit is not None:
+        target.lastState.terminated.CopyFrom(_terminated(last_exit))
+
+
+def _terminated(exit_: Exit) -> ContainerStateTerminated:
+    return ContainerStateTerminated(
+        exitCode=exit_.code,
+        reason=exit_.reason or ("Error" if exit_.code else "Completed"),
+        message=exit_.message,
+        startedAt=to_time(exit_.started.unix),
+        finishedAt=to_time(exit_.finished.unix),
+    )
+
+
+def _waiting(plan: PodPlan) -> ContainerStateMessage:
+    return _INITIALIZING if plan.init else _CREATING
+
+
+_CREATING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="ContainerCreating"))
+_INITIALIZING = ContainerStateMessage(waiting=ContainerStateWaiting(reason="PodInitializing"))
+_LOST = ContainerStateMessage(
+    terminated=ContainerStateTerminated(
+        exitCode=137, reason="ContainerStatusUnknown", message="the pod ended before the container was started"
+    )
+)
+
 
 OWN_CONDITIONS = frozenset({"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", *RESIZE_CONDITIONS})
 
@@ -60,7 +334,7 @@ def render(
     if state.phase.final and state.ending is not None and state.ending.disrupts:
         message, since = state.ending.message, state.ending.since.unix
         conditions.say(status.conditions, DISRUPTION_TARGET, "True", "TerminationByKubelet", message, since)
-    if state.ready.holds and (running := containerstatus.plainly(template.plan, state, containers)) is not None:
+    if state.ready.holds and (running := plainly(template.plan, state, containers)) is not None:
         status.MergeFromString(
             _all_true(
                 int(state.accepted.unix),
@@ -73,9 +347,7 @@ def render(
         )
     else:
         shown = show(template.plan, state, containers)
-        status.MergeFromString(
-            _conditions(state, shown, generation) + containerstatus.encode(pod.metadata, template.plan, state, shown)
-        )
+        status.MergeFromString(_conditions(state, shown, generation) + encode(pod.metadata, template.plan, state, shown))
     if resize is not None:
         resize.show(status, generation)
     return report

@@ -1,27 +1,16 @@
-"""The scheduler: decides which node each pod runs on. The story of one pod is in cycle.py, the whole in scheduler.py.
+"""The scheduler: decides which node each pod runs on.
 
-scheduler.py        the whole, under an election: what a standby keeps ready, and what ends with a term
-main.py             its flags; entry.py: quiet about an interrupt until it runs
-informers.py        what it hears of; feed.py: what that means for cache and queue
-cache/              the nodes as a table, and the pods on them
-queue/              which pod is next, and which must wait
-config/             the configuration: who takes part, with what arguments
+scheduler.py          the component: leader election, the scheduling loop, and the results of binds
+scheduling_cycle.py   one decision: filter, score, assume. The same input gives the same node
+binding_cycle.py      Permit, PreBind and Bind; binds are sent in batches under the leader's fence
+queue.py              pods that wait, and the events that move them
+informers.py          watches, and the event handlers that update the cache and the queue
+cache/                nodes as a table of arrays, and the pods on them
+framework/            the plugin interface, and the code that runs plugins; plugins/ has the built-in ones
+preemption.py         evicts pods of lower priority to make room
+extenders/            HTTP and gRPC scheduler extenders
+attempts.py           marks pods whose scheduling attempt may have ended a leader's term
+explaining.py         the program behind `pinnace why`; explain/ has the analysis
 
-cycle.py            one decision: filter, score, assume; the same input gives the same node
-framework/          what a plugin is, and how plugins are run; plugins/: those that are built in
-preemption/         making room by removing pods of a lower priority
-extenders/          services outside that have a say; consulting.py: cycles that wait for them, and hold nobody's heartbeat up
-
-attempts.py         pods whose attempt may have ended a term: marked before, held back after
-decision.py         what the cycle hands over to binding, and what binding tells in return
-binding_cycles.py   what plugins do for a decision before it is sent: Permit, PreBind, Bind
-binding.py          decisions in batches under the fence; nothing whose outcome is unknown is forgotten
-verdict.py          what the answer to a bind says about the world
-
-progress.py         whether a leader goes on with its work; one that does not gives the election up
-reporter.py         events, and the condition of pods that have no place; recorders.py: in whose name
-metrics.py          what is counted, under kube-scheduler's names
-tracing.py          where the time of traced pods went
-debugger.py         what it holds at this moment, as one consistent picture
-explain/            why a pod is where it is; explaining.py: the program that `pinnace why` starts
+Start with scheduling_cycle.py.
 """

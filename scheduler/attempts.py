@@ -1,23 +1,22 @@
-"""A pod whose attempt ends the leader's term must not be the first that the next leader takes.
+"""Marks pods whose scheduling attempt may have ended a leader's term, so that the next leader does not start with the same pod.
 
-A plugin that never returns, or that crashes the process, leaves no time to say which pod it was. So a leader says it before the
-attempt, but only when there is a reason: a write for each pod would double the writes of a scheduler.
+A plugin that never returns, or that crashes the process, leaves no time to report the pod. So the leader writes a mark before
+the attempt, but only if there is a reason: a mark for each pod would double the writes of a scheduler.
 
-    two terms in a row were short, and nobody resigned
+    two terms in a row were short, and no leader resigned
         |
         v
-    the next leader is careful for CAREFUL seconds: it writes the mark of each pod, waits for the answer, and decides
+    the next leader is careful for CAREFUL seconds: it marks each pod, waits for the answer, and schedules it
         |
-        +-- the attempt ends: the mark is taken back with the condition PodScheduled, or stays on the bound pod, where it says
-        |   nothing
-        '-- the term ends in it: the mark stays. Every replica holds the pod back, for FIRST seconds, and others go on. When it
-            is tried again it is marked again, by a careful leader or not, and held back for twice as long, up to MOST
+        +-- the attempt ends: the condition PodScheduled removes the mark; on a bound pod the mark stays, without meaning
+        '-- the term ends during the attempt: the mark stays. Every replica holds the pod back for FIRST seconds and schedules
+            others. The next attempt is always marked, and the delay doubles each time, up to MOST
 
-The mark is a condition of the pod, so informers bring it to every replica and no other record is needed. It is written under
-the leader's fence. lastTransitionTime is when the first attempt began that has not ended, lastProbeTime when the last one did.
+The mark is a condition of the pod, written under the leader's fence. Informers bring it to every replica. lastTransitionTime is
+the start of the first attempt that has not ended, lastProbeTime the start of the last one.
 
-How terms ended is asked of the API servers beside all else, every INTERVAL seconds: an election does not wait for it. A leader
-whose knowledge is that old may lose one more term to the pod.
+How earlier terms ended is read from the API servers every INTERVAL seconds, in the background: an election does not wait for
+it. A leader with outdated knowledge may lose one more term to the pod.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -44,7 +43,7 @@ RESIGNED = "resigned"
 """The reason of a term that ended as it should."""
 
 
-class Attempts:
+class AttemptMarks:
     def __init__(self, history: Callable[[], Awaitable[Sequence[Term]]], clock: Clock) -> None:
         """`history`: the last terms of the election, oldest first. May raise ApiError."""
         self._history = history

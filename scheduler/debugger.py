@@ -16,7 +16,7 @@ from pinnace.api.records import Assumed, Bounded, CacheDump, InPermit, NodeRoom,
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import StateDumped
 from scheduler.cache.cache import Cache
-from scheduler.framework.handle import WaitingPods
+from scheduler.framework.profile import WaitingPods
 from scheduler.informers import Informers
 from scheduler.queue import SchedulingQueue
 

@@ -1,7 +1,13 @@
-"""Explains one pod and ends: `python -m scheduler.explaining NAMESPACE NAME`, which `pinnace why` starts.
+"""Explains one pod and exits: `python -m scheduler.explaining NAMESPACE NAME`, which `pinnace why` starts.
 
-It finds the configuration of the scheduler that decides (`scheduler.explain.configured`), lists what its informers would hold,
-fills a cache, and asks `scheduler.explain`. On stdout, an Answer as JSON. Nothing is written to the cluster.
+It selects the configuration of the scheduler that decides, lists what its informers would hold, fills a cache, and calls
+`scheduler.explain`. It writes an Answer as JSON to stdout, and nothing to the cluster.
+
+    elections --decides--> the leader's digest --+-- equals the digest of a known configuration --> that one, confirmed
+                                                 '-- equals none --------------------------------> the first one, unconfirmed
+
+A leader publishes a digest of its configuration in its election (`scheduler.config.digest`), so the configuration itself is not
+sent. Elections never cause code to be loaded: plugins come from files that the user names, or from the user's local cluster.
 """
 
 import asyncio
@@ -9,8 +15,9 @@ import gc
 import json
 import sys
 from base64 import b64encode
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,9 +25,10 @@ import click
 from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.elections_pb2 import Election
-from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, to_json
+from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, decides, no_profile, to_json
 from pinnace.api.resources import NODES, PODS, Resource, T, store_key
 from pinnace.api.status import encode
+from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.client.client import Client
 from pinnace.client.config import ClientConfig, ConfigError, load
 from pinnace.client.connection import Connection
@@ -28,17 +36,102 @@ from pinnace.client.errors import ApiError, Forbidden
 from pinnace.runtime.configuration import ConfigurationError
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.config import build, needs
+from scheduler.config import Configuration, build, check, digest, needs, parse, with_plugin
 from scheduler.explain import explain
-from scheduler.explain.configured import Followed, Offer, follow
 from scheduler.extenders.interface import interested
-from scheduler.framework.handle import Offline
+from scheduler.framework.profile import Offline
 from scheduler.informers import NOT_ENDED
+
+DEFAULT = "the default configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationSource:
+    """A configuration by its file and the plugins that are added to it. `source`: how it is called in sentences."""
+
+    source: str = DEFAULT
+    file: str = ""
+    plugins: Sequence[str] = ()
+
+    def load(self) -> Configuration:
+        """Raises ConfigurationError, or OSError."""
+        configuration = parse(Path(self.file).read_text()) if self.file else Configuration()
+        for plugin in self.plugins:
+            configuration = with_plugin(configuration, plugin)
+        return check(configuration)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedConfiguration:
+    """`unconfirmed`: why this may not be the configuration of the scheduler that decides; empty: it is. `assumed`: it is
+    unconfirmed, and the user did not ask for it. `unknown`: why there is nothing to explain by."""
+
+    configuration: Configuration = field(default_factory=Configuration)
+    source: str = DEFAULT
+    unconfirmed: str = ""
+    assumed: bool = False
+    unknown: str = ""
+
+
+def select_configuration(
+    scheduler: str,
+    elections: Sequence[Election] | None,
+    given: ConfigurationSource | None = None,
+    kept: ConfigurationSource | None = None,
+) -> SelectedConfiguration:
+    """`elections`: those that are led; None: they may not be listed. `given`: by the user, and always followed. `kept`: what
+    the schedulers of the user's local cluster were started with. Raises ConfigurationError, or OSError, about `given`."""
+    problems: list[str] = []
+    offers = [(given, given.load())] if given else list(_loaded(filter(None, (kept, ConfigurationSource())), problems))
+    leader = decides(scheduler, elections or ())
+    if elections is None:
+        unconfirmed = "you may not list elections, so it is not known which scheduler decides"
+    elif leader is not None:
+        if leader.configuration:
+            for offer, configuration in offers:
+                if leader.configuration == digest(configuration):
+                    return SelectedConfiguration(configuration, offer.source)
+        unconfirmed = "; ".join([_differs(leader, [offer for offer, _ in offers]), *problems])
+    elif _leaderless(scheduler, elections):
+        unconfirmed = ""
+    elif given is None:
+        return SelectedConfiguration(unknown=no_profile(scheduler, elections))
+    else:
+        unconfirmed = no_profile(scheduler, elections)
+    for offer, configuration in offers:
+        if scheduler in (profile.scheduler_name for profile in configuration.profiles):
+            return SelectedConfiguration(configuration, offer.source, unconfirmed, bool(unconfirmed) and given is None)
+    sources = " and ".join(offer.source for offer, _ in offers)
+    return SelectedConfiguration(
+        unknown="; ".join(filter(None, (unconfirmed, f'no profile is named "{scheduler}" in {sources}')))
+    )
+
+
+def _leaderless(scheduler: str, elections: Sequence[Election]) -> bool:
+    """Is it the cluster's default scheduler, and does none lead? That is about the election, not about a name."""
+    return scheduler == wellknown.DEFAULT_SCHEDULER and SCHEDULER_ELECTION not in (each.name for each in elections)
+
+
+def _loaded(offers: Iterable[ConfigurationSource], problems: list[str]) -> Iterator[tuple[ConfigurationSource, Configuration]]:
+    """Those that can be loaded; of the others `problems` gets why."""
+    for offer in offers:
+        try:
+            yield offer, offer.load()
+        except (ConfigurationError, OSError) as error:
+            problems.append(f"{offer.source} cannot be loaded: {error}")
+
+
+def _differs(leader: Election, offers: Sequence[ConfigurationSource]) -> str:
+    who = f'{leader.holder}, which leads election "{leader.name}" and decides,'
+    if not leader.configuration:
+        return f"{who} does not publish a digest of its configuration"
+    return f"{who} uses another configuration than {' and '.join(offer.source for offer in offers)}"
+
 
 PAGE = 5000
 
 
-class Listed(Offline):
+class ListedHandle(Offline):
     """A Handle over what was listed."""
 
     def __init__(self, stores: Mapping[Resource[Any], Mapping[str, Any]]) -> None:
@@ -57,9 +150,9 @@ class Listed(Offline):
 @click.option("--node", default="", help="Say more about this node.")
 @click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: as the client is configured]")
 @click.option("--context", help="The context of the client's configuration to use.")
-@click.option("--config", default="", help="A KubeSchedulerConfiguration to follow.")
+@click.option("--config", default="", help="A KubeSchedulerConfiguration to select_configuration.")
 @click.option("--plugin", "plugins", multiple=True, help="A plugin to add to it.")
-@click.option("--kept", default="", help="Where a local cluster is, whose schedulers have the two that follow.")
+@click.option("--kept", default="", help="Where a local cluster is, whose schedulers have the two that select_configuration.")
 @click.option("--kept-config", default="")
 @click.option("--kept-plugin", "kept_plugins", multiple=True)
 @click.option("--timeout", default=20.0, help="Seconds, for the lists.")
@@ -78,11 +171,11 @@ def main(
 ) -> None:
     """Explains where a pod would go now, and why."""
     given = (
-        Offer(config or f"the default configuration with {' and '.join(plugins)}", config, plugins)
+        ConfigurationSource(config or f"the default configuration with {' and '.join(plugins)}", config, plugins)
         if config or plugins
         else None
     )
-    own = Offer(f"that of the local cluster in {kept}", kept_config, kept_plugins) if kept else None
+    own = ConfigurationSource(f"that of the local cluster in {kept}", kept_config, kept_plugins) if kept else None
     try:
         servers = load(server, context=context)
         said = Answer(asyncio.run(_explanation(namespace, name, node, servers, given, own, timeout)))
@@ -105,8 +198,8 @@ async def _explanation(
     name: str,
     node: str,
     servers: ClientConfig,
-    given: Offer | None,
-    kept: Offer | None,
+    given: ConfigurationSource | None,
+    kept: ConfigurationSource | None,
     timeout: float,
 ) -> Explanation:
     """Raises ApiError, TimeoutError, ConfigurationError, OSError."""
@@ -115,7 +208,9 @@ async def _explanation(
         async with asyncio.timeout(timeout):
             client = Client(connection)
             pod = await client.pods.get(name, namespace)
-            followed = follow(pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, await _elections(client), given, kept)
+            followed = select_configuration(
+                pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, await _elections(client), given, kept
+            )
             stores = await _list(client, needs(followed.configuration))
     finally:
         await connection.close()
@@ -130,14 +225,16 @@ async def _elections(client: Client) -> Sequence[Election] | None:
         return None
 
 
-def explanation(pod: Pod, stores: Mapping[Resource[Any], Mapping[str, Any]], followed: Followed, node: str = "") -> Explanation:
+def explanation(
+    pod: Pod, stores: Mapping[Resource[Any], Mapping[str, Any]], followed: SelectedConfiguration, node: str = ""
+) -> Explanation:
     """Pure, but for what plugins do when they are made. Raises ConfigurationError."""
     configuration = followed.configuration
     key, name, bound = store_key(pod), pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, pod.spec.nodeName
     gone = bool(bound) and bound not in stores[NODES]
     if followed.unknown:
         return Explanation(key, name, bound, node_is_gone=gone, unknown=followed.unknown)
-    listed = Listed(stores)
+    listed = ListedHandle(stores)
     frameworks = build(configuration, listed)
     cache, placed = filled(stores[NODES].values(), stores[PODS].values(), frameworks)
     found = explain(pod, cache, placed, frameworks[name], listed, node if cache.nodes.row(node) is not None else "")
@@ -162,7 +259,7 @@ def _filters_only(found: Explanation) -> Explanation:
 def filled(
     nodes: Iterable[Node], pods: Iterable[Pod], scheduler_names: Container[str]
 ) -> tuple[Cache, dict[str, list[PodInfo]]]:
-    """A cache of these, as `scheduler.feed` would fill it, and the pods by node. Room is kept for nominated pods of these
+    """A cache of these, as `scheduler.informers` would fill it, and the pods by node. Room is kept for nominated pods of these
     schedulers: of others the leader knows nothing until they are bound."""
     cache, placed = Cache(), dict[str, list[PodInfo]]()
     for node in nodes:

@@ -1,17 +1,29 @@
-"""The scheduler's informers: pods, nodes, and what plugins need beside them."""
+"""The scheduler's informers, and the event handlers that update the cache and the queue.
+
+A pod is always in exactly one of three places: in the queue, in a scheduling or binding cycle (then assumed in the cache), or
+bound in the cache. The handlers of a standby work as the leader's do, so its cache and queue are current when it is elected.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.pods import ENDED
+from pinnace.api.pods import ENDED, ended
 from pinnace.api.resources import NODES, PODS, Resource, T
+from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from pinnace.client.client import Client
-from pinnace.client.informer import Index, Informer, first_problem
+from pinnace.client.informer import Delta, Index, Informer, first_problem
+from pinnace.fit.requests import is_resizing
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.supervise import unending
-from scheduler.framework.handle import Preemption, Waiting
+from pinnace.runtime.tasks import TimeSlice
+from scheduler.attempts import held_back
+from scheduler.cache.cache import Cache, Change, ClusterEvent
+from scheduler.cache.pod_index import PodGroup
+from scheduler.cache.pod_info import PodInfo, start_time
+from scheduler.framework.profile import Preemption, Waiting
+from scheduler.queue import SchedulingQueue
 
 NOT_ENDED = ",".join(f"status.phase!={phase}" for phase in ENDED)
 """Pods that have ended take no room: they leave the informer's selection, which looks like a deletion."""
@@ -71,7 +83,7 @@ class Informers:
         return index
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self._all.values():
                 group.create_task(unending("informer", informer.run))
@@ -94,3 +106,152 @@ class PluginHandle:
         self.activate = activate
         self.preemption: Preemption | None = preemption
         self.client = client
+
+
+class EventHandlers:
+    """Handlers of the informers. `changed` is called after each batch: there may be something to schedule. `run` it, too."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        queue: SchedulingQueue,
+        scheduler_names: Container[str],
+        now: Callable[[], float],
+        changed: Callable[[], None],
+        wall: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`now`, `wall`: the time, monotonic and Unix."""
+        self._cache = cache
+        self._queue = queue
+        self._scheduler_names = scheduler_names
+        self._now = now
+        self._changed = changed
+        self._wall = wall
+        self._nodes: dict[str, Change] = {}
+        """What has happened to nodes since those were asked whom it may help; by name, the longest waiting first."""
+        self._noted: dict[tuple[str, Change, PodGroup | None, PodGroup | None], ClusterEvent] = {}
+        """What the pods of one batch have changed: where, how, which pods, and what they were."""
+        self._news = asyncio.Event()
+        queue.gates.on_due = self._news.set
+
+    def on_nodes(self, deltas: Sequence[Delta[Node]]) -> None:
+        """The cache knows at once. Whom it may help is asked later (`run`): 500 nodes may come in one batch, and a thousand
+        pods may wait that are not alike."""
+        for delta in deltas:
+            name = delta.obj.metadata.name
+            event = self._cache.remove_node(name) if delta.kind == DELETED else self._cache.set_node(delta.obj)
+            if event is not None and event.change:
+                self._nodes[name] = self._nodes.get(name, Change.NONE) | event.change
+        self._news.set()
+
+    async def run(self, clock: Clock) -> None:
+        """Wakes whom changes of nodes may help, and asks about whom plugins hold back, until cancelled; heartbeats have their
+        turn in between."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            turn = TimeSlice(clock)
+            while self.wake_next() | self.ask_gate():  # both have their turn
+                await turn.end()
+
+    def wake_next(self) -> bool:
+        """Wakes those whom one node's changes may help. False: no node has changed since."""
+        if not self._nodes:
+            return False
+        name = next(iter(self._nodes))
+        self._queue.wake(ClusterEvent(self._nodes.pop(name), name), self._cache.nodes, self._now())
+        self._changed()
+        return True
+
+    def ask_gate(self) -> bool:
+        """Asks about one pod that PreEnqueue holds back. False: nothing has happened that could have changed that."""
+        asked = self._queue.ask_gate()
+        if asked:
+            self._changed()
+        return asked
+
+    def on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
+        now = self._now()
+        for delta in deltas:
+            pod = delta.obj
+            uid = pod.metadata.uid
+            if delta.kind == ADDED and delta.old is not None and delta.old.metadata.uid != uid:
+                self._gone(delta.old.metadata.uid)  # a namesake, whose deletion was missed
+            if delta.kind == DELETED or ended(pod):
+                self._gone(uid)
+            else:
+                self._present(delta, uid, now)
+        self._wake_noted(now)
+        self._changed()
+
+    def on_objects(self, resource: str, deltas: Sequence[Delta[Any]]) -> None:
+        """Of a resource that only plugins look at."""
+        now = self._now()
+        self._cache.nodes.begin_generation()
+        for delta in deltas:
+            self._queue.wake(ClusterEvent(Change.OBJECT, resource=resource, obj=delta.obj), self._cache.nodes, now)
+        self._changed()
+
+    def _present(self, delta: Delta[Pod], uid: str, now: float) -> None:
+        """The pod is there, and has not ended."""
+        pod = delta.obj
+        if node := pod.spec.nodeName:
+            assumed = self._cache.is_assumed(uid)
+            if not self._cache.confirm(uid, node):
+                self._note(self._cache.observe(self._queue.remove(uid) or PodInfo(pod), node))
+            elif assumed:
+                self._note(self._cache.placed(uid))
+        elif self._cache.node_of(uid) is None or pod.metadata.HasField("deletionTimestamp"):  # then no bind can follow
+            self._pending(delta, now)
+        if self._cache.node_of(uid) is not None:
+            if delta.kind == MODIFIED and _relabelled(delta.old, pod):
+                self._note(self._cache.relabel(pod))
+            if delta.kind == MODIFIED and _may_be_resized(delta.old, pod):
+                self._note(self._cache.resize(PodInfo(pod)))
+            if _has_started(delta):
+                self._cache.started(uid, start_time(pod))
+
+    def _pending(self, delta: Delta[Pod], now: float) -> None:
+        pod = delta.obj
+        if pod.spec.schedulerName in self._scheduler_names:
+            if pod.metadata.HasField("deletionTimestamp"):
+                self._gone(pod.metadata.uid)
+            else:
+                info, nominated = PodInfo(pod), pod.status.nominatedNodeName
+                if nominated == (delta.old.status.nominatedNodeName if delta.old is not None else ""):
+                    nominated = self._cache.nodes.nominated.node_of(info.uid)  # which the leader knows before it is written
+                self._note(self._cache.nominate(info, nominated))
+                self._queue.add(info, now, held_back(pod, self._wall()))
+
+    def _gone(self, uid: str) -> None:
+        self._queue.remove(uid)
+        self._note(self._cache.remove(uid))
+
+    def _note(self, event: ClusterEvent | None) -> None:
+        if event is not None and event.change:
+            self._noted[event.node, event.change, event.pod, event.was] = event
+
+    def _wake_noted(self, now: float) -> None:
+        """Pods that are alike and leave a node together, such as a preemptor's victims, are one event."""
+        noted, self._noted = self._noted, {}
+        for event in noted.values():
+            self._queue.wake(event, self._cache.nodes, now)
+
+
+def _has_started(delta: Delta[Pod]) -> bool:
+    return delta.obj.status.HasField("startTime") and (delta.old is None or not delta.old.status.HasField("startTime"))
+
+
+def _may_be_resized(old: Pod | None, new: Pod) -> bool:
+    """Has the spec changed, or may its kubelet have reported something about a resize?"""
+    return old is None or old.metadata.generation != new.metadata.generation or is_resizing(new) or is_resizing(old)
+
+
+def _relabelled(old: Pod | None, new: Pod) -> bool:
+    """Do selectors that count pods see another pod now?"""
+    if old is None:
+        return False
+    before, after = old.metadata, new.metadata
+    if before.HasField("deletionTimestamp") != after.HasField("deletionTimestamp"):
+        return True
+    return len(before.labels) != len(after.labels) or (len(after.labels) > 0 and dict(before.labels) != dict(after.labels))

@@ -17,10 +17,11 @@ from pinnace.client.flags import Servers, servers
 from pinnace.client.informer import RestartSupervisor
 from pinnace.client.standby import ProgressTimeout
 from pinnace.runtime import flags, process
+from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.http import Page, StatusServer
 from pinnace.runtime.tracing import Tracer
 from scheduler import config, metrics
-from scheduler.framework.faults import on_stack
+from scheduler.framework.plugin_errors import on_stack
 from scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ def main(
         for plugin in plugins:
             configuration = config.with_plugin(configuration, plugin)
         config.check(configuration)
-    except config.ConfigurationError as error:
+    except ConfigurationError as error:
         raise click.UsageError(f"{file}: {error}" if file else str(error)) from None
     if written is not None:
         written.write_text(config.write(configuration))

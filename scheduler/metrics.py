@@ -1,4 +1,4 @@
-"""Metrics of the scheduler, named as kube-scheduler's where it has the same."""
+"""Metrics of the scheduler, with kube-scheduler's names where it has the same metric."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import REGISTRY, Collector
 
-ATTEMPTS = Counter("scheduler_schedule_attempts", "Attempts to schedule a pod, by result.", ["profile", "result"])
+ATTEMPTS = Counter("scheduler_schedule_attempts", "AttemptMetrics to schedule a pod, by result.", ["profile", "result"])
 DURATION = Histogram(
     "scheduler_scheduling_attempt_duration_seconds",
     "Seconds that an attempt takes until a node is assumed, or the pod given back, by result.",
@@ -17,7 +17,7 @@ DURATION = Histogram(
 )
 
 
-class Attempts:
+class AttemptMetrics:
     """Those of one profile with one result."""
 
     def __init__(self, profile: str, result: str) -> None:
@@ -33,19 +33,19 @@ SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
 
 
 @cache
-def attempts(profile: str, result: str) -> Attempts:
+def attempts(profile: str, result: str) -> AttemptMetrics:
     """Profiles are as many as are configured."""
-    return Attempts(profile, result)
+    return AttemptMetrics(profile, result)
 
 
-TRIES = Histogram("scheduler_pod_scheduling_attempts", "Attempts until a pod is bound.", buckets=[1, 2, 4, 8, 16])
-PREEMPTIONS = Counter("scheduler_preemption_attempts", "Attempts to make room for a pod by deleting others.")
+TRIES = Histogram("scheduler_pod_scheduling_attempts", "AttemptMetrics until a pod is bound.", buckets=[1, 2, 4, 8, 16])
+PREEMPTIONS = Counter("scheduler_preemption_attempts", "AttemptMetrics to make room for a pod by deleting others.")
 VICTIMS = Histogram("scheduler_preemption_victims", "Pods deleted to make room for one pod.", buckets=[1, 2, 4, 8, 16, 32, 64])
 BINDINGS = Counter("scheduler_bindings", "Ends of bindings, by result.", ["result"])
 BOUND, FAILED, FENCED = (BINDINGS.labels(result) for result in ("bound", "failed", "fenced"))
 
 
-class Census(Collector):
+class QueueCollector(Collector):
     """What is counted when somebody asks, and costs nothing otherwise: one gauge with one label."""
 
     def __init__(self, name: str, documentation: str, label: str, counts: Callable[[], Mapping[str, int]]) -> None:
@@ -60,7 +60,7 @@ class Census(Collector):
         yield family
 
 
-class Counted(Protocol):
+class SchedulerCounts(Protocol):
     """A scheduler, as far as it is counted."""
 
     def pending(self) -> Mapping[str, int]: ...
@@ -68,17 +68,17 @@ class Counted(Protocol):
     def cached(self) -> Mapping[str, int]: ...
 
 
-def register(scheduler: Callable[[], Counted], registry: CollectorRegistry = REGISTRY) -> None:
+def register(scheduler: Callable[[], SchedulerCounts], registry: CollectorRegistry = REGISTRY) -> None:
     """To be called once in a process. `scheduler`: the one that there is when it is counted."""
     for census in (
-        Census("scheduler_pending_pods", "Pods that wait, by queue.", "queue", lambda: scheduler().pending()),
-        Census(
+        QueueCollector("scheduler_pending_pods", "Pods that wait, by queue.", "queue", lambda: scheduler().pending()),
+        QueueCollector(
             "scheduler_unschedulable_pods",
             "Unschedulable pods, by plugin that refused them.",
             "plugin",
             lambda: scheduler().refusing(),
         ),
-        Census(
+        QueueCollector(
             "scheduler_cache_size",
             "Nodes, pods on them, and pods of these that are assumed.",
             "type",

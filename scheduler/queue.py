@@ -10,14 +10,14 @@ from itertools import count
 from typing import Protocol
 
 from pinnace.api.records import Place
-from scheduler.cache.changes import ANY, Change, ClusterEvent
+from scheduler.cache.cache import ANY, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
 from scheduler.framework.interface import Gate
 
 
 def _nobody() -> None:
-    """Is told."""
+    """Default callback: does nothing."""
 
 
 class Gates:
@@ -25,13 +25,13 @@ class Gates:
 
     def __init__(self) -> None:
         self.on_due: Callable[[], None] = _nobody
-        """Called when something has happened that somebody awaits."""
+        """`on_due` is called when an event happens that a gated pod awaits."""
         self._held: dict[Change, dict[str, None]] = {}
-        """By what they await: something, and somebody awaits it."""
+        """Gated pods by the kinds of events that they await. No entry is empty."""
         self._news = Change.NONE
-        """What has happened since the last round, and somebody awaits."""
+        """The awaited kinds of events since the last round."""
         self._round: deque[str] = deque()
-        """Who is to be asked about."""
+        """The pods to check in this round."""
 
     def add(self, uid: str, awaits: Change) -> None:
         if awaits:
@@ -44,7 +44,7 @@ class Gates:
             self._held.pop(awaits, None)
 
     def hear(self, change: Change) -> None:
-        """Something has happened."""
+        """Handles an event."""
         if any(awaits & change for awaits in self._held):
             self._news |= change
             self.on_due()
@@ -54,7 +54,7 @@ class Gates:
         return bool(self._held)
 
     def next(self) -> str | None:
-        """The next pod to ask about; it may be gone or let go by now. None: nothing has happened that anybody awaits."""
+        """The next pod to check; it may be gone or released meanwhile. None: no awaited event has happened."""
         if not self._round:
             news, self._news = self._news, Change.NONE
             self._round.extend(uid for awaits, held in self._held.items() if awaits & news for uid in held)
@@ -62,11 +62,11 @@ class Gates:
 
 
 _MANY = 32
-"""Failures; more make no difference."""
+"""Failures; the backoff does not grow with more."""
 
 
 class Policy(Protocol):
-    """What plugins have to say about the queue: a Framework, or the Profiles of several."""
+    """The plugins' decisions about the queue: a Framework, or the Profiles of several."""
 
     def gate(self, pod: PodInfo) -> Gate | None: ...
     def sort_key(self, pod: PodInfo, since: float) -> tuple[float, ...]: ...
@@ -75,7 +75,7 @@ class Policy(Protocol):
 
 
 class QueuedPod:
-    """A pod on its way to a node. After `pop` it belongs to whoever popped it, until it is given back."""
+    """A pod that waits for a node. After `pop` the caller owns it until it returns it to the queue."""
 
     __slots__ = ("attempts", "awaits", "errors", "held", "info", "not_before", "place", "refusals", "refused_by", "since")
 
@@ -83,19 +83,19 @@ class QueuedPod:
         self.info = info
         self.attempts = 0
         self.refusals = 0
-        """Attempts after which it had no place."""
+        """Attempts that found no node."""
         self.errors = 0
-        """Attempts that have gone wrong since the last refusal."""
+        """Attempts that failed with an error since the last unschedulable one."""
         self.since = now
-        """When it arrived, or failed last."""
+        """When it arrived or failed last."""
         self.place = Place.ACTIVE
         self.refused_by: frozenset[str] = frozenset()
         self.awaits = Change.NONE
-        """Kinds of changes of which one may help, while it is unschedulable or gated."""
+        """Kinds of events that may help, while it is unschedulable or gated."""
         self.not_before = 0.0
-        """It is not tried before."""
+        """The earliest time of the next attempt."""
         self.held: tuple[int, PodInfo] | None = None
-        """Since `hold`: how many events had been told, and the pod as it was."""
+        """At `hold`: the number of events so far, and the pod."""
 
 
 class SchedulingQueue:
@@ -114,19 +114,19 @@ class SchedulingQueue:
         self._pods: dict[str, QueuedPod] = {}
         self._sequence = count()
         self._events = 0
-        """That have been told."""
+        """Events so far."""
         self._stale = 0
-        """Entries of the two heaps, at most, whose pod has been removed."""
+        """Upper bound of the stale entries in the two heaps."""
         self._active: list[tuple[tuple[float, ...], int, QueuedPod]] = []
         self._backoff: list[tuple[float, int, QueuedPod]] = []
         self._unschedulable: dict[str, QueuedPod] = {}
         """The longest waiting first."""
         self._groups: dict[Change, dict[tuple[frozenset[str], bytes], dict[str, QueuedPod]]] = {}
-        """By what they await: who cannot be helped by an event costs nothing when it happens."""
+        """By the kinds of events that they await: an event costs nothing for pods that it cannot help."""
         self.gates = Gates()
-        """Who is told when somebody is to be asked about (`on_due`) sees to it that `ask_gate` is called, until it says no."""
+        """`on_due` is called when gated pods must be checked; the receiver then calls `ask_gate` until it returns False."""
         self._gates_asked = 0.0
-        """When the flush asked about all of them."""
+        """When the flush last checked all gated pods."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -135,7 +135,7 @@ class SchedulingQueue:
         return uid in self._pods
 
     def counts(self) -> Counter[str]:
-        """Pods by place. Like `refusals` it may be asked from another thread: the copy is made in one step."""
+        """Pods by place. Like `refusals` it may be called from another thread: it copies in one step."""
         return Counter(queued.place.value for queued in tuple(self._pods.values()))
 
     def refusals(self) -> Counter[str]:
@@ -143,12 +143,12 @@ class SchedulingQueue:
         return Counter(plugin for queued in tuple(self._unschedulable.values()) for plugin in queued.refused_by)
 
     def entries(self, now: float) -> Iterator[tuple[QueuedPod, float]]:
-        """All pods, with the seconds until their backoff is over, for those that back off."""
+        """All pods; for pods in backoff with the seconds until it ends."""
         for queued in self._pods.values():
             yield queued, self._ready(queued) - now if queued.place is Place.BACKOFF else 0.0
 
     def add(self, info: PodInfo, now: float, wait: float = 0.0) -> None:
-        """A pending pod, new or changed. `wait`: seconds for which it is not tried."""
+        """Adds or updates a pending pod. `wait`: seconds until its first attempt."""
         queued = self._pods.get(info.uid)
         if queued is None:
             queued = QueuedPod(info, now)
@@ -174,7 +174,7 @@ class SchedulingQueue:
                 self._hold_back(queued, gate)
 
     def remove(self, uid: str) -> PodInfo | None:
-        """The pod is gone, or has been bound. What was known of it; None: it was not here."""
+        """Removes a pod that is gone or bound. Returns its entry; None: it was not in the queue."""
         queued = self._pods.pop(uid, None)
         if queued is None:
             return None
@@ -189,7 +189,7 @@ class SchedulingQueue:
         return queued.info
 
     def pop(self, now: float) -> QueuedPod | None:
-        """The next pod to schedule; None when there is none that may be tried now."""
+        """The next pod to schedule; None if no pod is due."""
         self._flush(now)
         while self._active:
             queued = heapq.heappop(self._active)[2]
@@ -200,12 +200,12 @@ class SchedulingQueue:
         return None
 
     def hold(self, queued: QueuedPod) -> None:
-        """A decision about a pod that was popped takes time: it is here until `resume`, though nobody else can pop it."""
+        """Keeps a popped pod in the queue during a slow decision, until `resume`. It cannot be popped meanwhile."""
         queued.held, queued.place = queued.held or (self._events, queued.info), Place.IN_FLIGHT
         self._pods[queued.info.uid] = queued
 
     def resume(self, queued: QueuedPod) -> bool:
-        """Takes back a pod that is held. False: it is gone or bound by now, or has changed, and is tried anew."""
+        """Ends `hold`. False: the pod is gone, bound, or changed; if it changed, it is scheduled again."""
         uid = queued.info.uid
         if self._pods.get(uid) is not queued or queued.held is None:
             return False
@@ -217,8 +217,8 @@ class SchedulingQueue:
         return True
 
     def unschedulable(self, queued: QueuedPod, refused_by: frozenset[str], now: float, *, missed: bool = False) -> None:
-        """Gives back a pod that no node can take now. `refused_by`: the plugins whose verdict must change; none: anything
-        may help. `missed`: the event that would help may have come already, so it waits for its backoff only."""
+        """Returns a popped pod that no node can take now. `refused_by`: the plugins whose decision must change; empty: any
+        event may help. `missed`: the helpful event may have happened already, so the pod waits for its backoff only."""
         missed = missed or (queued.held is not None and queued.held[0] != self._events)
         queued.refusals, queued.errors = queued.refusals + 1, 0
         queued.since, queued.refused_by, queued.held = now, refused_by, None
@@ -234,8 +234,8 @@ class SchedulingQueue:
         groups.setdefault((refused_by, queued.info.template), {})[uid] = queued
 
     def retry(self, queued: QueuedPod, now: float, *, rarely: bool = False) -> None:
-        """Gives back a pod whose attempt went wrong for reasons that are not the cluster's: it waits for its backoff. `rarely`:
-        the attempt held up all other pods, so it waits for the longest backoff."""
+        """Returns a popped pod whose attempt failed with an error: it waits for its backoff. `rarely`: the attempt delayed
+        all other pods, so it waits for the longest backoff."""
         queued.since, queued.held, queued.errors = now, None, _MANY if rarely else queued.errors + 1
         self._pods[queued.info.uid] = queued
         self._after_backoff(queued, now)
@@ -245,7 +245,7 @@ class SchedulingQueue:
         self._events += 1
         seen: dict[int, NodeTable] = {}
         for _, group in self._concerned(event):
-            if not group:  # a plugin that was asked about another group has released the last of this one
+            if not group:  # a plugin released the last pod of this group while it was asked about another
                 continue
             any_of_them = next(iter(group.values()))
             priority = any_of_them.info.priority
@@ -260,7 +260,7 @@ class SchedulingQueue:
         self.gates.hear(event.change)
 
     def ask_gate(self) -> bool:
-        """Asks the plugins about one of the pods that they may let go by now. False: there is none."""
+        """Checks one gated pod that its plugins may release now. False: there is none."""
         while (uid := self.gates.next()) is not None:
             if (queued := self._pods.get(uid)) is not None and queued.place is Place.GATED:
                 self._ask_again(queued)
@@ -268,8 +268,7 @@ class SchedulingQueue:
         return False
 
     def activate(self, uid: str, now: float) -> None:
-        """Something has happened to this pod: if it waits for an event, it waits no longer than its backoff; if it is gated,
-        the plugins are asked again."""
+        """Moves this pod: an unschedulable pod waits no longer than its backoff; the plugins check a gated pod again."""
         self._events += 1
         queued = self._pods.get(uid)
         if queued is not None and queued.place is Place.UNSCHEDULABLE:
@@ -282,7 +281,7 @@ class SchedulingQueue:
         return not refused_by or any(self._policy.helps(name, event, queued.info, nodes) for name in refused_by)
 
     def next_due(self) -> float | None:
-        """When `pop` may have something although nothing happens. Now and then too early, never too late."""
+        """When `pop` may return a pod without further events. May be too early, never too late."""
         due = [self._backoff[0][0]] if self._backoff else []
         if self._unschedulable:
             due.append(next(iter(self._unschedulable.values())).since + self._flush_after)
@@ -292,7 +291,7 @@ class SchedulingQueue:
 
     @property
     def ready(self) -> bool:
-        """There is an active pod (as far as can be told without looking)."""
+        """Whether there is an active pod; may be True for stale entries."""
         return bool(self._active)
 
     def _admit(self, queued: QueuedPod) -> None:
@@ -300,8 +299,8 @@ class SchedulingQueue:
         self._activate(queued)
 
     def _activate(self, queued: QueuedPod) -> None:
-        """Unless it is held back: by now it may be, whatever it was when it came."""
-        queued.place = Place.ACTIVE  # now: the plugin that is asked may say that something has happened to this very pod
+        """Activates the pod unless a plugin gates it; the gate may have changed since the pod arrived."""
+        queued.place = Place.ACTIVE  # first: the plugin may activate this very pod
         gate = self._policy.gate(queued.info)
         if gate is not None:
             self._hold_back(queued, gate)
@@ -314,13 +313,13 @@ class SchedulingQueue:
         self.gates.add(queued.info.uid, gate.awaits)
 
     def _ask_again(self, queued: QueuedPod) -> None:
-        """A gated pod may be let go by now."""
+        """Releases a gated pod if its plugins allow it now."""
         self.gates.discard(queued.info.uid, queued.awaits)
         queued.refused_by = frozenset()
         self._activate(queued)
 
     def _ready(self, queued: QueuedPod) -> float:
-        """When its backoff is over."""
+        """When its backoff ends."""
         failed = queued.errors or queued.refusals
         if not failed:
             return queued.not_before
@@ -336,7 +335,7 @@ class SchedulingQueue:
             heapq.heappush(self._backoff, (ready, next(self._sequence), queued))
 
     def _put_off(self, queued: QueuedPod, now: float) -> None:
-        """An active pod goes to the backoff. Its entry among the active ones is left behind: it is another pod's by now."""
+        """Moves an active pod to the backoff. Its entry among the active ones stays behind as a stale one."""
         later = QueuedPod(queued.info, queued.since)
         later.attempts, later.refusals, later.errors = queued.attempts, queued.refusals, queued.errors
         later.not_before = queued.not_before
@@ -345,11 +344,11 @@ class SchedulingQueue:
         self._after_backoff(later, now)
 
     def _flush(self, now: float) -> None:
-        """Moves what has waited long enough."""
+        """Moves the pods whose wait has ended."""
         while self._backoff and self._backoff[0][0] <= now:
             queued = heapq.heappop(self._backoff)[2]
             if self._pods.get(queued.info.uid) is queued:
-                self._after_backoff(queued, now)  # it may have been put off meanwhile
+                self._after_backoff(queued, now)  # its backoff may have been extended meanwhile
         while self._unschedulable:
             queued = next(iter(self._unschedulable.values()))
             if queued.since + self._flush_after > now:
@@ -360,7 +359,7 @@ class SchedulingQueue:
             self.gates.hear(ANY)
 
     def _compact(self) -> None:
-        """Drops the heaps' stale entries. On a standby, pods leave the queue without ever being popped."""
+        """Drops the heaps' stale entries. On a standby, pods leave the queue without being popped."""
         self._active = [entry for entry in self._active if self._pods.get(entry[2].info.uid) is entry[2]]
         self._backoff = [entry for entry in self._backoff if self._pods.get(entry[2].info.uid) is entry[2]]
         heapq.heapify(self._active)
@@ -369,7 +368,7 @@ class SchedulingQueue:
 
     def _release(self, waiting: Iterable[QueuedPod], now: float) -> None:
         for queued in waiting:
-            if queued.place is Place.UNSCHEDULABLE:  # a plugin that was asked about another may have released this one
+            if queued.place is Place.UNSCHEDULABLE:  # a plugin may have released it while it was asked about another
                 self._leave_group(queued, queued.info)
                 self._after_backoff(queued, now)
 
@@ -379,7 +378,7 @@ class SchedulingQueue:
 
     def _leave_group(self, queued: QueuedPod, info: PodInfo) -> None:
         """`info`: the version with which it joined."""
-        queued.place = Place.ACTIVE  # or wherever it goes from here
+        queued.place = Place.ACTIVE  # unless it moves on below
         del self._unschedulable[info.uid]
         key = (queued.refused_by, info.template)
         groups = self._groups[queued.awaits]
@@ -390,6 +389,6 @@ class SchedulingQueue:
 
 
 def _changed(old: PodInfo, new: PodInfo) -> bool:
-    """Something else than status: the scheduler's own condition must not wake the pod."""
+    """Whether the pod has changed outside its status: the scheduler's own condition must not wake the pod."""
     before, after = old.raw.metadata, new.raw.metadata
     return old.template != new.template or before.labels != after.labels or before.annotations != after.annotations

@@ -1,16 +1,19 @@
-"""The scheduler, put together: informers -> feed -> cache and queue -> cycle -> binder, under an election, as a standby
-(pinnace/client/standby.py).
+"""The scheduler component: informers -> event handlers -> cache and queue -> scheduling cycle -> binder, under leader election.
 
-* While it stands by, its cache and queue are full.
-* The barrier is for the informers of what leaders write: pods, and what plugins say that they write. Every bind of an earlier
-  term is then in the cache, or can never commit; so what is still assumed from an earlier term is forgotten there, and only
-  there.
-* While leading, decisions are made in slices of SLICE seconds, with the event loop (heartbeats) served in between, and while
-  extenders are asked (`consulting`).
-* On losing the lead, of which a fenced bind may tell first, nothing more is decided or sent; assumed pods whose binds were not
-  sent are forgotten and queue again, those whose binds were sent stay assumed.
-* All that a leader writes is fenced, but for events: binds under the token of their decision, the rest under the present one.
-* A leader that does not go on (`progress`), or whose term ends early, gives the election up, and says why.
+* A standby keeps its cache and queue up to date (pinnace/client/standby.py).
+* A new leader waits until its informers have seen everything that earlier leaders wrote: pods, and the objects that plugins
+  write. After this barrier, every bind of an earlier term is in the cache or can never commit, so the leader forgets all other
+  assumptions of earlier terms. Nothing else forgets them.
+* A leader schedules in slices of SLICE seconds. The event loop serves heartbeats between slices and while extenders answer.
+* When the leader loses the lease, or a bind is fenced, it decides and sends nothing more. Assumed pods whose binds were not
+  sent return to the queue; the others stay assumed.
+* All writes of a leader are fenced, except events: binds with the token of their decision, other writes with the current token.
+* A leader without progress (`Progress`) resigns and logs the reason.
+
+`Progress` is pure; times are monotonic seconds. A leader makes no progress in two cases: it starts no attempt for
+PROGRESS_TIMEOUT although pods wait, or every attempt, from the second one on, ends in a severe plugin error
+(`PluginError.severe`). An ordinary exception of a plugin does not count: another leader would meet it too, and the pod is
+tried again after its backoff.
 """
 
 import asyncio
@@ -30,45 +33,45 @@ from pinnace.runtime.logs import TokenFenced
 from pinnace.runtime.supervise import unending
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 from scheduler import metrics
-from scheduler.attempts import Attempts, marked
-from scheduler.binding import Binder
-from scheduler.cache.cache import Cache
-from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.attempts import AttemptMarks, marked
+from scheduler.binding_cycle import Binder
+from scheduler.cache.cache import Cache, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build, digest, needs, writes
-from scheduler.consulting import Consulting, Overtaken
-from scheduler.cycle import Broken, Outcome, Placed, Unschedulable, schedule_one
 from scheduler.debugger import Debugger
-from scheduler.decision import Decision
-from scheduler.extenders.extender import Extender
-from scheduler.extenders.extenders import Extenders
-from scheduler.feed import Feed
-from scheduler.framework.binding_plugins import BindingCycle
-from scheduler.framework.faults import Faults
-from scheduler.framework.results import PluginError, Refused
-from scheduler.framework.reuse import Passes
-from scheduler.framework.runtime import Profiles
-from scheduler.informers import Informers, PluginHandle
-from scheduler.preemption.evictions import Evictions, PreemptionHandle
-from scheduler.progress import Progress
+from scheduler.events import PodTraces, Recorders, Reporter
+from scheduler.extenders.extender import Extender, Extenders
+from scheduler.framework.plugin_errors import PluginErrorLog
+from scheduler.framework.results import PluginError, PluginRejection
+from scheduler.framework.reuse import EquivalenceCache
+from scheduler.framework.runtime import BindingCycle, Profiles
+from scheduler.informers import EventHandlers, Informers, PluginHandle
+from scheduler.preemption import Evictions, PreemptionHandle
 from scheduler.queue import QueuedPod, SchedulingQueue
-from scheduler.recorders import Recorders
-from scheduler.reporter import Reporter
-from scheduler.tracing import PodTraces
+from scheduler.scheduling_cycle import (
+    AttemptFailed,
+    CycleResult,
+    Decision,
+    ExtenderScheduling,
+    Placed,
+    Superseded,
+    Unschedulable,
+    schedule_one,
+)
 
 log = logging.getLogger(__name__)
 
 SLICE = 0.005
-"""Seconds for which the event loop is kept busy at a stretch."""
-HANDOVER = 0.3
-"""Seconds for which a leader that has resigned keeps quiet, before it tidies up: it and the next one share processors and API
-servers."""
-IDLE = 60.0
-"""Seconds after which an idle loop looks again; it is woken for all it knows of."""
+"""Seconds of scheduling before the event loop runs other tasks."""
+HANDOVER_DELAY = 0.3
+"""Seconds that a leader waits after resigning before it cleans up, because it shares CPUs and API servers with its
+successor."""
+IDLE_TIMEOUT = 60.0
+"""Seconds after which an idle loop checks the queue again; all known events wake it."""
 
 
 class Scheduler:
-    """`name` is the replica's: the holder of the election."""
+    """`name`: the replica's name, which holds the election."""
 
     def __init__(
         self,
@@ -80,12 +83,12 @@ class Scheduler:
         tracer: Tracer = NO_TRACER,
         patience: ProgressTimeout | None = None,
     ) -> None:
-        """`patience`: what the schedulers of this process share, one after the other."""
+        """`patience`: shared by the schedulers that this process runs one after another."""
         self._config = config
         self._clock = clock
         self._traces = PodTraces(clock, tracer)
         self._cache = Cache()
-        self._passes = Passes(self._cache.nodes)
+        self._equivalence = EquivalenceCache(self._cache.nodes)
         self._binder = Binder(client.pods, self._cache, self, lambda token: self._standby.fence_of(token), clock=clock)
         self._informers = Informers(client, needs(config), writes(config), clock=clock)
         self._progress = Progress()
@@ -112,19 +115,21 @@ class Scheduler:
         frameworks = build(config, handle, self._extenders.binders)
         self._profiles = preemption.profiles = Profiles(frameworks)
         self._queue = SchedulingQueue(self._profiles, initial_backoff=config.initial_backoff, max_backoff=config.max_backoff)
-        self._consulting = Consulting(self._cache, self._queue, store, config.seed)
-        self._feed = feed = Feed(self._cache, self._queue, frameworks, clock.monotonic, self._look_again, clock.time)
+        self._extender_scheduling = ExtenderScheduling(self._cache, self._queue, store, config.seed)
+        self._event_handlers = feed = EventHandlers(
+            self._cache, self._queue, frameworks, clock.monotonic, self._look_again, clock.time
+        )
         self._informers.pods.add_handler(feed.on_pods)
         self._informers.pods.add_handler(self._reject_the_gone)
         self._informers.nodes.add_handler(feed.on_nodes)
         for resource, informer in self._informers.others.items():
             informer.add_handler(partial(feed.on_objects, resource.plural))
-        self.attempts = Attempts(partial(client.elections.history, config.election), clock)
+        self.attempts = AttemptMarks(partial(client.elections.history, config.election), clock)
         self._marks = guarded.pods
         self._reporter = Reporter(self._recorders, guarded.pods, store, clock=clock)
-        self._faults = Faults()
+        self._plugin_errors = PluginErrorLog()
         self._cycles: dict[str, BindingCycle] = {}
-        """By uid, of the pods whose bind is not known to have ended."""
+        """By uid: the binding cycles of pods whose bind is not known to have ended."""
         self._wake = asyncio.Event()
         waiting = self._binder.waiting
         self.debugger = Debugger(
@@ -136,7 +141,7 @@ class Scheduler:
         return self._standby.checks
 
     def pending(self) -> Mapping[str, int]:
-        """Pods that wait, by queue."""
+        """Waiting pods, by queue."""
         return self._queue.counts()
 
     def refusing(self) -> Mapping[str, int]:
@@ -144,27 +149,27 @@ class Scheduler:
         return self._queue.refusals()
 
     def cached(self) -> Mapping[str, int]:
-        """What the cache holds, by kube-scheduler's names."""
+        """The number of cached objects, by kube-scheduler's names."""
         return {"nodes": len(self._cache.nodes), "pods": len(self._cache), "assumed_pods": len(self._cache.assumed())}
 
     async def run(self) -> None:
-        """Until cancelled. Use `stop` first, for a polite end."""
+        """Runs until cancelled. Call `stop` first for a graceful shutdown."""
         try:
             async with asyncio.TaskGroup() as group:
                 for part in (self._informers, self._binder, self._evictions, self._reporter, self._recorders):
                     group.create_task(unending(type(part).__name__, part.run))
-                group.create_task(unending("Feed", partial(self._feed.run, self._clock)))
+                group.create_task(unending("EventHandlers", partial(self._event_handlers.run, self._clock)))
                 group.create_task(unending("attempts", self.attempts.run))
                 group.create_task(self._standby.run())  # which ends when it has resigned
         finally:
             await self._extenders.close()
 
     async def stop(self) -> None:
-        """Resigns, so that another replica leads at once, and sends the last events; but first it lets that one begin."""
+        """Resigns so that another replica leads at once, waits for HANDOVER_DELAY, and sends the last events."""
         led = self._standby.token is not None
         await self._standby.resign()
         if led:
-            await self._clock.sleep(HANDOVER)
+            await self._clock.sleep(HANDOVER_DELAY)
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._recorders.flush()
@@ -172,7 +177,7 @@ class Scheduler:
     # --- the election
 
     def _on_lost(self) -> None:
-        for decision in self._binder.stand_down():
+        for decision in self._binder.end_term():
             self._queue_again(decision.queued.info)
         self._evictions.drop()
         self._reporter.drop()
@@ -193,14 +198,14 @@ class Scheduler:
         return self._standby.token == token
 
     def _stuck(self) -> str | None:
-        """What keeps this leader from going on; None: nothing. To be asked often while it leads."""
+        """Why this leader makes no progress; None: it does. Must be called often while it leads."""
         now = self._clock.monotonic()
         return self._progress.stuck(self._queue.ready, self._binder.slow(now), now) or self._binder.stuck(now)
 
-    # --- the work of a leader
+    # --- the scheduling loop
 
     async def _work(self, token: int) -> None:
-        """Makes decisions for one slice, or waits for something to do."""
+        """Schedules pods for one slice, or waits for work."""
         self._progress.doing = "makes decisions"
         started = now = self._clock.monotonic()
         while now - started < SLICE and self._binder.has_room and (queued := self._queue.pop(now)) is not None:
@@ -208,12 +213,12 @@ class Scheduler:
                 return
             info = queued.info
             if extenders := self._extenders.interested(info):
-                await self._consult(queued, token, extenders, now)
+                await self._schedule_with_extenders(queued, token, extenders, now)
                 if not self._leads(token):
                     return
             else:
                 kept = self._cache.nodes.nominated.node_of(info.uid)
-                outcome = schedule_one(info, self._cache, self._profiles.of(info), self._config.seed, self._passes)
+                outcome = schedule_one(info, self._cache, self._profiles.of(info), self._config.seed, self._equivalence)
                 self._conclude(queued, outcome, kept, token, now)
             now = self._clock.monotonic()
         if not self._binder.has_room:
@@ -225,11 +230,11 @@ class Scheduler:
             await self._idle(now)
 
     async def _mark(self, queued: QueuedPod, token: int) -> bool:
-        """Writes down that an attempt at the pod begins. False: it may not begin."""
+        """Marks that an attempt of the pod begins. False: it must not begin."""
         writing = errors_of(self._marks.update_status_batch, [marked(queued.info.raw, self._clock.time())])
         try:
-            (problem,) = await self._consulting.held(queued, writing, lambda: self._leads(token))
-        except Overtaken:
+            (problem,) = await self._extender_scheduling.hold_while(queued, writing, lambda: self._leads(token))
+        except Superseded:
             return False
         if problem is not None:
             self._progress.tried()
@@ -237,17 +242,19 @@ class Scheduler:
             self._queue.retry(queued, self._clock.monotonic())
         return problem is None
 
-    async def _consult(self, queued: QueuedPod, token: int, extenders: Sequence[Extender], began: float) -> None:
+    async def _schedule_with_extenders(
+        self, queued: QueuedPod, token: int, extenders: Sequence[Extender], began: float
+    ) -> None:
         framework = self._profiles.of(queued.info)
         kept = self._cache.nodes.nominated.node_of(queued.info.uid)
         names = ", ".join(each.name for each in extenders)
-        self._progress.expect(f"asks {names} about pod {queued.info.key}", sum(each.patience for each in extenders))
-        outcome = await self._consulting.schedule(queued, framework, extenders, lambda: self._leads(token))
+        self._progress.expect(f"asks {names} about pod {queued.info.key}", sum(each.timeout for each in extenders))
+        outcome = await self._extender_scheduling.schedule(queued, framework, extenders, lambda: self._leads(token))
         if outcome is not None:
             self._conclude(queued, outcome, kept, token, began)
 
-    def _conclude(self, queued: QueuedPod, outcome: Outcome, kept: str, token: int, began: float) -> None:
-        """`kept`: the node where room was kept for the pod."""
+    def _conclude(self, queued: QueuedPod, outcome: CycleResult, kept: str, token: int, began: float) -> None:
+        """`kept`: the node to which the pod was nominated before the attempt."""
         self._progress.tried()
         info, now = queued.info, self._clock.monotonic()
         profile = info.raw.spec.schedulerName
@@ -267,12 +274,12 @@ class Scheduler:
                 self._nominate(info, nominated, now)
                 self._queue.unschedulable(queued, refused_by, now, missed=outdated)
                 self._reporter.failed(info, "Unschedulable", message, nominated)
-            case Broken(error):
+            case AttemptFailed(error):
                 metrics.attempts(profile, metrics.ERROR).note(now - began)
                 self._traces.tried(queued, began, "error")
                 log.debug("pod %s: %s", info.key, error)
                 if isinstance(error, PluginError):
-                    self._faults.note(error)
+                    self._plugin_errors.note(error)
                     self._note_severe(error)
                 self._queue.retry(queued, now, rarely=isinstance(error, PluginError) and error.took_long)
                 self._reporter.failed(info, "SchedulerError", str(error), self._cache.nodes.nominated.node_of(info.uid))
@@ -282,7 +289,7 @@ class Scheduler:
             self._progress.failed(str(error), self._clock.monotonic())
 
     def _nominate(self, info: PodInfo, node: str, now: float) -> None:
-        """Keeps room for the pod on a node; empty: nowhere. Pods of a lower priority that had it kept there look elsewhere."""
+        """Nominates the pod to a node; empty: none. Nominated pods of a lower priority there are scheduled again."""
         events = [self._cache.nominate(info, node)]
         for other in self._cache.nodes.nominated.on(node):
             if other.priority < info.priority:
@@ -293,12 +300,12 @@ class Scheduler:
                 self._queue.wake(event, self._cache.nodes, now)
 
     async def _idle(self, now: float) -> None:
-        """Waits for a change, or until a backoff is over."""
+        """Waits for an event, or until a backoff ends."""
         self._progress.doing = "waits for an event"
         self._wake.clear()
         due = self._queue.next_due()
         with suppress(TimeoutError):
-            async with asyncio.timeout(IDLE if due is None else max(0.0, min(IDLE, due - now))):
+            async with asyncio.timeout(IDLE_TIMEOUT if due is None else max(0.0, min(IDLE_TIMEOUT, due - now))):
                 await self._wake.wait()
 
     def _look_again(self) -> None:
@@ -308,7 +315,7 @@ class Scheduler:
         self._queue.activate(uid, self._clock.monotonic())
         self._look_again()
 
-    # --- how binds end (scheduler.binding.Outcomes)
+    # --- results of binds (scheduler.scheduling_cycle.BindingObserver)
 
     def bound(self, decision: Decision) -> None:
         metrics.BOUND.inc()
@@ -327,8 +334,8 @@ class Scheduler:
             self._queue.retry(decision.queued, self._clock.monotonic())
             self._report(current, "SchedulerError", f"binding to {decision.node}: {problem}")
 
-    def refused(self, decision: Decision, refused: Refused) -> None:
-        """The pod waits for its backoff, not for an event that may help: that may have come while it was on its way."""
+    def refused(self, decision: Decision, refused: PluginRejection) -> None:
+        """The pod waits for its backoff, because the event that may help may have happened during the binding cycle."""
         current = self._given_up(decision)
         if current is not None:
             self._queue.unschedulable(decision.queued, frozenset([refused.plugin]), self._clock.monotonic(), missed=True)
@@ -344,7 +351,7 @@ class Scheduler:
         self._standby.fenced(token)
 
     def _given_up(self, decision: Decision) -> PodInfo | None:
-        """Ends a decision. The pod as it is now, if it still needs a node."""
+        """Ends a decision. Returns the current pod if it still needs a node."""
         metrics.FAILED.inc()
         self._traces.settled(decision, "failed")
         current = self._forget(decision.queued.info)
@@ -353,17 +360,17 @@ class Scheduler:
         return current
 
     def _report(self, pod: PodInfo, reason: str, message: str) -> None:
-        """That it was not bound."""
+        """Reports that the pod was not bound."""
         self._reporter.failed(pod, reason, message, self._cache.nodes.nominated.node_of(pod.uid))
 
     def _end_cycle(self, decision: Decision) -> BindingCycle | None:
-        """The decision's binding cycle, unless it has ended before."""
+        """Removes and returns the decision's binding cycle; None if it has ended before."""
         uid = decision.queued.info.uid
         return self._cycles.pop(uid) if decision.cycle is not None and self._cycles.get(uid) is decision.cycle else None
 
     def _settle_earlier_terms(self) -> None:
-        """What earlier terms decided but have not bound by now will never be bound. Whether they deleted the victims that were
-        to make room is unknown: pods that were promised room are tried again."""
+        """Forgets the assumptions of earlier terms, which can never commit. It is unknown whether those terms deleted the
+        victims of preemption, so nominated pods are scheduled again."""
         for info in self._cache.assumed():
             self._queue_again(info)
         for info in self._cache.nodes.nominated:
@@ -376,7 +383,7 @@ class Scheduler:
         self._cycles.clear()
 
     def _reject_the_gone(self, deltas: Sequence[Delta[Pod]]) -> None:
-        """Pods need not wait in Permit any more that somebody else has bound or deleted."""
+        """Rejects pods in Permit that another client has bound or deleted."""
         if len(self._binder.waiting):
             for delta in deltas:
                 uid = delta.obj.metadata.uid
@@ -389,7 +396,7 @@ class Scheduler:
             self._queue.add(current, self._clock.monotonic())
 
     def _forget(self, info: PodInfo) -> PodInfo | None:
-        """Takes back an assumption, and what plugins did for it. The pod as it is now, if it still needs a node."""
+        """Forgets an assumption and undoes its binding cycle. Returns the current pod if it still needs a node."""
         event = self._cache.forget(info.uid)
         if (cycle := self._cycles.pop(info.uid, None)) is not None:
             self._undo(cycle)
@@ -401,9 +408,67 @@ class Scheduler:
         return PodInfo(pod) if pod is not None and pod.metadata.uid == info.uid and not pod.spec.nodeName else None
 
     def _undo(self, cycle: BindingCycle) -> None:
-        """That the pod is gone may have been told before: who waits for what was set aside for it was still refused then."""
+        """Undoes a binding cycle. Pods that wait for its reservation are woken, because they were refused again if the
+        deletion event came first."""
         cycle.undo()
         if cycle.reserved:
             event = ClusterEvent(Change.RESERVATION_ENDED, cycle.node)
             self._queue.wake(event, self._cache.nodes, self._clock.monotonic())
             self._look_again()
+
+
+PROGRESS_TIMEOUT = 10.0
+"""Seconds within which a leader starts an attempt while pods are ready."""
+SEVERE_LIMIT = 2
+"""Severe failures in a row before they count."""
+
+
+class Progress:
+    """Tracks the progress of one term."""
+
+    def __init__(self) -> None:
+        self.begin(0.0)
+
+    def begin(self, now: float) -> None:
+        """Starts a term."""
+        self.doing = "begins"
+        """What the scheduling loop does, for messages."""
+        self._attempts = self._seen = 0
+        self._tried = now
+        self._allowance = 0.0
+        self._severe = 0
+        self._since = now
+        self._problem = ""
+
+    def tried(self) -> None:
+        """An attempt has ended, with any result."""
+        self._attempts += 1
+        self._allowance = 0.0
+
+    def worked(self) -> None:
+        """A pod was bound or found unschedulable."""
+        self._severe = 0
+
+    def failed(self, problem: str, now: float) -> None:
+        """An attempt ended with a severe plugin error."""
+        if not self._severe:
+            self._since = now
+        self._severe += 1
+        self._problem = problem
+
+    def expect(self, doing: str, seconds: float) -> None:
+        """Extends the limit for the current attempt, which calls external services."""
+        self.doing, self._allowance = doing, seconds
+
+    def stuck(self, ready: bool, slow: Mapping[tuple[str, str], tuple[int, float]], now: float) -> str | None:
+        """Why the leader makes no progress; None: it does. Must be called often. `ready`: pods wait. `slow`: by (plugin,
+        extension point), the number of pods without an answer, and the seconds since the oldest call."""
+        if not ready or self._attempts != self._seen:
+            self._seen, self._tried = self._attempts, now
+        if self._severe >= SEVERE_LIMIT:
+            return f"each of {self._severe} attempts in {now - self._since:.0f} s has failed: {self._problem}"
+        if (still := now - self._tried) >= PROGRESS_TIMEOUT + self._allowance:
+            named = [f'plugin "{plugin}" in {point} ({number} pods)' for (plugin, point), (number, _) in slow.items()]
+            waits = f", for {', '.join(named)}" if named else ""
+            return f"no pod has been tried for {still:.0f} s, although pods wait: the scheduling loop {self.doing}{waits}"
+        return None

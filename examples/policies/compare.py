@@ -27,11 +27,11 @@ from pinnace.api.core_v1_pb2 import Node
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import build, parse
-from scheduler.cycle import Broken, Placed, schedule_one
-from scheduler.framework.handle import Offline
+from scheduler.framework.profile import Offline
 from scheduler.framework.results import PluginError
-from scheduler.framework.reuse import Passes
+from scheduler.framework.reuse import EquivalenceCache
 from scheduler.framework.runtime import Framework
+from scheduler.scheduling_cycle import AttemptFailed, Placed, schedule_one
 
 LARGE = 8000
 """Millicores of a pod that needs a large hole."""
@@ -68,7 +68,7 @@ def play(
     cache, day = Cache(), Day()
     for node in machines:
         cache.set_node(node)
-    passes = Passes(cache.nodes)
+    passes = EquivalenceCache(cache.nodes)
     leaving: list[tuple[float, str]] = []
     where: dict[str, list[str]] = {}
     hour = 1
@@ -81,7 +81,7 @@ def play(
         _leave(cache, leaving, arrival.at)
         day.arrived += 1
         outcome = schedule_one(PodInfo(arrival.pod), cache, framework, seed, passes)
-        if isinstance(outcome, Broken):
+        if isinstance(outcome, AttemptFailed):
             raise outcome.error
         if not isinstance(outcome, Placed):
             day.refused += 1

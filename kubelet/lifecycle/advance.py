@@ -1,12 +1,12 @@
-"""A pod, one step: which containers start, which are stopped, and what phase and conditions that makes.
+"""One step of a pod: which containers start and stop, and the resulting phase and conditions. Also accept, refuse and adopt.
 
-    starting   once the volumes are there: init containers one after another, each when the one before has succeeded (or, a
-               sidecar, has started); then all main containers
-    stopping   all but the sidecars at once; then the sidecars one after another, the last first; those whose turn has not
-               come when the grace is over, all at once
+    starting   once the volumes are mounted: init containers one after another, each after the one before has succeeded (or,
+               for a sidecar, started); then all main containers
+    stopping   all containers except sidecars at once; then the sidecars one after another, in reverse order; when the grace
+               period is over, the remaining ones at once
 
-A pod stops because it is being deleted, because its deadline has passed, because an init container has failed for good, or
-because its main containers are done and only sidecars are left.
+A pod stops because it is being deleted, its deadline has passed, an init container has failed for good, or its main containers
+are done and only sidecars are left.
 Source: https://kubernetes.io/docs/concepts/workloads/pods/init-containers/,
 https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
 """
@@ -14,10 +14,93 @@ https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kubelet.lifecycle.container import Turn, attend, stop
-from kubelet.lifecycle.plan import ContainerPlan, PodPlan
-from kubelet.lifecycle.state import TRANSITIONS, Ending, Fact, Phase, PodState, Remove, Start, Step, Wanted
-from kubelet.runtime import ContainerState, ContainerView, Instant
+from kubelet.lifecycle.container import StepBuilder, stop, sync_container
+from kubelet.lifecycle.plan import (
+    TRANSITIONS,
+    Condition,
+    ContainerPlan,
+    ContainerRecord,
+    DesiredState,
+    Ending,
+    Phase,
+    PodPlan,
+    PodState,
+    RemovePod,
+    Start,
+    Step,
+)
+from kubelet.runtime.interface import ContainerState, ContainerView, Instant, past
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Pod, PodStatus
+from pinnace.api.pods import ended
+from pinnace.api.scalars import to_seconds
+
+
+def accept(plan: PodPlan, now: Instant) -> PodState:
+    return PodState(
+        Phase.PENDING, now, Condition(not plan.init, now), Condition(False, now), Condition(False, now), images=plan.images
+    )
+
+
+def refuse(reason: str, message: str, now: Instant) -> PodState:
+    """The node does not take the pod; no container of it is ever created."""
+    never = Condition(False, now)
+    return PodState(Phase.FAILED, now, never, never, never, reason, message, refused=True, ended=now)
+
+
+def accepted(pod: Pod) -> bool:
+    """Has an earlier kubelet process taken the pod up, or is it over without one?"""
+    return pod.status.HasField("startTime") or ended(pod)
+
+
+def adopt(pod: Pod, plan: PodPlan, now: Instant) -> PodState:
+    """The state of a pod that an earlier kubelet process had accepted or refused, from the status that it reported. Hooks
+    that were done are not called again, and what was ready stays so until a probe says otherwise; a hook that was not yet
+    done is called again. `accepted` holds."""
+    status = pod.status
+    since = past(to_seconds(status.startTime), now)
+    phase = next((phase for phase in Phase if phase == status.phase), Phase.PENDING)
+    return PodState(
+        phase,
+        since,
+        _reported_fact(status, "Initialized", not plan.init, since, now),
+        _reported_fact(status, "ContainersReady", False, since, now),
+        _reported_fact(status, "Ready", False, since, now),
+        status.reason,
+        status.message,
+        refused=phase.final and not status.podIP,
+        records=_container_records(status, plan, now),
+        images=_reported_images(status, plan),
+    )
+
+
+def _reported_images(status: PodStatus, plan: PodPlan) -> Mapping[str, str]:
+    said = {each.name: each.image for each in (*status.initContainerStatuses, *status.containerStatuses)}
+    images = {name: said.get(name) or image for name, image in plan.images.items()}
+    return plan.images if images == plan.images else images
+
+
+def _reported_fact(status: PodStatus, kind: str, default: bool, since: Instant, now: Instant) -> Condition:
+    said = conditions.find(status.conditions, kind)
+    if said is None:
+        return Condition(default, since)
+    return Condition(said.status == "True", past(to_seconds(said.lastTransitionTime), now))
+
+
+def _container_records(status: PodStatus, plan: PodPlan, now: Instant) -> dict[str, ContainerRecord]:
+    attended = {each.name for each in (*plan.init, *plan.main) if each.attended}
+    return {
+        each.name: ContainerRecord(
+            each.restartCount,
+            each.started,
+            each.ready,
+            hooked=True,
+            started_at=past(to_seconds(each.state.running.startedAt), now).monotonic,
+        )
+        for each in (*status.initContainerStatuses, *status.containerStatuses)
+        if each.name in attended and each.state.HasField("running")
+    }
+
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
@@ -27,7 +110,7 @@ EVICTION_GRACE = 1.0
 Views = Mapping[str, ContainerView]
 
 
-class Beginning(NamedTuple):
+class InitSummary(NamedTuple):
     """What the init containers come to in a step."""
 
     complete: bool
@@ -42,7 +125,7 @@ class Beginning(NamedTuple):
     """All sidecars are ready."""
 
 
-class Mains(NamedTuple):
+class MainSummary(NamedTuple):
     """What the main containers come to in a step."""
 
     alive: bool
@@ -57,38 +140,38 @@ class Mains(NamedTuple):
     """All are."""
 
 
-NO_INIT = Beginning(complete=True, alive=False, failed=False, sidecars=(), ready=True)
+NO_INIT = InitSummary(complete=True, alive=False, failed=False, sidecars=(), ready=True)
 
 
-def advance(want: Wanted, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step:
+def advance(want: DesiredState, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step:
     """One step. `containers` are those that have ever been started. After the actions are carried out, observe and step
     again; without actions nothing will happen until `wake_at` or until the pod or a container changes."""
     deleting = want.grace is not None
     if state.phase.final:
-        return Step(state, None, (Remove(),) if deleting else ())
+        return Step(state, None, (RemovePod(),) if deleting else ())
     plan, ending, mounted = want.plan, state.ending, now.monotonic >= want.mounted_at
     if plan.plain and mounted and not deleting and ending is None and (step := _plainly(plan, state, containers, now)):
         return step
-    turn = Turn(state, now)
+    builder = StepBuilder(state, now)
     if deleting or plan.deadline is not None:
-        ending = _ending(want, state, turn)
+        ending = _ending(want, state, builder)
     views = {view.name: view for view in containers}
-    init = _init(plan.init, state, views, ending, turn) if plan.init else NO_INIT
-    main = _main(plan.main, init.complete, views, ending, turn)
+    init = _init(plan.init, state, views, ending, builder) if plan.init else NO_INIT
+    main = _main(plan.main, init.complete, views, ending, builder)
     done = not (main.alive or init.alive or (main.absent and ending is None and not init.failed))
     if init.sidecars and done:
         if ending is None:  # what was asked of the sidecars is void
             return advance(want, state._replace(ending=Ending(now, plan.grace)), containers, now)
-        _stop_sidecars(init.sidecars, ending, turn)
+        _stop_sidecars(init.sidecars, ending, builder)
     phase = _phase(main, ending, done and not init.sidecars)
     if not mounted:
-        turn.hold(want.mounted_at)
-    if turn.images is not plan.images:
-        turn.images = _images(plan, turn)
-    state = _next(want, state, phase, init.complete, init.ready and main.ready, ending, turn)
+        builder.hold(want.mounted_at)
+    if builder.images is not plan.images:
+        builder.images = _started_images(plan, builder)
+    state = _next(want, state, phase, init.complete, init.ready and main.ready, ending, builder)
     if not state.phase.final:
-        return Step(state, turn.wake_at, tuple(turn.actions))
-    return Step(state, None, (*turn.actions, Remove()) if deleting else tuple(turn.actions))
+        return Step(state, builder.wake_at, tuple(builder.actions))
+    return Step(state, None, (*builder.actions, RemovePod()) if deleting else tuple(builder.actions))
 
 
 def evict(
@@ -103,7 +186,7 @@ def evict(
 def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView], now: Instant) -> Step | None:
     """The same for the two cases that nearly all steps of nearly all pods are: nothing is there yet, and everything runs. None:
     it is neither."""
-    if state.images is not plan.images or (state.cares and any(care.doom for care in state.cares.values())):
+    if state.images is not plan.images or (state.records and any(record.kill_reason for record in state.records.values())):
         return None
     if not containers:
         return Step(state, None, tuple([Start(each.name, 0) for each in plan.main])) if state.phase is Phase.PENDING else None
@@ -117,24 +200,24 @@ def _plainly(plan: PodPlan, state: PodState, containers: Sequence[ContainerView]
         if at is not None and (wake_at is None or at < wake_at):
             wake_at = at
     if not state.ready.holds:  # nor need it when its containers are: somebody took the node to be unreachable
-        ready = Fact(True, now)
+        ready = Condition(True, now)
         within = state.containers_ready if state.containers_ready.holds else ready
         state = PodState(
-            Phase.RUNNING, state.accepted, state.initialized, within, ready, cares=state.cares, images=state.images
+            Phase.RUNNING, state.accepted, state.initialized, within, ready, records=state.records, images=state.images
         )
     return Step(state, wake_at, ())
 
 
-def _ending(want: Wanted, state: PodState, turn: Turn) -> Ending | None:
+def _ending(want: DesiredState, state: PodState, builder: StepBuilder) -> Ending | None:
     """Of a pod that is being deleted, or that has a deadline. A grace is only ever shortened."""
-    ending, plan, now = state.ending, want.plan, turn.now
+    ending, plan, now = state.ending, want.plan, builder.now
     if ending is None and plan.deadline is not None:
         at = state.accepted.monotonic + plan.deadline
         if now.monotonic >= at:
-            turn.note("Normal", DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
+            builder.note("Normal", DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
             ending = Ending(now, plan.grace, DEADLINE_EXCEEDED, DEADLINE_MESSAGE)
         else:
-            turn.wake(at)
+            builder.wake(at)
     if want.grace is None:
         return ending
     if ending is None:
@@ -144,7 +227,9 @@ def _ending(want: Wanted, state: PodState, turn: Turn) -> Ending | None:
     return ending
 
 
-def _init(plans: Sequence[ContainerPlan], state: PodState, views: Views, ending: Ending | None, turn: Turn) -> Beginning:
+def _init(
+    plans: Sequence[ContainerPlan], state: PodState, views: Views, ending: Ending | None, builder: StepBuilder
+) -> InitSummary:
     """Once a pod is initialized it stays so: then only the sidecars matter, and each for itself. So does one that crashes when
     somebody after it has been started: it had started by then, and nobody waits for it again."""
     complete, alive, failed, ready = True, False, False, True
@@ -155,11 +240,11 @@ def _init(plans: Sequence[ContainerPlan], state: PodState, views: Views, ending:
         if view is None:
             in_turn = plan.sidecar if state.initialized.holds else complete
             if in_turn and ending is None:
-                turn.actions.append(Start(plan.name, 0))
+                builder.actions.append(Start(plan.name, 0))
             complete = False
             ready = ready and not plan.sidecar
             continue
-        standing = attend(turn, plan, view, ending)
+        standing = sync_container(builder, plan, view, ending)
         if plan.sidecar:
             complete = complete and (standing.started or index < latest)
             ready = ready and standing.ready
@@ -168,23 +253,25 @@ def _init(plans: Sequence[ContainerPlan], state: PodState, views: Views, ending:
         elif standing.alive:
             complete, alive = False, True
             if ending is not None:
-                stop(turn, plan, view, ending.since.monotonic, ending.grace)
+                stop(builder, plan, view, ending.since.monotonic, ending.grace)
         elif view.exit is not None and view.exit.code != 0:
             complete, failed = False, True
-    return Beginning(complete or state.initialized.holds, alive, failed, sidecars, ready)
+    return InitSummary(complete or state.initialized.holds, alive, failed, sidecars, ready)
 
 
-def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], ending: Ending, turn: Turn) -> None:
+def _stop_sidecars(sidecars: Sequence[tuple[ContainerPlan, ContainerView]], ending: Ending, builder: StepBuilder) -> None:
     """Those whose turn it is."""
     end = ending.since.monotonic + ending.grace
-    in_turn = turn.now.monotonic < end
+    in_turn = builder.now.monotonic < end
     for plan, view in reversed(sidecars[-1:] if in_turn else sidecars):
-        stop(turn, plan, view, ending.since.monotonic, ending.grace)
+        stop(builder, plan, view, ending.since.monotonic, ending.grace)
     if in_turn and len(sidecars) > 1:
-        turn.wake(end)
+        builder.wake(end)
 
 
-def _main(plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending: Ending | None, turn: Turn) -> Mains:
+def _main(
+    plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending: Ending | None, builder: StepBuilder
+) -> MainSummary:
     """In order: one with a postStart hook holds those after it up until it has run."""
     alive, absent, starting, failed, ready = False, False, False, False, True
     may_start = may_start and ending is None
@@ -193,10 +280,10 @@ def _main(plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending:
         if view is None:
             absent, ready = True, False
             if may_start:
-                turn.actions.append(Start(plan.name, 0))
+                builder.actions.append(Start(plan.name, 0))
                 may_start = plan.post_start is None
             continue
-        standing = attend(turn, plan, view, ending)
+        standing = sync_container(builder, plan, view, ending)
         ready = ready and standing.ready
         if standing.alive:
             alive = True
@@ -204,13 +291,13 @@ def _main(plans: Sequence[ContainerPlan], may_start: bool, views: Views, ending:
                 starting = True
                 may_start = may_start and plan.post_start is None
             if ending is not None:
-                stop(turn, plan, view, ending.since.monotonic, ending.grace)
+                stop(builder, plan, view, ending.since.monotonic, ending.grace)
         elif view.exit is not None and view.exit.code != 0:
             failed = True
-    return Mains(alive, absent, starting, failed, ready)
+    return MainSummary(alive, absent, starting, failed, ready)
 
 
-def _phase(main: Mains, ending: Ending | None, over: bool) -> Phase:
+def _phase(main: MainSummary, ending: Ending | None, over: bool) -> Phase:
     if not over:
         return Phase.PENDING if main.absent or main.starting else Phase.RUNNING
     ended_well = not (main.absent or main.failed or (ending is not None and ending.reason))
@@ -218,7 +305,13 @@ def _phase(main: Mains, ending: Ending | None, over: bool) -> Phase:
 
 
 def _next(
-    want: Wanted, before: PodState, phase: Phase, initialized: bool, ready: bool, ending: Ending | None, turn: Turn
+    want: DesiredState,
+    before: PodState,
+    phase: Phase,
+    initialized: bool,
+    ready: bool,
+    ending: Ending | None,
+    builder: StepBuilder,
 ) -> PodState:
     """The state with this phase, if it may follow, and with what that makes of the conditions."""
     if phase is not before.phase and phase not in TRANSITIONS[before.phase]:
@@ -231,8 +324,8 @@ def _next(
         and all_ready is before.ready.holds
         and initialized is before.initialized.holds
         and ending is before.ending
-        and turn.cares is before.cares
-        and turn.images is before.images
+        and builder.records is before.records
+        and builder.images is before.images
         and want.gated == before.gated
     ):
         return before
@@ -240,27 +333,27 @@ def _next(
     return PodState(
         phase,
         before.accepted,
-        _fact(before.initialized, initialized, turn.now),
-        _fact(before.containers_ready, ready, turn.now),
-        _fact(before.ready, all_ready, turn.now),
+        _changed_fact(before.initialized, initialized, builder.now),
+        _changed_fact(before.containers_ready, ready, builder.now),
+        _changed_fact(before.ready, all_ready, builder.now),
         over.reason if over is not None else "",
         over.message if over is not None else "",
         want.gated,
-        ended=turn.now if phase.final else None,
+        ended=builder.now if phase.final else None,
         ending=ending,
-        cares=turn.cares,
-        images=turn.images,
+        records=builder.records,
+        images=builder.images,
     )
 
 
-def _images(plan: PodPlan, turn: Turn) -> Mapping[str, str]:
+def _started_images(plan: PodPlan, builder: StepBuilder) -> Mapping[str, str]:
     """What the containers are started with, now that some are."""
-    started = {action.container for action in turn.actions if isinstance(action, Start)}
-    images = {name: image if name in started else turn.images.get(name, image) for name, image in plan.images.items()}
+    started = {action.container for action in builder.actions if isinstance(action, Start)}
+    images = {name: image if name in started else builder.images.get(name, image) for name, image in plan.images.items()}
     if images == plan.images:
         return plan.images
-    return turn.images if images == turn.images else images
+    return builder.images if images == builder.images else images
 
 
-def _fact(before: Fact, holds: bool, now: Instant) -> Fact:
-    return before if holds is before.holds else Fact(holds, now)
+def _changed_fact(before: Condition, holds: bool, now: Instant) -> Condition:
+    return before if holds is before.holds else Condition(holds, now)

@@ -1,31 +1,136 @@
-"""One container of a pod, one step: its hooks, its probes, its restarts and its end.
+"""One step of a container: hooks, probes, restarts with back-off, and exit. Pure.
 
-    CREATED --> RUNNING --postStart hook done--> hooked --startup probe succeeded--> started: readiness and liveness are probed
+    CREATED --> RUNNING --postStart done--> hooked --startup probe succeeded--> started: readiness and liveness are probed
                    |             |                              |                       |
-                   |             '------ failed: doomed --------+-----------------------'
+                   |             '------ failed: KillReason ----+-----------------------'
                    |                        |
     asked to end --+-- preStop hook, within the grace --> Stop --> EXITED --> the next attempt, after the back-off; or none
 
-What a container is to its pod (who starts before whom, who is stopped when) is not decided here but in `advance`.
-Source: https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/
+Restarts: the first at once, then after 10 s, 20 s, 40 s, ... up to 5 minutes; an attempt that ran for 10 minutes resets the
+back-off.
+
+Probes:
+
+    initial delay --> call --ended--> counted --(as many in a row as the threshold)--> result
+                       ^                 |
+                       +---- period -----+     from the start of one call to the start of the next
+
+The calls of one probe do not overlap: the next one waits until the current one has ended. The order between the containers of
+a pod is decided in `advance`.
+Source: https://kubernetes.io/docs/concepts/containers/container-lifecycle-hooks/,
+https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy,
+https://kubernetes.io/docs/tasks/configure-pod-container/configure-liveness-readiness-startup-probes/
 """
 
 import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from kubelet.lifecycle.backoff import comes_back, delay, ran_long
-from kubelet.lifecycle.plan import ContainerPlan, PodPlan, ProbePlan
-from kubelet.lifecycle.probes import call_of, probe
-from kubelet.lifecycle.state import Action, Begin, Care, Doom, Ending, Note, PodState, ProbeMemory, Start, Stop
-from kubelet.runtime import Call, CallKind, ContainerState, ContainerView, Instant
+from kubelet.lifecycle.plan import (
+    Action,
+    BeginCall,
+    ContainerPlan,
+    ContainerRecord,
+    Ending,
+    KillReason,
+    PodPlan,
+    PodState,
+    ProbeMemory,
+    ProbePlan,
+    RecordEvent,
+    Start,
+    Stop,
+)
+from kubelet.runtime.interface import Call, CallKind, CallView, ContainerState, ContainerView, Exit, Instant
+
+BACKOFF = 10.0
+"""Seconds before the second restart; each later one waits twice as long."""
+BACKOFF_MAX = 300.0
+BACKOFF_RESET = 600.0
+"""A container that ran this long has earned an immediate restart, and then 10 s again."""
+
+
+def should_restart(plan: ContainerPlan, view: ContainerView, record: ContainerRecord | None) -> bool:
+    """Is a container that has ended so started again? One that was stopped because a hook or a probe had failed is, whatever
+    its code, unless nothing is; one that was stopped because it is to have another image always is. What failed of an earlier
+    attempt does not matter: of one that ended before anybody saw it run there is no care yet, but the earlier one's."""
+    assert view.exit is not None
+    if plan.restart_policy == "Always":
+        return True
+    kill_reason = record.kill_reason if record is not None and record.attempt == view.attempt else None
+    if kill_reason is not None and kill_reason.anyway:
+        return True
+    return plan.restart_policy == "OnFailure" and (view.exit.code != 0 or kill_reason is not None)
+
+
+def ran_long(exit_: Exit) -> bool:
+    return exit_.finished.monotonic - exit_.started.monotonic >= BACKOFF_RESET
+
+
+def delay(view: ContainerView, record: ContainerRecord | None) -> float:
+    """Seconds from the exit of an attempt to the next."""
+    assert view.exit is not None
+    crashes = view.attempt - (record.first_crash if record is not None else 0)
+    if crashes <= 0 or ran_long(view.exit):
+        return 0.0
+    return min(BACKOFF * 2.0 ** min(crashes - 1, 32), BACKOFF_MAX)
+
+
+def format_duration(seconds: float) -> str:
+    """As Go writes a duration: 40s, 1m20s."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+class ProbeResult(NamedTuple):
+    memory: ProbeMemory
+    verdict: bool | None
+    """None: below the thresholds, so what was the case before stays so."""
+    call: Call | None
+    """To be begun now."""
+    wake_at: float | None
+    failure: str
+    """Of the call that was counted in this step, when it is the first in a row to fail."""
+
+
+def call_of(view: ContainerView, kind: CallKind) -> CallView | None:
+    """The latest call of this kind."""
+    for call in view.calls:
+        if call.kind is kind:
+            return call
+    return None
+
+
+def probe(plan: ProbePlan, memory: ProbeMemory, view: ContainerView, since: float, now: Instant) -> ProbeResult:
+    """One step of a probe. `since`: monotonic time from which its initial delay counts."""
+    verdict, failure = None, ""
+    latest = call_of(view, plan.kind)
+    if latest is not None and latest.number == memory.counted:
+        if latest.ended is None:
+            return ProbeResult(memory, None, None, latest.changes_at, "")
+        memory = _count(memory, latest)
+        if memory.run >= plan.successes:
+            verdict = True
+        elif -memory.run >= plan.failures:
+            verdict = False
+        failure = latest.failure if memory.run == -1 else ""
+    due = since + plan.initial_delay if memory.begun is None else memory.begun + plan.period
+    if now.monotonic < due:
+        return ProbeResult(memory, verdict, None, due, failure)
+    return ProbeResult(memory, verdict, Call(plan.kind, memory.counted, plan.handler, plan.timeout), None, failure)
+
+
+def _count(memory: ProbeMemory, call: CallView) -> ProbeMemory:
+    run = min(memory.run, 0) - 1 if call.failure else max(memory.run, 0) + 1
+    return ProbeMemory(call.number + 1, call.begun.monotonic, run)
+
 
 MIN_GRACE = 2.0
 """Seconds that a container has at least between being asked to end and being killed: also when its preStop hook has used up
 all the grace. A grace of 0 is meant, and kills at once."""
 
 
-class Standing(NamedTuple):
+class ContainerSummary(NamedTuple):
     """What a container comes to in a step."""
 
     alive: bool
@@ -37,23 +142,23 @@ class Standing(NamedTuple):
     ready: bool
 
 
-OVER = Standing(False, True, False, False)
-CREATING = Standing(True, False, False, False)
-CRASHED = Standing(True, True, False, False)
-READY = Standing(True, True, True, True)
+OVER = ContainerSummary(False, True, False, False)
+CREATING = ContainerSummary(True, False, False, False)
+CRASHED = ContainerSummary(True, True, False, False)
+READY = ContainerSummary(True, True, True, True)
 
 
-class Turn:
+class StepBuilder:
     """One step of one pod, as it comes to be."""
 
-    __slots__ = ("actions", "cares", "images", "now", "wake_at")
+    __slots__ = ("actions", "images", "now", "records", "wake_at")
 
     def __init__(self, state: PodState, now: Instant) -> None:
         self.now = now
         self.images = state.images
         self.actions: list[Action] = []
         self.wake_at: float | None = None
-        self.cares = state.cares
+        self.records = state.records
 
     def hold(self, until: float) -> None:
         """Nothing starts before."""
@@ -68,83 +173,88 @@ class Turn:
         """Is the container to have another image than it was started with?"""
         return self.images.get(plan.name, plan.image) != plan.image
 
-    def condemned(self, plan: ContainerPlan, view: ContainerView) -> bool:
+    def is_being_killed(self, plan: ContainerPlan, view: ContainerView) -> bool:
         """Is this attempt to be stopped, whatever has been changed back since?"""
-        care = self.cares.get(plan.name)
-        return care is not None and care.attempt == view.attempt and care.doom is not None
+        record = self.records.get(plan.name)
+        return record is not None and record.attempt == view.attempt and record.kill_reason is not None
 
     def is_replaced(self, plan: ContainerPlan, view: ContainerView) -> bool:
         """Was this attempt stopped for another image or other resources?"""
-        care = self.cares.get(plan.name)
-        return care is not None and care.attempt == view.attempt and care.doom is not None and care.doom.anyway
+        record = self.records.get(plan.name)
+        return (
+            record is not None
+            and record.attempt == view.attempt
+            and record.kill_reason is not None
+            and record.kill_reason.anyway
+        )
 
-    def remember(self, name: str, care: Care) -> None:
-        if self.cares.get(name) != care:
-            self.cares = {**self.cares, name: care}
+    def remember(self, name: str, record: ContainerRecord) -> None:
+        if self.records.get(name) != record:
+            self.records = {**self.records, name: record}
 
     def note(self, type_: str, reason: str, message: str) -> None:
-        self.actions.append(Note(type_, reason, message))
+        self.actions.append(RecordEvent(type_, reason, message))
 
 
-def attend(turn: Turn, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> Standing:
+def sync_container(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> ContainerSummary:
     """`ending`: of the pod. Then nothing comes back, and who is stopped when is up to the pod."""
     if view.exit is not None:
-        return OVER if ending is not None else _again(turn, plan, view)
+        return OVER if ending is not None else _restart_exited(builder, plan, view)
     if (at := view.changes_at) is not None:
-        turn.wake(at)
+        builder.wake(at)
     if view.state is not ContainerState.RUNNING:
         return CRASHED if view.attempt else CREATING
-    if not (plan.attended or turn.outdated(plan) or turn.condemned(plan, view)):
+    if not (plan.attended or builder.outdated(plan) or builder.is_being_killed(plan, view)):
         return READY
-    care = _look_after(turn, plan, view, ending)
-    if (doom := care.doom) is not None and ending is None:
-        stop(turn, plan, view, doom.since, doom.grace, doom.message)
-    return Standing(True, care.hooked or view.attempt > 0, care.started, care.ready)
+    record = _manage(builder, plan, view, ending)
+    if (kill_reason := record.kill_reason) is not None and ending is None:
+        stop(builder, plan, view, kill_reason.since, kill_reason.grace, kill_reason.message)
+    return ContainerSummary(True, record.hooked or view.attempt > 0, record.started, record.ready)
 
 
 def restart(
     state: PodState, plan: PodPlan, views: Mapping[str, ContainerView], names: Collection[str], now: Instant
 ) -> PodState:
     """Has these containers, which run, stopped and started with their new resources."""
-    cares = dict(state.cares)
+    records = dict(state.records)
     for each in (*plan.init, *plan.main):
         if each.name in names:
-            view, care = views[each.name], cares.get(each.name)
-            if care is None or care.attempt != view.attempt:
-                care = _fresh(each, view, care)
-            if care.doom is None:
+            view, record = views[each.name], records.get(each.name)
+            if record is None or record.attempt != view.attempt:
+                record = _new_record(each, view, record)
+            if record.kill_reason is None:
                 message = f"Container {each.name} resize requires restart"
-                cares[each.name] = care._replace(doom=Doom(now.monotonic, each.grace, message, anyway=True))
-    return state._replace(cares=cares)
+                records[each.name] = record._replace(kill_reason=KillReason(now.monotonic, each.grace, message, anyway=True))
+    return state._replace(records=records)
 
 
-def _again(turn: Turn, plan: ContainerPlan, view: ContainerView) -> Standing:
+def _restart_exited(builder: StepBuilder, plan: ContainerPlan, view: ContainerView) -> ContainerSummary:
     """Of a container that has ended: starts it again, now or later, if it comes back."""
-    care, exit_ = turn.cares.get(plan.name), view.exit
+    record, exit_ = builder.records.get(plan.name), view.exit
     assert exit_ is not None
-    if not comes_back(plan, view, care):
+    if not should_restart(plan, view, record):
         return OVER
-    replaced = turn.outdated(plan) or turn.is_replaced(plan, view)
-    at = exit_.finished.monotonic + (0.0 if replaced else delay(view, care))
-    if turn.now.monotonic >= at:
+    replaced = builder.outdated(plan) or builder.is_replaced(plan, view)
+    at = exit_.finished.monotonic + (0.0 if replaced else delay(view, record))
+    if builder.now.monotonic >= at:
         if replaced:  # what it did with another image or other resources does not count
-            turn.remember(plan.name, Care(view.attempt, False, False, False, first_crash=view.attempt + 1))
+            builder.remember(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt + 1))
         elif view.attempt and ran_long(exit_):
-            turn.remember(plan.name, Care(view.attempt, False, False, False, first_crash=view.attempt))
-        turn.actions.append(Start(plan.name, view.attempt + 1))
+            builder.remember(plan.name, ContainerRecord(view.attempt, False, False, False, first_crash=view.attempt))
+        builder.actions.append(Start(plan.name, view.attempt + 1))
         return CRASHED
-    turn.wake(at)
-    care = care if care is not None and care.attempt == view.attempt else _fresh(plan, view, care)
-    if not care.warned:
-        turn.note("Warning", "BackOff", f"Back-off restarting failed container {plan.name}")
-        turn.remember(plan.name, care._replace(started=False, ready=False, warned=True))
+    builder.wake(at)
+    record = record if record is not None and record.attempt == view.attempt else _new_record(plan, view, record)
+    if not record.warned:
+        builder.note("Warning", "BackOff", f"Back-off restarting failed container {plan.name}")
+        builder.remember(plan.name, record._replace(started=False, ready=False, warned=True))
     return CRASHED
 
 
-def _fresh(plan: ContainerPlan, view: ContainerView, before: Care | None) -> Care:
+def _new_record(plan: ContainerPlan, view: ContainerView, before: ContainerRecord | None) -> ContainerRecord:
     """What there is to remember of a new attempt."""
     started = not plan.waits_to_start
-    return Care(
+    return ContainerRecord(
         view.attempt,
         started,
         started and plan.readiness is None,
@@ -154,108 +264,108 @@ def _fresh(plan: ContainerPlan, view: ContainerView, before: Care | None) -> Car
     )
 
 
-def _look_after(turn: Turn, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> Care:
+def _manage(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, ending: Ending | None) -> ContainerRecord:
     """Hooks and probes of an attempt that runs."""
-    care = turn.cares.get(plan.name)
-    if care is None or care.attempt != view.attempt:
-        care = _fresh(plan, view, care)
-    if care.doom is None and ending is None:
-        if not care.hooked:
-            care = _post_start(turn, plan, view, care)
-        if care.hooked and not care.started:
-            care = _startup(turn, plan, view, care)
-        if care.started:
-            care = _liveness(turn, plan, view, care)
-    if care.doom is None and ending is None and turn.outdated(plan):
+    record = builder.records.get(plan.name)
+    if record is None or record.attempt != view.attempt:
+        record = _new_record(plan, view, record)
+    if record.kill_reason is None and ending is None:
+        if not record.hooked:
+            record = _post_start(builder, plan, view, record)
+        if record.hooked and not record.started:
+            record = _startup(builder, plan, view, record)
+        if record.started:
+            record = _liveness(builder, plan, view, record)
+    if record.kill_reason is None and ending is None and builder.outdated(plan):
         message = f"Container {plan.name} definition changed, will be restarted"
-        care = care._replace(doom=Doom(turn.now.monotonic, plan.grace, message, anyway=True))
-    if care.started:
-        care = _readiness(turn, plan, view, care)
-    turn.remember(plan.name, care)
-    return care
+        record = record._replace(kill_reason=KillReason(builder.now.monotonic, plan.grace, message, anyway=True))
+    if record.started:
+        record = _readiness(builder, plan, view, record)
+    builder.remember(plan.name, record)
+    return record
 
 
-def _post_start(turn: Turn, plan: ContainerPlan, view: ContainerView, care: Care) -> Care:
+def _post_start(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord) -> ContainerRecord:
     assert plan.post_start is not None
     call = call_of(view, CallKind.POST_START)
     if call is None:
-        turn.actions.append(Begin(plan.name, Call(CallKind.POST_START, 0, plan.post_start, math.inf)))
-        return care
+        builder.actions.append(BeginCall(plan.name, Call(CallKind.POST_START, 0, plan.post_start, math.inf)))
+        return record
     if call.ended is None:
-        turn.wake(call.changes_at)
-        return care
+        builder.wake(call.changes_at)
+        return record
     if call.failure:
-        turn.note("Warning", "FailedPostStartHook", "PostStartHook failed")
-        return care._replace(doom=Doom(turn.now.monotonic, plan.grace, "FailedPostStartHook"))
-    return _started(plan, care._replace(hooked=True), call.ended) if plan.startup is None else care._replace(hooked=True)
+        builder.note("Warning", "FailedPostStartHook", "PostStartHook failed")
+        return record._replace(kill_reason=KillReason(builder.now.monotonic, plan.grace, "FailedPostStartHook"))
+    return _started(plan, record._replace(hooked=True), call.ended) if plan.startup is None else record._replace(hooked=True)
 
 
-def _started(plan: ContainerPlan, care: Care, since: Instant) -> Care:
-    return care._replace(started=True, ready=plan.readiness is None, started_at=since.monotonic)
+def _started(plan: ContainerPlan, record: ContainerRecord, since: Instant) -> ContainerRecord:
+    return record._replace(started=True, ready=plan.readiness is None, started_at=since.monotonic)
 
 
-def _startup(turn: Turn, plan: ContainerPlan, view: ContainerView, care: Care) -> Care:
+def _startup(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord) -> ContainerRecord:
     assert plan.startup is not None
-    memory, verdict = _probe(turn, plan, plan.startup, care.startup, view, care.started_at)
-    care = care._replace(startup=memory)
+    memory, verdict = _probe(builder, plan, plan.startup, record.startup, view, record.started_at)
+    record = record._replace(startup=memory)
     if verdict is None:
-        return care
-    return _started(plan, care, turn.now) if verdict else _doomed(turn, plan, plan.startup, care)
+        return record
+    return _started(plan, record, builder.now) if verdict else _kill_for(builder, plan, plan.startup, record)
 
 
-def _readiness(turn: Turn, plan: ContainerPlan, view: ContainerView, care: Care) -> Care:
+def _readiness(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord) -> ContainerRecord:
     if plan.readiness is None:
-        return care
-    memory, verdict = _probe(turn, plan, plan.readiness, care.readiness, view, care.started_at)
-    return care._replace(readiness=memory, ready=care.ready if verdict is None else verdict)
+        return record
+    memory, verdict = _probe(builder, plan, plan.readiness, record.readiness, view, record.started_at)
+    return record._replace(readiness=memory, ready=record.ready if verdict is None else verdict)
 
 
-def _liveness(turn: Turn, plan: ContainerPlan, view: ContainerView, care: Care) -> Care:
+def _liveness(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, record: ContainerRecord) -> ContainerRecord:
     if plan.liveness is None:
-        return care
-    memory, verdict = _probe(turn, plan, plan.liveness, care.liveness, view, care.started_at)
-    care = care._replace(liveness=memory)
-    return _doomed(turn, plan, plan.liveness, care) if verdict is False else care
+        return record
+    memory, verdict = _probe(builder, plan, plan.liveness, record.liveness, view, record.started_at)
+    record = record._replace(liveness=memory)
+    return _kill_for(builder, plan, plan.liveness, record) if verdict is False else record
 
 
 def _probe(
-    turn: Turn, plan: ContainerPlan, which: ProbePlan, memory: ProbeMemory, view: ContainerView, since: float
+    builder: StepBuilder, plan: ContainerPlan, which: ProbePlan, memory: ProbeMemory, view: ContainerView, since: float
 ) -> tuple[ProbeMemory, bool | None]:
-    probed = probe(which, memory, view, since, turn.now)
-    turn.wake(probed.wake_at)
+    probed = probe(which, memory, view, since, builder.now)
+    builder.wake(probed.wake_at)
     if probed.failure:
-        turn.note("Warning", "Unhealthy", f"{which.kind.value} failed: {probed.failure}")
+        builder.note("Warning", "Unhealthy", f"{which.kind.value} failed: {probed.failure}")
     if probed.call is not None and (probed.verdict is not False or which.kind is CallKind.READINESS):
-        turn.actions.append(Begin(plan.name, probed.call))
+        builder.actions.append(BeginCall(plan.name, probed.call))
     return probed.memory, probed.verdict
 
 
-def _doomed(turn: Turn, plan: ContainerPlan, which: ProbePlan, care: Care) -> Care:
+def _kill_for(builder: StepBuilder, plan: ContainerPlan, which: ProbePlan, record: ContainerRecord) -> ContainerRecord:
     message = f"Container {plan.name} failed {which.kind.value.lower()}"
     if plan.restart_policy != "Never":
         message += ", will be restarted"
-    return care._replace(doom=Doom(turn.now.monotonic, which.grace, message))
+    return record._replace(kill_reason=KillReason(builder.now.monotonic, which.grace, message))
 
 
-def stop(turn: Turn, plan: ContainerPlan, view: ContainerView, since: float, grace: float, why: str = "") -> None:
+def stop(builder: StepBuilder, plan: ContainerPlan, view: ContainerView, since: float, grace: float, why: str = "") -> None:
     """Calls the preStop hook, if there is one and time for it, and then asks the container to end, in what is left of the
     grace. One that was asked already is asked again only when it has less time now."""
     whole = max(grace, MIN_GRACE) if grace else 0.0
     if view.stop_grace is not None:
         if whole < view.stop_grace:
-            turn.actions.append(Stop(plan.name, whole))
+            builder.actions.append(Stop(plan.name, whole))
         return
-    left = grace - (turn.now.monotonic - since)
+    left = grace - (builder.now.monotonic - since)
     call = call_of(view, CallKind.PRE_STOP) if plan.pre_stop is not None else None
     if call is None:
-        turn.note("Normal", "Killing", why or f"Stopping container {plan.name}")
+        builder.note("Normal", "Killing", why or f"Stopping container {plan.name}")
         if plan.pre_stop is not None and view.state is ContainerState.RUNNING and grace and left > 0:
-            turn.actions.append(Begin(plan.name, Call(CallKind.PRE_STOP, 0, plan.pre_stop, left)))
+            builder.actions.append(BeginCall(plan.name, Call(CallKind.PRE_STOP, 0, plan.pre_stop, left)))
             return
     elif call.ended is None and left > 0:
-        turn.wake(call.changes_at)
-        turn.wake(since + grace)
+        builder.wake(call.changes_at)
+        builder.wake(since + grace)
         return
     elif call.ended is None or call.failure:
-        turn.note("Warning", "FailedPreStopHook", "PreStopHook failed")
-    turn.actions.append(Stop(plan.name, max(left, MIN_GRACE) if grace else 0.0))
+        builder.note("Warning", "FailedPreStopHook", "PreStopHook failed")
+    builder.actions.append(Stop(plan.name, max(left, MIN_GRACE) if grace else 0.0))

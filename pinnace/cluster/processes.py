@@ -116,7 +116,7 @@ async def end_pods(folders: Sequence[Path], *, keep: bool = False) -> None:
     """Ends what kubelets have left in their folders: processes that are containers outlive them, to be found by the next. With
     `keep` the folders stay, and the next kubelet finds that the containers have ended."""
     for left in folders:
-        command = [sys.executable, "-m", "kubelet.process.reset", *(["--keep"] if keep else []), str(left)]
+        command = [sys.executable, "-m", "kubelet.runtime.process.root", *(["--keep"] if keep else []), str(left)]
         reset = await asyncio.create_subprocess_exec(
             *command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
@@ -198,7 +198,7 @@ def is_free(address: str) -> bool:
 
 
 _COMPONENTS = (APISERVER, SCHEDULER, CONTROLLERS, KUBELET, GATEWAY)
-MODULES = (*(f"{component}.main" for component in _COMPONENTS), "kubelet.process.shim")
+MODULES = (*(f"{component}.main" for component in _COMPONENTS), "kubelet.runtime.process.shim")
 """What runs as `python -m MODULE`; a shim is the parent of a container that is a process."""
 
 

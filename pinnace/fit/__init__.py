@@ -18,9 +18,8 @@ The rules are those of Kubernetes' NodeResourcesFit and NodePorts:
 Which labels a pod insists on (`matches`) is asked apart from that, and taints are no matter of fit.
 """
 
-from pinnace.fit.affinity import insists, matches
 from pinnace.fit.requests import HostPort, Requests, pod_requests
-from pinnace.fit.room import Predicate, Refusal, Room, allocatable, check
+from pinnace.fit.room import Predicate, Refusal, Room, allocatable, check, insists, matches
 
 __all__ = [
     "HostPort",

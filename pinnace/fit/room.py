@@ -1,15 +1,78 @@
-"""The scalar form: one pod and one node."""
+"""The scalar form of the fit rules: one pod and one node. The scheduler's plugins have the table form.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.core_v1_pb2 import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
 from pinnace.api.pods import ended
 from pinnace.api.quantity import amounts
-from pinnace.fit.affinity import AFFINITY_REASON
+from pinnace.api.scalars import integer
 from pinnace.fit.requests import MAX_AMOUNT, PODS, HostPort, Requests, pod_requests
+
+AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"
+
+
+def insists(spec: PodSpec) -> bool:
+    """Does the pod ask for labels at all? Most do not."""
+    return bool(spec.nodeSelector) or spec.affinity.nodeAffinity.HasField("requiredDuringSchedulingIgnoredDuringExecution")
+
+
+def matches(spec: PodSpec, node: Node) -> bool:
+    """The nodeSelector, and one term of the required node affinity."""
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in spec.nodeSelector.items()):
+        return False
+    affinity = spec.affinity.nodeAffinity
+    if not affinity.HasField("requiredDuringSchedulingIgnoredDuringExecution"):
+        return True
+    return selects(affinity.requiredDuringSchedulingIgnoredDuringExecution, node)
+
+
+def selects(selector: NodeSelector, node: Node) -> bool:
+    """One of the terms matches."""
+    return any(_term(term, node) for term in selector.nodeSelectorTerms)
+
+
+def _term(term: NodeSelectorTerm, node: Node) -> bool:
+    """All requirements hold; a term without any matches nothing."""
+    if not (term.matchExpressions or term.matchFields):
+        return False
+    labels = node.metadata.labels
+    fields = {"metadata.name": node.metadata.name}
+    return all(_holds(each, labels.get(each.key)) for each in term.matchExpressions) and all(
+        each.key in fields and each.operator in ("In", "NotIn") and _holds(each, fields[each.key]) for each in term.matchFields
+    )
+
+
+def _holds(requirement: NodeSelectorRequirement, value: str | None) -> bool:
+    match requirement.operator:
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Gt" | "Lt":
+            return _compared(requirement, value)
+        case _:
+            return False
+
+
+def _compared(requirement: NodeSelectorRequirement, value: str | None) -> bool:
+    """Gt and Lt are about whole numbers; what is none does not match."""
+    bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
+    number = integer(value or "")
+    if number is None or bound is None:
+        return False
+    return number > bound if requirement.operator == "Gt" else number < bound
+
 
 PORTS_REASON = "node(s) didn't have free ports for the requested pod ports"
 

@@ -1,4 +1,4 @@
-"""The scheduler's cache: nodes, and the pods that take room on them, assumed ones included.
+"""The scheduler's cache: nodes, and the pods that occupy them, including assumed pods; and cluster events.
 
 The life of one pod, by uid:
 
@@ -12,29 +12,104 @@ The life of one pod, by uid:
        |                remove |                remove |   deleted, or finished
        +-----------------------+-----------------------+
 
-* An assumed pod takes room at once, so that the next decision counts it.
-* `confirm` and `observe` are the informer seeing the pod on a node, whoever bound it. That wins over an assumption: a pod
-  assumed on one node and observed on another is moved. It may come before the bind's answer, after it, or twice.
-* Only `confirm`, `observe`, `forget` and `remove` end an assumption; no timer does. A bind whose answer was lost may still have
-  happened: forgetting it would hand out its room twice (kubernetes#106361). The binder finds out, and then calls `forget`.
-* `forget` undoes an assumption and nothing else: when the informer was faster it does nothing.
-* Pods may be seen before their node, and stay when it goes: they count again when it comes back.
-* A nomination ends when the pod takes room, wherever that is, or is gone.
+* An assumed pod occupies its node at once, so the next decision counts it.
+* The informer calls `confirm` and `observe` when it sees the pod on a node, whoever bound it. They override an assumption: a
+  pod that is assumed on one node and observed on another is moved. They may come before or after the answer to the bind, or
+  twice.
+* Only `confirm`, `observe`, `forget` and `remove` end an assumption; no timer does. A bind whose answer was lost may have
+  committed, and forgetting it would allocate its resources twice (kubernetes#106361). The binder resolves it, then calls
+  `forget`.
+* `forget` undoes an assumption only. If the informer was faster, it does nothing.
+* The cache accepts pods before their node, and keeps them when the node is removed: they count again when the node returns.
+* A nomination ends when the pod is placed on any node, or removed.
+
+A `ClusterEvent` says which kinds of change happened on which node. Plugins declare the kinds that may make a pod schedulable.
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Flag, auto
 
+from pinnace import fit
 from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.resources import Object
 from pinnace.fit.table import IntArray
-from scheduler.cache.changes import Change, ClusterEvent, between
-from scheduler.cache.placed_pod import PlacedPod
-from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.pod_index import PodGroup
+from scheduler.cache.pod_info import PlacedPod, PodInfo
 from scheduler.cache.table import NodeTable
 from scheduler.cache.what_if import WhatIf, count, place, uncount
 
 
+class Change(Flag):
+    """Kinds of changes. An event may have several."""
+
+    NONE = 0
+    NODE_ADDED = auto()
+    NODE_ALLOCATABLE = auto()
+    """Some node has more of some resource."""
+    NODE_LABELS = auto()
+    NODE_TAINTS = auto()
+    """Taints, or spec.unschedulable."""
+    NODE_ANNOTATIONS = auto()
+    NODE_CONDITIONS = auto()
+    """The status of some condition; its timestamps, reason and message do not count."""
+    NODE_REMOVED = auto()
+    POD_FREED = auto()
+    """A pod left a node, or finished: its resources and ports are free."""
+    VOLUMES_FREED = auto()
+    """Beside POD_FREED: the pod had claims or disks."""
+    POD_PLACED = auto()
+    """A pod is bound to a node."""
+    POD_LABELS = auto()
+    """A pod on a node, or nominated to it, has other labels, or is being deleted."""
+    RESERVATION_ENDED = auto()
+    """Reservations that plugins made for a pod in Reserve are released."""
+    OBJECT = auto()
+    """An object of another resource, that some plugin `needs`, was added, changed or deleted."""
+
+
+ANY = ~Change.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    change: Change
+    node: str = ""
+    """The node; empty for an OBJECT."""
+    pod: PodGroup | None = field(default=None, compare=False)
+    """The pod that was freed, placed or relabelled. None: unknown."""
+    was: PodGroup | None = field(default=None, compare=False)
+    """The pod before it was relabelled."""
+    resource: str = ""
+    """The OBJECT's, in the plural."""
+    obj: Object | None = None
+    """The OBJECT, as it is now, or was last."""
+
+
+def between(old: Node, new: Node) -> Change:
+    """The kinds of changes between two versions of a node that may help a pod."""
+    change = Change.NONE
+    if old.status != new.status:  # comparing the whole message takes a tenth of the time
+        before, after = fit.allocatable(old), fit.allocatable(new)
+        if any(amount > before.get(resource, 0) for resource, amount in after.items()):
+            change |= Change.NODE_ALLOCATABLE
+        if _conditions(old) != _conditions(new):
+            change |= Change.NODE_CONDITIONS
+    if old.metadata.labels != new.metadata.labels:
+        change |= Change.NODE_LABELS
+    if old.metadata.annotations != new.metadata.annotations:
+        change |= Change.NODE_ANNOTATIONS
+    if old.spec.unschedulable != new.spec.unschedulable or old.spec.taints != new.spec.taints:
+        change |= Change.NODE_TAINTS
+    return change
+
+
+def _conditions(node: Node) -> dict[str, str]:
+    return {condition.type: condition.status for condition in node.status.conditions}
+
+
 class Cache:
-    """Methods that can help a waiting pod return the ClusterEvent that says how."""
+    """Methods whose change may help a waiting pod return a ClusterEvent."""
 
     def __init__(self) -> None:
         self.nodes = NodeTable()
@@ -43,7 +118,7 @@ class Cache:
         self._changes = 0
 
     def set_node(self, node: Node) -> ClusterEvent:
-        """A node as it is now, new or not."""
+        """Adds or updates a node."""
         name = node.metadata.name
         row = self.nodes.row(name)
         if row is None:
@@ -65,13 +140,13 @@ class Cache:
         return ClusterEvent(Change.NODE_REMOVED, name)
 
     def assume(self, info: PodInfo, node: str) -> None:
-        """The pod was decided to go to `node`. It must be absent: to decide twice is a bug (kubernetes#26043)."""
+        """Assumes the pod on `node`. It must not be in the cache: to place a pod twice is a bug (kubernetes#26043)."""
         if info.uid in self._pods:
             raise ValueError(f'pod "{info.key}" is in the cache already, it cannot be assumed')
         self._place(info, node).assumed = info
 
     def confirm(self, uid: str, node: str) -> bool:
-        """The pod is bound to `node`. False: that is news, `observe` it."""
+        """The informer has seen the pod bound to `node`. False: it was not assumed there, so call `observe`."""
         placed = self._pods.get(uid)
         if placed is None or placed.node != node:
             return False
@@ -79,7 +154,7 @@ class Cache:
         return True
 
     def observe(self, info: PodInfo, node: str) -> ClusterEvent | None:
-        """The pod is bound to `node`, whatever was thought of it before."""
+        """The informer has seen the pod bound to `node`; overrides any assumption."""
         if self.confirm(info.uid, node):
             return None
         moved = self.remove(info.uid)
@@ -87,22 +162,22 @@ class Cache:
         return ClusterEvent(change, node if moved is None else moved.node, self._place(info, node).group)
 
     def placed(self, uid: str) -> ClusterEvent:
-        """What to tell when an assumption has come true. The pod must be in the cache, as for `relabel`."""
+        """The event when an assumption is confirmed. The pod must be in the cache, as for `relabel`."""
         placed = self._pods[uid]
         return ClusterEvent(Change.POD_PLACED, placed.node, placed.group)
 
     def relabel(self, pod: Pod) -> ClusterEvent:
-        """The pod has other labels than before, or is being deleted."""
+        """The pod's labels have changed, or it is being deleted."""
         placed = self._pods[pod.metadata.uid]
         was = placed.group
         self.nodes.pods.remove(was, placed.node)
         placed.group = self.nodes.pods.place(pod, placed.node)
-        self.nodes.touch(placed.node)
+        self.nodes.mark_dirty(placed.node)
         self._changed(placed.node)
         return ClusterEvent(Change.POD_LABELS, placed.node, placed.group, was)
 
     def resize(self, info: PodInfo) -> ClusterEvent | None:
-        """The pod, which is in the cache, may ask for other resources than before. None: it asks for no less of any."""
+        """The requests of a cached pod may have changed. None: none of them has decreased."""
         placed = self._pods[info.uid]
         before, after = placed.requests, info.requests
         if after == before:
@@ -119,30 +194,30 @@ class Cache:
         return ClusterEvent(Change.POD_FREED, placed.node, placed.group)
 
     def started(self, uid: str, seconds: float) -> None:
-        """The pod's kubelet has begun with it."""
+        """The pod's kubelet has started it."""
         placed = self._pods.get(uid)
         if placed is not None:
             placed.started = seconds
             self._changed(placed.node)
 
     def nominate(self, info: PodInfo, node: str) -> ClusterEvent | None:
-        """Keeps room for the pod, as it is now, on `node`, and nowhere else any more; empty: nowhere at all."""
+        """Nominates the current version of the pod to `node` only; empty: to no node."""
         before = self.nodes.nominated.node_of(info.uid)
         if before == node:
             return self._renewed(info, node)
         self.nodes.nominated.drop(info.uid)
         if node:
             self.nodes.nominated.set(info, node)
-            self.nodes.touch(node)
+            self.nodes.mark_dirty(node)
             self._changed(node)
         return self._ended(before)
 
     def forget(self, uid: str) -> ClusterEvent | None:
-        """The bind of an assumed pod did not happen and will not. None: it was not assumed (any more)."""
+        """Forgets an assumption whose bind did not commit and will not. None: the pod was not assumed."""
         return self.remove(uid) if self.is_assumed(uid) else None
 
     def remove(self, uid: str) -> ClusterEvent | None:
-        """The pod is gone or has finished. None: it took no room, and none was kept for it."""
+        """The pod is deleted or finished. None: it occupied no node and was not nominated."""
         ended = self._ended(self.nodes.nominated.drop(uid))
         placed = self._pods.pop(uid, None)
         if placed is None:
@@ -159,7 +234,7 @@ class Cache:
         return ClusterEvent(change, placed.node, placed.group)
 
     def node_of(self, uid: str) -> str | None:
-        """Where the pod takes room, assumed or bound."""
+        """The node that the pod occupies, assumed or bound."""
         placed = self._pods.get(uid)
         return placed.node if placed is not None else None
 
@@ -168,31 +243,31 @@ class Cache:
         return placed is not None and placed.assumed is not None
 
     def taken(self) -> list[tuple[str, str, tuple[tuple[str, int], ...]]]:
-        """(uid, node, amounts requested) of all pods that take room."""
+        """(uid, node, requested amounts) of all pods that occupy a node."""
         return [(uid, placed.node, placed.requests.amounts) for uid, placed in self._pods.items()]
 
     def assumed(self) -> list[PodInfo]:
-        """All assumed pods. It may be asked from another thread: the copy is made in one step."""
+        """All assumed pods. May be called from another thread: it copies in one step."""
         return [placed.assumed for placed in tuple(self._pods.values()) if placed.assumed is not None]
 
     def pods_on(self, node: str) -> Collection[PlacedPod]:
-        """Those that take room there."""
+        """The pods that occupy the node."""
         return self._on_node.get(node, {}).values()
 
     def below(self, priority: int) -> dict[str, IntArray]:
-        """By resource, what pods of a lower priority take up on each node."""
+        """By resource, what pods of a lower priority request on each node."""
         return self.nodes.by_priority.below(priority, self._pods.values())
 
     def what_if(self) -> WhatIf:
         return WhatIf(self.nodes)
 
     def version(self, node: str) -> int:
-        """As `NodeTable.versions`; 0 where there is no such node."""
+        """As `NodeTable.versions`; 0 if there is no such node."""
         row = self.nodes.row(node)
         return 0 if row is None else int(self.nodes.versions[row])
 
     def __len__(self) -> int:
-        """Pods that take room."""
+        """The number of pods that occupy a node."""
         return len(self._pods)
 
     def _changed(self, node: str) -> None:
@@ -202,18 +277,18 @@ class Cache:
             self.nodes.versions[row] = self._changes
 
     def _renewed(self, info: PodInfo, node: str) -> ClusterEvent | None:
-        """What to tell when a nominated pod is not what it was."""
+        """The event when a nominated pod has changed."""
         if not self.nodes.nominated.renew(info):
             return None
-        self.nodes.touch(node)
+        self.nodes.mark_dirty(node)
         self._changed(node)
         return ClusterEvent(Change.POD_LABELS, node)
 
     def _ended(self, node: str) -> ClusterEvent | None:
-        """What to tell when room is not kept any more on a node."""
+        """The event when a nomination to a node ends."""
         if not node:
             return None
-        self.nodes.touch(node)
+        self.nodes.mark_dirty(node)
         self._changed(node)
         return ClusterEvent(Change.POD_FREED, node)
 

@@ -1,14 +1,22 @@
-"""Columns of a table whose rows come and go: dense arrays, grown by doubling.
+"""Columns of the node table: dense arrays, a change journal, images, and volumes in use.
 
-A row is removed by moving the last row into its place, so that `array` has no holes; all columns of a table do it alike.
+Arrays grow by doubling. Removing a row moves the last row into its place, so `array` has no holes; all columns of a table do
+the same.
+
+`Journal` is a bounded list of changes. A reader that is too far behind receives None and must read everything. `Images` has a
+column for each image that some plugin has asked for and some node has. `UsedVolumes` knows the claims and disks of the pods on
+nodes, by node name; the node need not be in the table. It does not resolve claims to volumes or drivers: plugins that do so
+learn from `changes` which nodes to read again.
 """
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pinnace.api.core_v1_pb2 import Node, Pod, VolumeSource
 from pinnace.fit.table import BoolArray
 
 V = TypeVar("V", bound=Hashable)
@@ -61,7 +69,7 @@ class Coded(Generic[V]):
         self._unused: set[int] = set()
 
     def only(self, rows: Rows) -> "Coded[V]":
-        """Some of the rows, as they are now."""
+        """A copy of some rows."""
         some = Coded.__new__(Coded)
         codes = self.codes[rows]
         some._column, some._codes, some._values = Column.of(codes), self._codes, self._values
@@ -128,3 +136,227 @@ class Coded(Generic[V]):
         self._rows[code] -= 1
         if code and not self._rows[code]:
             self._unused.add(code)
+
+
+T = TypeVar("T")
+
+_LENGTH = 4096
+
+
+class Journal(Generic[T]):
+    def __init__(self) -> None:
+        self._entries: list[T] = []
+        self._forgotten = 0
+
+    @property
+    def position(self) -> int:
+        """Of now, for `since`."""
+        return self._forgotten + len(self._entries)
+
+    def since(self, position: int) -> list[T] | None:
+        """The changes since an earlier position, possibly with repetitions; None: too many."""
+        return self._entries[position - self._forgotten :] if position >= self._forgotten else None
+
+    def note(self, entry: T) -> None:
+        self._entries.append(entry)
+        if len(self._entries) > _LENGTH:
+            del self._entries[: _LENGTH // 2]
+            self._forgotten += _LENGTH // 2
+
+
+_COLUMNS = 64
+_Sizes = dict[str, int]
+
+
+class Images:
+    def __init__(self, rows: Mapping[str, int]) -> None:
+        """`rows`: the rows of the table, by node, as they are at any time."""
+        self._rows = rows
+        self._holders: dict[str, _Sizes] = {}
+        """By image: its bytes on each node that has it."""
+        self._columns: dict[str, Column] = {}
+        """The least recently used first."""
+        self._none = Column(np.float64)
+        self.reporting = 0
+        """Nodes that say which images they have."""
+        self.largest = 0
+        """Bytes: no node has, or had, a larger image."""
+
+    def has(self, image: str) -> bool:
+        """Does any node have it?"""
+        return image in self._holders
+
+    def sizes(self, image: str) -> NDArray[np.float64]:
+        """The bytes of an image on each node; 0 where it is not."""
+        holders = self._holders.get(image)
+        if holders is None:
+            return self._none.array
+        column = self._columns.pop(image, None)
+        if column is None:
+            if len(self._columns) == _COLUMNS:
+                del self._columns[next(iter(self._columns))]
+            column = Column(np.float64, rows=len(self._rows))
+            column.array[[self._rows[name] for name in holders]] = list(holders.values())
+        self._columns[image] = column
+        return column.array
+
+    def add(self, node: Node) -> None:
+        """One more row, at the end."""
+        self._none.append(0)
+        for column in self._columns.values():
+            column.append(0)
+        self._hold(node)
+
+    def replace(self, old: Node, new: Node) -> None:
+        """Another version of a node."""
+        if old is not new and old.status.images != new.status.images:
+            self._release(old)
+            self._hold(new)
+
+    def remove(self, row: int, node: Node) -> None:
+        """The last row takes its place."""
+        self._release(node)
+        for column in (self._none, *self._columns.values()):
+            column.remove(row)
+
+    def _hold(self, node: Node) -> None:
+        self.reporting += bool(node.status.images)
+        self.largest = max(self.largest, *(image.sizeBytes for image in node.status.images), 0)
+        name = node.metadata.name
+        for image, size in dict(_images(node)).items():
+            self._holders.setdefault(image, {})[name] = size
+            if (column := self._columns.get(image)) is not None:
+                column.array[self._rows[name]] = size
+
+    def _release(self, node: Node) -> None:
+        self.reporting -= bool(node.status.images)
+        name = node.metadata.name
+        for image in dict(_images(node)):
+            holders = self._holders[image]
+            del holders[name]
+            if (column := self._columns.get(image)) is not None and (row := self._rows.get(name)) is not None:
+                column.array[row] = 0
+            if not holders:
+                del self._holders[image]
+                self._columns.pop(image, None)
+
+
+def _images(node: Node) -> Iterator[tuple[str, int]]:
+    """An image has several names."""
+    return ((name, image.sizeBytes) for image in node.status.images for name in image.names)
+
+
+_NOWHERE: Mapping[str, int] = {}
+
+
+class Disk(NamedTuple):
+    """A disk that a pod names directly, and that two pods must not write to at the same time."""
+
+    kind: str
+    identity: tuple[str, ...]
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolumes:
+    claims: tuple[str, ...]
+    """As "namespace/name", each once; ephemeral ones too."""
+    disks: tuple[Disk, ...]
+    ephemeral: frozenset[str] = field(default=frozenset(), compare=False)
+    """Those of the claims that are the pod's own."""
+
+
+def pod_volumes(pod: Pod) -> PodVolumes | None:
+    """None: it uses neither claims nor disks."""
+    claims: dict[str, None] = {}
+    disks: list[Disk] = []
+    ephemeral = []
+    namespace = pod.metadata.namespace
+    for volume in pod.spec.volumes:
+        source = volume.volumeSource
+        if source.HasField("persistentVolumeClaim"):
+            claims[f"{namespace}/{source.persistentVolumeClaim.claimName}"] = None
+        elif source.HasField("ephemeral"):
+            key = f"{namespace}/{pod.metadata.name}-{volume.name}"
+            claims[key] = None
+            ephemeral.append(key)
+        else:
+            disks.extend(_disks(source))
+    return PodVolumes(tuple(claims), tuple(disks), frozenset(ephemeral)) if claims or disks else None
+
+
+class UsedVolumes:
+    def __init__(self) -> None:
+        self._users: dict[str | Disk, dict[str, int]] = {}
+        """Pods, by node."""
+        self._claims: dict[str, dict[str, int]] = {}
+        """Pods, by node and claim."""
+        self._journal = Journal[str]()
+
+    def users(self, of: str | Disk) -> Mapping[str, int]:
+        """The number of pods on each node that use a claim or disk; nodes without any are left out."""
+        return self._users.get(of, _NOWHERE)
+
+    def claims(self, node: str) -> Mapping[str, int]:
+        """The claims in use on a node, and how many pods use each."""
+        return self._claims.get(node, _NOWHERE)
+
+    def nodes_with_claims(self) -> Iterator[str]:
+        return iter(self._claims)
+
+    @property
+    def position(self) -> int:
+        """Of now, for `changes`."""
+        return self._journal.position
+
+    def changes(self, since: int) -> list[str] | None:
+        """The nodes whose claims have changed since an earlier `position`, possibly with repetitions; None: too many
+        changes."""
+        return self._journal.since(since)
+
+    def add(self, node: str, volumes: PodVolumes) -> None:
+        for disk in volumes.disks:
+            _count(self._users.setdefault(disk, {}), node, 1)
+        for claim in volumes.claims:
+            _count(self._users.setdefault(claim, {}), node, 1)
+            claims = self._claims.setdefault(node, {})
+            _count(claims, claim, 1)
+            if claims[claim] == 1:
+                self._journal.note(node)
+
+    def remove(self, node: str, volumes: PodVolumes) -> None:
+        """Takes back an `add`."""
+        uses: tuple[str | Disk, ...] = (*volumes.disks, *volumes.claims)
+        for use in uses:
+            _count(self._users[use], node, -1)
+            if not self._users[use]:
+                del self._users[use]
+        for claim in volumes.claims:
+            claims = self._claims[node]
+            _count(claims, claim, -1)
+            if claim not in claims:
+                self._journal.note(node)
+            if not claims:
+                del self._claims[node]
+
+
+def _count(counts: dict[str, int], key: str, more: int) -> None:
+    left = counts.get(key, 0) + more
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]
+
+
+def _disks(source: VolumeSource) -> Iterator[Disk]:
+    if source.HasField("gcePersistentDisk"):
+        gce = source.gcePersistentDisk
+        yield Disk("gcePersistentDisk", (gce.pdName,), gce.readOnly)
+    elif source.HasField("awsElasticBlockStore"):  # not even readers share one
+        yield Disk("awsElasticBlockStore", (source.awsElasticBlockStore.volumeID,), False)
+    elif source.HasField("iscsi"):
+        yield Disk("iscsi", (source.iscsi.iqn,), source.iscsi.readOnly)
+    elif source.HasField("rbd"):
+        rbd = source.rbd
+        for monitor in dict.fromkeys(rbd.monitors):  # two images are one if they share a monitor, the pool and the name
+            yield Disk("rbd", (monitor, rbd.pool, rbd.image), rbd.readOnly)

@@ -1,26 +1,191 @@
-"""The pods that are on nodes, as far as other pods care: how many of a kind each node has, and what they want of others.
+"""The pods on nodes, for inter-pod affinity and spreading: how many match a selector on each node, and their own terms.
 
-Pods that no selector can tell apart (namespace, labels, controller, whether they are being deleted, what they state about
-other pods) are one group, and a group knows how many of it are where. What plugins ask for is a column: a number for each
-node, of the pods that a `Selection` matches, or of those that state a `Term`. A column is made when it is first asked for,
-from the groups that it is about, and then follows every pod that comes or goes; the one that was asked for least recently
-makes room.
+Pods that no selector can distinguish (namespace, labels, controller, deletion, own terms) form one group, and a group knows how
+many of its pods are on each node. Plugins read columns: a number for each node, of the pods that match a `Selection` or state a
+`Term`. A column is built on first use and then updated with every pod that comes or goes; the least recently used is evicted.
 
-Costs: a pod that comes or goes, the columns about it; a decision, nothing that grows with the number of pods.
+Cost: updating a pod costs time for the columns that match it; a decision costs nothing that grows with the number of pods.
+
+`SelectorIndex` finds the selectors that match a pod without checking all of them: a selector that requires a label to be one of
+some values is filed under each value.
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import lru_cache
 from itertools import chain
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pinnace.api.core_v1_pb2 import Pod
-from pinnace.api.selectors import LabelRequirement, LabelSelector
+from pinnace.api import selectors
+from pinnace.api.core_v1_pb2 import Pod, PodAffinity, PodAffinityTerm, PodAntiAffinity
+from pinnace.api.selectors import NOTHING, LabelRequirement, LabelSelector
 from scheduler.cache.columns import Column, Rows
-from scheduler.cache.pod_terms import Kind, Term, pod_terms, stated, states_terms
-from scheduler.cache.selector_index import Label, SelectorIndex, anchors
+
+Labels = tuple[tuple[str, str], ...]
+MAX_REMEMBERED = 16 << 10
+"""Bytes of what a pod states that are remembered after the pod is gone, which makes 64 MiB of them."""
+
+
+class Kind(Enum):
+    AFFINITY = auto()
+    """Required affinity."""
+    ANTI_AFFINITY = auto()
+    """Required anti-affinity."""
+    PREFERRED = auto()
+    """Preferred affinity, or anti-affinity: then the weight is negative."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Where the pods are that it is about, in terms of a topology."""
+
+    kind: Kind
+    topology_key: str
+    namespaces: frozenset[str]
+    labels: LabelSelector
+    namespace_selector: LabelSelector | None = None
+    """More namespaces, by their labels; one without requirements means all."""
+    weight: int = 1
+    """What it counts for; of a required one, how many times it is stated."""
+
+    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Is it about pods of this namespace, which has these labels?"""
+        selector = self.namespace_selector
+        return namespace in self.namespaces or (selector is not None and selector.matches(labels))
+
+
+def pod_terms(pod: Pod) -> tuple[Term, ...]:
+    """Of all kinds, each once. Pods that are alike share one tuple."""
+    if not states_terms(pod):
+        return ()
+    affinity, anti_affinity = stated(pod)
+    parse = _remembered if len(affinity) + len(anti_affinity) <= MAX_REMEMBERED else _parse
+    return parse(affinity, anti_affinity, pod.metadata.namespace, tuple(sorted(pod.metadata.labels.items())))
+
+
+def states_terms(pod: Pod) -> bool:
+    spec = pod.spec
+    if not spec.HasField("affinity"):
+        return False
+    affinity = spec.affinity
+    return affinity.HasField("podAffinity") or affinity.HasField("podAntiAffinity")
+
+
+def stated(pod: Pod) -> tuple[bytes, bytes]:
+    """Equal for pods that state the same."""
+    affinity = pod.spec.affinity
+    return (
+        affinity.podAffinity.SerializeToString(deterministic=True),
+        affinity.podAntiAffinity.SerializeToString(deterministic=True),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _remembered(affinity: bytes, anti_affinity: bytes, namespace: str, labels: Labels) -> tuple[Term, ...]:
+    return _parse(affinity, anti_affinity, namespace, labels)
+
+
+def _parse(affinity: bytes, anti_affinity: bytes, namespace: str, labels: Labels) -> tuple[Term, ...]:
+    own = dict(labels)
+    near, far = PodAffinity.FromString(affinity), PodAntiAffinity.FromString(anti_affinity)
+    required = (
+        (Kind.AFFINITY, near.requiredDuringSchedulingIgnoredDuringExecution),
+        (Kind.ANTI_AFFINITY, far.requiredDuringSchedulingIgnoredDuringExecution),
+    )
+    terms = [_term(kind, term, namespace, own) for kind, stated in required for term in stated]
+    for sign, preferred in (
+        (1, near.preferredDuringSchedulingIgnoredDuringExecution),
+        (-1, far.preferredDuringSchedulingIgnoredDuringExecution),
+    ):
+        terms += [_term(Kind.PREFERRED, each.podAffinityTerm, namespace, own, sign * each.weight) for each in preferred]
+    return tuple(_each_once(terms))
+
+
+def _each_once(terms: Iterable[Term]) -> Iterable[Term]:
+    """Terms that differ in their weights alone are one."""
+    found: dict[tuple[object, ...], Term] = {}
+    for term in terms:
+        key = term.kind, term.topology_key, term.namespaces, term.labels, term.namespace_selector
+        known = found.get(key)
+        found[key] = term if known is None else replace(term, weight=known.weight + term.weight)
+    return (term for term in found.values() if term.weight)
+
+
+def _term(kind: Kind, term: PodAffinityTerm, namespace: str, own: Mapping[str, str], weight: int = 1) -> Term:
+    """`own`: the labels of the pod that states it, of which matchLabelKeys and mismatchLabelKeys speak."""
+    by_selector = term.HasField("namespaceSelector")
+    labels = selectors.from_message(term.labelSelector) if term.HasField("labelSelector") else NOTHING
+    more = [LabelRequirement(key, frozenset((own[key],))) for key in term.matchLabelKeys if key in own]
+    more += [LabelRequirement(key, frozenset((own[key],)), negated=True) for key in term.mismatchLabelKeys if key in own]
+    return Term(
+        kind,
+        term.topologyKey,
+        frozenset(term.namespaces if term.namespaces or by_selector else (namespace,)),
+        labels.and_also(more) if more else labels,
+        selectors.from_message(term.namespaceSelector) if by_selector else None,
+        weight,
+    )
+
+
+T = TypeVar("T", bound=Hashable)
+Label = tuple[str, str]
+
+
+def anchors(selector: LabelSelector) -> list[list[Label]]:
+    """For each requirement that asks for certain labels, those labels: what matches has one of them."""
+    return [
+        [(each.key, value) for value in each.values]
+        for each in selector.requirements
+        if each.values is not None and not each.negated
+    ]
+
+
+class SelectorIndex(Generic[T]):
+    """Items, each with its selector. They are kept in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[Label, dict[T, LabelSelector]] = {}
+        self._others: dict[T, LabelSelector] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, item: T, selector: LabelSelector) -> None:
+        self._size += 1
+        for label in self._filed_under(selector):
+            self._by_label.setdefault(label, {})[item] = selector
+        if not anchors(selector):
+            self._others[item] = selector
+
+    def remove(self, item: T, selector: LabelSelector) -> None:
+        """Takes back an `add` of both."""
+        self._size -= 1
+        self._others.pop(item, None)
+        for label in self._filed_under(selector):
+            del self._by_label[label][item]
+            if not self._by_label[label]:
+                del self._by_label[label]
+
+    def matching(self, labels: Mapping[str, str]) -> Iterator[T]:
+        """The items whose selectors match."""
+        for label in labels.items() if self._by_label else ():
+            for item, selector in self._by_label.get(label, {}).items():
+                if selector.matches(labels):
+                    yield item
+        for item, selector in self._others.items():
+            if selector.matches(labels):
+                yield item
+
+    @staticmethod
+    def _filed_under(selector: LabelSelector) -> Sequence[Label]:
+        return min(anchors(selector), key=len, default=())
+
 
 _COLUMNS = 256
 _KEPT = 64

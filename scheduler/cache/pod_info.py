@@ -1,21 +1,33 @@
-"""A pod as the scheduler handles it: the object, and what is asked of it again and again."""
+"""Pods, parsed once; pods that occupy a node; nominated pods; and resource sums by priority.
 
-from collections.abc import Hashable
+A nominated pod waits for its victims to leave a node. Its resources there are reserved against pods of the same or a lower
+priority until it is placed, deleted or nominated elsewhere. They are not reserved against pods of a higher priority, and the
+nominated pod still passes all filters before it is placed.
+
+`PrioritySums` has columns of what the pods below a priority request on each node. The columns of a priority are built on first
+use and then updated with every pod; the least recently used are evicted.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import Tolerations
 from pinnace.api.wire import read_only
 from pinnace.fit import Requests, pod_requests
-from scheduler.cache.pod_index import identity_of
-from scheduler.cache.pod_terms import Term, pod_terms
-from scheduler.cache.used_volumes import PodVolumes, pod_volumes
+from pinnace.fit.table import IntArray
+from scheduler.cache.columns import Column, PodVolumes, pod_volumes
+from scheduler.cache.pod_index import PodGroup, Term, identity_of, pod_terms
 
 
 class PodInfo:
-    """One version of a pod. `raw` is the informer's own object, for code that is known to change nothing: an index into one of
-    its maps puts in what was missing. Others are shown `pod`."""
+    """One version of a pod. `raw` is the informer's own object, for trusted code only: reading a missing map key would insert
+    it. Other code reads `pod`."""
 
     def __init__(self, pod: Pod) -> None:
         metadata = pod.metadata
@@ -27,12 +39,12 @@ class PodInfo:
 
     @cached_property
     def parsed(self) -> dict[Hashable, Any]:
-        """What plugins have read out of this version of the pod, by a key of their own."""
+        """What plugins have parsed from this version of the pod, by a key of their own."""
         return {}
 
     @cached_property
     def requests(self) -> Requests:
-        """What it asks of its node. Not before it is asked for: a pod may have thousands of containers."""
+        """What it requests, computed on first use: a pod may have thousands of containers."""
         return pod_requests(self.raw)
 
     @cached_property
@@ -42,7 +54,7 @@ class PodInfo:
 
     @property
     def key(self) -> str:
-        """As informers write it."""
+        """As informers write it: "namespace/name"."""
         return f"{self.namespace}/{self.name}"
 
     @cached_property
@@ -56,15 +68,202 @@ class PodInfo:
 
     @cached_property
     def template(self) -> bytes:
-        """Equal for pods that no plugin which looks at the spec alone can tell apart."""
+        """Equal for pods that no plugin can distinguish by their spec."""
         return self.raw.spec.SerializeToString()
 
     @cached_property
     def identity(self) -> Hashable:
-        """Equal for pods that no selector can tell apart, and that state the same about other pods."""
+        """Equal for pods that no selector can distinguish and that state the same terms."""
         return identity_of(self.raw)
 
     @cached_property
     def terms(self) -> tuple[Term, ...]:
-        """What it states about other pods."""
+        """Its terms about other pods."""
         return pod_terms(self.raw)
+
+
+NOT_STARTED = math.inf
+
+
+def start_time(pod: Pod) -> float:
+    """Unix time from the pod's kubelet; NOT_STARTED until the kubelet reports it."""
+    status = pod.status
+    return status.startTime.seconds + status.startTime.nanos / 1e9 if status.HasField("startTime") else NOT_STARTED
+
+
+@dataclass(slots=True, eq=False)
+class PlacedPod:
+    uid: str
+    key: str
+    """As informers write it: "namespace/name"."""
+    priority: int
+    requests: Requests
+    node: str
+    group: PodGroup
+    volumes: PodVolumes | None
+    started: float
+    """As of `start_time`."""
+    assumed: PodInfo | None = None
+    """The pod, while it is assumed and not bound."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nomination:
+    info: PodInfo
+    node: str
+
+    @property
+    def priority(self) -> int:
+        """Negated, because the sums count pods above a priority."""
+        return -self.info.priority
+
+    @property
+    def requests(self) -> Requests:
+        return self.info.requests
+
+
+class Nominations:
+    def __init__(self, rows: Mapping[str, int]) -> None:
+        """`rows`: the rows of the table, by node, as they are at any time."""
+        self._rows = rows
+        self._pods: dict[str, Nomination] = {}
+        self._on_node: dict[str, dict[str, Nomination]] = {}
+        self._sums = PrioritySums(rows)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __iter__(self) -> Iterator[PodInfo]:
+        return (each.info for each in self._pods.values())
+
+    def node_of(self, uid: str) -> str:
+        """The nominated node; empty: none."""
+        found = self._pods.get(uid)
+        return found.node if found is not None else ""
+
+    def on(self, node: str) -> Sequence[PodInfo]:
+        """The pods that are nominated to a node."""
+        return [each.info for each in self._on_node.get(node, {}).values()]
+
+    def ahead_of(self, pod: PodInfo, node: str) -> Sequence[PodInfo]:
+        """The nominated pods on the node that have precedence over this pod."""
+        if node not in self._on_node:
+            return ()
+        return [each for each in self.on(node) if each.priority >= pod.priority and each.uid != pod.uid]
+
+    def kept_from(self, priority: int) -> dict[str, IntArray]:
+        """By resource, how much of each node is reserved against pods of a priority."""
+        return self._sums.below(1 - priority, self._pods.values()) if self._pods else {}
+
+    def own_room(self, uid: str, priority: int) -> tuple[int, Requests] | None:
+        """The row and the amounts that are reserved for this pod itself, as part of what is reserved against its priority.
+        None: nothing."""
+        own = self._pods.get(uid)
+        row = self._rows.get(own.node) if own is not None else None
+        return (row, own.requests) if own is not None and row is not None and own.info.priority >= priority else None
+
+    def set(self, info: PodInfo, node: str) -> None:
+        self.drop(info.uid)
+        nomination = self._pods[info.uid] = Nomination(info, node)
+        self._on_node.setdefault(node, {})[info.uid] = nomination
+        self._sums.count(nomination, 1)
+
+    def renew(self, info: PodInfo) -> bool:
+        """Updates a nominated pod. False: the change does not matter to others."""
+        found = self._pods.get(info.uid)
+        if found is None or found.info.identity == info.identity:
+            return False
+        self.set(info, found.node)
+        return True
+
+    def drop(self, uid: str) -> str:
+        """Ends a nomination. Returns its node; empty: there was none."""
+        nomination = self._pods.pop(uid, None)
+        if nomination is None:
+            return ""
+        pods = self._on_node[nomination.node]
+        del pods[uid]
+        if not pods:
+            del self._on_node[nomination.node]
+        self._sums.count(nomination, -1)
+        return nomination.node
+
+    def add_row(self, name: str) -> None:
+        """The table has one more row, at its end."""
+        self._sums.add_row()
+        for nomination in self._on_node.get(name, {}).values():
+            self._sums.count(nomination, 1)
+
+    def remove_row(self, row: int) -> None:
+        """The last row takes the place of this one."""
+        self._sums.remove_row(row)
+
+
+_THRESHOLDS = 16
+
+
+class Sized(Protocol):
+    @property
+    def node(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def requests(self) -> Requests: ...
+
+
+class PrioritySums:
+    def __init__(self, rows: Mapping[str, int]) -> None:
+        """`rows`: the rows of the table, by node, as they are at any time."""
+        self._rows = rows
+        self._sums: dict[int, dict[str, Column]] = {}
+        """By priority and resource. The least recently used first."""
+
+    def below(self, priority: int, pods: Iterable[Sized]) -> dict[str, IntArray]:
+        """By resource, what the pods with a lower priority request on each node. `pods`: all of them; read on first use
+        only."""
+        sums = self._sums.pop(priority, None)
+        if sums is None:
+            if len(self._sums) == _THRESHOLDS:
+                del self._sums[next(iter(self._sums))]
+            sums = self._summed(each for each in pods if each.priority < priority)
+        self._sums[priority] = sums
+        return {resource: column.array for resource, column in sums.items()}
+
+    def count(self, pod: Sized, pods: int) -> None:
+        """Adds (1) or removes (-1) a pod. Ignored if its node is not in the table."""
+        row = self._rows.get(pod.node) if self._sums else None
+        if row is not None:
+            for priority, sums in self._sums.items():
+                if pod.priority < priority:
+                    for resource, amount in pod.requests.amounts:
+                        column = sums.get(resource)
+                        if column is None:
+                            column = sums[resource] = Column(np.int64, rows=len(self._rows))
+                        column.array[row] += pods * amount
+
+    def add_row(self) -> None:
+        """The table has one more row, at its end, where no pod is counted yet."""
+        for sums in self._sums.values():
+            for column in sums.values():
+                column.append(0)
+
+    def remove_row(self, row: int) -> None:
+        """The last row takes the place of this one."""
+        for sums in self._sums.values():
+            for column in sums.values():
+                column.remove(row)
+
+    def _summed(self, pods: Iterable[Sized]) -> dict[str, Column]:
+        found: dict[str, tuple[list[int], list[int]]] = {}
+        for pod in pods:
+            row = self._rows.get(pod.node)
+            if row is not None:
+                for resource, amount in pod.requests.amounts:
+                    rows, amounts = found.setdefault(resource, ([], []))
+                    rows.append(row)
+                    amounts.append(amount)
+        sums = {}
+        for resource, (rows, amounts) in found.items():
+            sums[resource] = Column(np.int64, rows=len(self._rows))
+            np.add.at(sums[resource].array, rows, amounts)
+        return sums

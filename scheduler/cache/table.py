@@ -1,8 +1,9 @@
-"""Nodes as a table: a row is a node, a column is a fact about all of them.
+"""Nodes as a table: one row per node, one column per fact. Plugins read it; only the cache writes it.
 
-Plugins read it; only the cache writes it. Rows are dense, 0 to len-1; which row a node has may change when another node is
-removed, so a row number means something only within one scheduling cycle. Arrays that are handed out are views: they must not
-be changed, nor kept beyond the cycle.
+Rows are dense, 0 to len-1. Removing a node may move another row, so a row number is valid within one scheduling cycle only.
+Arrays are views: callers must not change them, nor keep them beyond the cycle.
+
+`SomeNodes` is a table of some of the rows, for filters and scorers that run on few nodes.
 """
 
 from collections import Counter
@@ -18,25 +19,21 @@ from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.wire import ReadOnlySequence
 from pinnace.fit import Requests
 from pinnace.fit.table import BoolArray, IntArray, UsedPorts
-from scheduler.cache.columns import ALL, Coded, Column, Rows
-from scheduler.cache.images import Images
-from scheduler.cache.journal import Journal
-from scheduler.cache.nominations import Nominations
+from scheduler.cache.columns import ALL, Coded, Column, Images, Journal, Rows, UsedVolumes
 from scheduler.cache.pod_index import PodGroup, PodIndex
-from scheduler.cache.priority_sums import PrioritySums
-from scheduler.cache.used_volumes import UsedVolumes
+from scheduler.cache.pod_info import Nominations, PrioritySums
 
 FloatArray = NDArray[np.float64]
 Taint = tuple[str, str, str]
 """(key, value, effect)."""
 
-Touch = tuple[int, Requests | None]
-"""A row whose pods have changed, within an epoch: there is one more, with these requests; None: it is not as simple."""
+RowChange = tuple[int, Requests | None]
+"""A row whose pods have changed within a generation: one more pod with these requests; None: any other change."""
 
 SCORED = ("cpu", "memory")
 """The resources that scores look at, in the order of `Requests.scored`."""
 _TEXT_COLUMNS = 256
-"""Of labels and annotations that some node has. One costs 8 bytes a node; to make it costs a look at each node."""
+"""Columns of labels and annotations. One costs 8 bytes per node, and building it reads every node."""
 
 
 class NodeTable:
@@ -59,18 +56,18 @@ class NodeTable:
         self._unschedulable = Column(np.bool_)
         self._taints: Coded[tuple[Taint, ...]] = Coded(())
         self._texts: dict[tuple[str, str], Coded[str | None]] = {}
-        """By field of the metadata, and key. The least recently used first."""
+        """By metadata field and key, the least recently used first."""
         self._keys = Counter[tuple[str, str]]()
-        """In how many nodes each of them stands, whether it has a column or not."""
+        """The number of nodes with each key, with or without a column."""
         self._nowhere = Coded[str | None](None)
-        """The column of all others."""
+        """The column of all keys that no node has."""
         self._images = Images(self._rows)
         self.pods = PodIndex(self._rows)
-        """The pods on the nodes, as far as other pods care."""
-        self.touched = Journal[Touch]()
-        self._epoch = 0
+        """The pods on nodes, for inter-pod affinity and spreading."""
+        self.dirty = Journal[RowChange]()
+        self._generation = 0
         self.by_priority = PrioritySums(self._rows)
-        """What the pods on the nodes take up."""
+        """What the pods on nodes request, by priority."""
         self.nominated = Nominations(self._rows)
 
     def __len__(self) -> int:
@@ -78,30 +75,30 @@ class NodeTable:
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """To read, by row."""
+        """The nodes, read-only, by row."""
         return ReadOnlySequence(self.raw)
 
     @property
-    def epoch(self) -> tuple[int, int]:
-        """Another one after every change of something else than the pods on nodes: of nodes, of objects that plugins look at,
-        and of the set of terms that pods on nodes state."""
-        return self._epoch, self.pods.terms_version
+    def generation(self) -> tuple[int, int]:
+        """Changes whenever anything but the pods on nodes changes: nodes, objects that plugins read, and the set of terms
+        that pods on nodes state."""
+        return self._generation, self.pods.terms_version
 
-    def begin_epoch(self) -> None:
-        """Some object has changed that plugins look at."""
-        self._epoch += 1
+    def begin_generation(self) -> None:
+        """An object that plugins read has changed."""
+        self._generation += 1
 
-    def touch(self, name: str) -> None:
-        """The pods of a node, which need not be in the table, have changed in a way that needs no room."""
+    def mark_dirty(self, name: str) -> None:
+        """The pods of a node have changed without a change of resources. The node need not be in the table."""
         row = self._rows.get(name)
         if row is not None:
-            self.touched.note((row, None))
+            self.dirty.note((row, None))
 
     def row(self, name: str) -> int | None:
         return self._rows.get(name)
 
     def rows(self, names: Iterable[str]) -> list[int]:
-        """The rows of those nodes that exist."""
+        """The rows of the nodes that are in the table."""
         return [row for name in names if (row := self._rows.get(name)) is not None]
 
     def allocatable(self, resource: str) -> IntArray:
@@ -109,7 +106,7 @@ class NodeTable:
         return self._allocatable.get(resource, self._none).array
 
     def free(self, resource: str) -> IntArray:
-        """What is left on each node. Negative where pods were put by hand beyond what fits."""
+        """What is left on each node. Negative where pods were bound beyond what fits."""
         return self._free.get(resource, self._none).array
 
     def free_on(self, rows: Rows, resource: str) -> IntArray:
@@ -121,16 +118,16 @@ class NodeTable:
         return int(self.free(resource)[row])
 
     def slack(self, scored: int) -> FloatArray:
-        """What is left of SCORED[scored] as scores count it: a container that requests none counts as a small one."""
+        """What is left of SCORED[scored] for scoring: a container without a request counts as a small one."""
         return self._slack[scored].array
 
     def inverse(self, scored: int) -> FloatArray:
-        """1 / allocatable of SCORED[scored]; 0 where a node has none, so that its share comes out as 0."""
+        """1 / allocatable of SCORED[scored]; 0 where a node has none, so that its share is 0."""
         return self._inverse[scored].array
 
     @property
     def versions(self) -> IntArray:
-        """Another one after every change of the node, its pods, and those nominated to it. The cache writes them."""
+        """Changes with every change of the node, its pods, and the pods nominated to it. The cache writes it."""
         return self._versions.array
 
     @property
@@ -139,12 +136,12 @@ class NodeTable:
 
     @property
     def taints(self) -> Coded[tuple[Taint, ...]]:
-        """Each node's taints, in their order; () without any."""
+        """The taints of each node, in order; () if it has none."""
         return self._taints
 
     def label(self, key: str) -> Coded[str | None]:
-        """Each node's value of a label, None where it has none. The column is made when first asked for, and then kept. A key
-        that no node has costs nothing."""
+        """The value of a label on each node, None where it is missing. The column is built on first use and kept. A key that
+        no node has costs nothing."""
         return self._text("labels", key)
 
     def has_label(self, key: str) -> bool:
@@ -157,11 +154,11 @@ class NodeTable:
 
     @property
     def largest_image(self) -> int:
-        """Bytes: no node has a larger one. 0: no node says which images it has."""
+        """The size of the largest image in bytes; 0 if no node reports images."""
         return self._images.largest if self._images.reporting else 0
 
     def image(self, name: str) -> FloatArray:
-        """The bytes of an image on each node; 0 where it is not."""
+        """The bytes of an image on each node; 0 where it is missing."""
         return self._images.sizes(name)
 
     def has_image(self, name: str) -> bool:
@@ -169,22 +166,23 @@ class NodeTable:
         return self._images.has(name)
 
     def less(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
-        """The same nodes, with so much less of some resources free. A view, for the moment: nothing may be written to it."""
-        return _Changed(self, amounts, sub) if amounts else self
+        """The same nodes with fewer free resources. A read-only view, valid until the table changes."""
+        return _AdjustedTable(self, amounts, sub) if amounts else self
 
     def more(self, amounts: Mapping[str, IntArray]) -> "NodeTable":
-        """As `less`, with so much more."""
-        return _Changed(self, amounts, add) if amounts else self
+        """As `less`, with more free resources."""
+        return _AdjustedTable(self, amounts, add) if amounts else self
 
     def seen_at(self, priority: int, uid: str = "") -> "NodeTable":
-        """As pods of this priority see it: what is kept for nominated pods is not free. `uid`: of one that may be nominated
-        itself. Only amounts are kept so; the rest of what nominated pods would be in the way of is looked at node by node."""
+        """The table as pods of this priority see it: resources reserved for nominated pods are not free. `uid`: a pod that
+        may be nominated itself. Only resources are subtracted; other conflicts with nominated pods are checked node by
+        node."""
         seen = self.less(self.nominated.kept_from(priority))
         own = self.nominated.own_room(uid, priority)
-        return seen if own is None else _OneFreer(seen, *own)
+        return seen if own is None else _OneNodeFreer(seen, *own)
 
     def add(self, node: Node, pods: Iterable[Requests], groups: Iterable[PodGroup] = ()) -> None:
-        """A new node, with what the pods request that are on it already, and the groups that they are of."""
+        """Adds a node, with the requests and groups of the pods that are on it already."""
         name = node.metadata.name
         self._rows[name] = len(self.names)
         self.names.append(name)
@@ -207,7 +205,7 @@ class NodeTable:
 
     def update(self, node: Node) -> None:
         """A new version of a node that is in the table."""
-        self._epoch += 1
+        self._generation += 1
         row = self._rows[node.metadata.name]
         old, new = self._amounts[row], fit.allocatable(node)
         self._images.replace(self.raw[row], node)
@@ -227,8 +225,8 @@ class NodeTable:
             texts.set(row, _text(node, where))
 
     def remove(self, name: str) -> None:
-        """The last row takes the place of the one that is removed. Ports stay taken until the pods are gone."""
-        self._epoch += 1
+        """Removes a node; the last row takes its place. Ports stay in use until the pods are gone."""
+        self._generation += 1
         row, last = self._rows.pop(name), self.names[-1]
         if last != name:
             self._rows[last] = row
@@ -252,11 +250,11 @@ class NodeTable:
         self._count(self._rows[name], requests, 1)
 
     def release(self, name: str, requests: Requests) -> None:
-        """Takes back an `occupy` of equal requests."""
+        """Undoes an `occupy` of equal requests."""
         self._count(self._rows[name], requests, -1)
 
     def _count(self, row: int, requests: Requests, pods: int) -> None:
-        self.touched.note((row, requests if pods > 0 else None))
+        self.dirty.note((row, requests if pods > 0 else None))
         for resource, amount in requests.amounts:
             column = self._free.get(resource) or self._column(self._free, resource)
             column.array[row] -= pods * amount
@@ -306,11 +304,11 @@ class NodeTable:
         yield from self._free.values()
 
 
-class _Changed(NodeTable):
-    """What is asked for is worked out when it is first asked for: often it is one resource, or some rows, or none."""
+class _AdjustedTable(NodeTable):
+    """Computes a resource on first use: often one resource, some rows, or nothing is read."""
 
     def __init__(self, nodes: NodeTable, amounts: Mapping[str, IntArray], change: Callable[[Any, Any], Any]) -> None:
-        """`change`: takes what is free and an amount, of one node or many."""
+        """`change` combines the free amount with another amount, of one node or many."""
         self.__dict__.update(nodes.__dict__)
         self._nodes = nodes
         self._by = amounts
@@ -333,8 +331,8 @@ class _Changed(NodeTable):
         return left if amount is None else self._change(left, int(amount[row]))
 
 
-class _OneFreer(NodeTable):
-    """One row has so much more free."""
+class _OneNodeFreer(NodeTable):
+    """One row has more free resources."""
 
     def __init__(self, nodes: NodeTable, row: int, requests: Requests) -> None:
         self.__dict__.update(nodes.__dict__)
@@ -360,3 +358,62 @@ def _text(node: Node, where: tuple[str, str]) -> str | None:
     field, key = where
     texts = node.metadata.labels if field == "labels" else node.metadata.annotations
     return texts.get(key)
+
+
+class SomeNodes(NodeTable):
+    """Some `rows` of `nodes`, renumbered in the same order. A read-only view, valid until the table changes."""
+
+    def __init__(self, nodes: NodeTable, rows: Rows) -> None:
+        self._all = nodes
+        self._some = rows
+        self._numbers = numbers = range(len(nodes))[rows] if isinstance(rows, slice) else rows.tolist()
+        self.names = [nodes.names[row] for row in numbers]
+        self.raw = [nodes.raw[row] for row in numbers]
+        self.used_ports = nodes.used_ports
+        self.used_volumes = nodes.used_volumes
+        self._rows = {name: row for row, name in enumerate(self.names)}
+        self.pods = nodes.pods.only(rows)
+        self.dirty = nodes.dirty
+
+    @property
+    def generation(self) -> tuple[int, int]:
+        return self._all.generation
+
+    def allocatable(self, resource: str) -> IntArray:
+        return self._all.allocatable(resource)[self._some]
+
+    def free(self, resource: str) -> IntArray:
+        return self._all.free_on(self._some, resource)
+
+    def free_at(self, row: int, resource: str) -> int:
+        return self._all.free_at(self._numbers[row], resource)
+
+    def slack(self, scored: int) -> FloatArray:
+        return self._all.slack(scored)[self._some]
+
+    def inverse(self, scored: int) -> FloatArray:
+        return self._all.inverse(scored)[self._some]
+
+    @property
+    def unschedulable(self) -> BoolArray:
+        return self._all.unschedulable[self._some]
+
+    @property
+    def taints(self) -> Coded[tuple[Taint, ...]]:
+        return self._all.taints.only(self._some)
+
+    @property
+    def largest_image(self) -> int:
+        return self._all.largest_image
+
+    def image(self, name: str) -> FloatArray:
+        return self._all.image(name)[self._some]
+
+    def has_image(self, name: str) -> bool:
+        return self._all.has_image(name)
+
+    def has_label(self, key: str) -> bool:
+        return self._all.has_label(key)
+
+    def _text(self, field: str, key: str) -> Coded[str | None]:
+        return self._all._text(field, key).only(self._some)

@@ -1,19 +1,22 @@
-"""What if these pods were gone, or those were there? The table answers as if it were so, for as long as the question is open.
+"""Hypothetical tables: with pods removed or added, without some pods of one node, or with one more pod on every node.
 
     with cache.what_if() as what_if:
         what_if.lift(pod)
-        ... ask any filter ...
+        ... run any filter ...
 
-At the end everything is as before, whatever happens in between. It costs what it costs to count the pods that are moved.
-Nothing else may be written to the cache meanwhile, and no question may be asked within a question.
+`WhatIf` changes the table and restores it at the end, whatever happens in between. Its cost is that of counting the moved pods.
+Nothing else may write to the cache meanwhile, and hypotheses cannot be nested.
+
+`Freed` is a table of one row, without some pods, for filters that read resources only: it changes nothing and costs less.
 """
 
 from types import TracebackType
 from typing import Self
 
-from scheduler.cache.placed_pod import PlacedPod, start_time
-from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.table import NodeTable
+from pinnace.fit import Requests
+from pinnace.fit.table import IntArray
+from scheduler.cache.pod_info import PlacedPod, PodInfo, start_time
+from scheduler.cache.table import SCORED, FloatArray, NodeTable, SomeNodes
 
 
 class WhatIf:
@@ -31,7 +34,7 @@ class WhatIf:
             self.put_back(pod)
 
     def lift(self, pod: PlacedPod) -> None:
-        """As if the pod were gone. Its node must be in the table."""
+        """Removes the pod. Its node must be in the table."""
         self._lifted[pod.uid] = pod
         self._nodes.pods.lift(pod.group, pod.node)
         uncount(self._nodes, pod)
@@ -42,13 +45,13 @@ class WhatIf:
         count(self._nodes, pod)
 
     def add(self, info: PodInfo, node: str) -> None:
-        """As if the pod were on the node, which must be in the table."""
+        """Adds the pod to the node, which must be in the table."""
         pod = place(self._nodes, info, node)
         count(self._nodes, pod)
         self._added.append(pod)
 
     def clear(self) -> None:
-        """Takes back every `add`."""
+        """Undoes every `add`."""
         while self._added:
             pod = self._added.pop()
             uncount(self._nodes, pod)
@@ -79,3 +82,54 @@ def uncount(nodes: NodeTable, pod: PlacedPod) -> None:
         nodes.used_volumes.remove(pod.node, pod.volumes)
     if nodes.row(pod.node) is not None:
         nodes.release(pod.node, pod.requests)
+
+
+class Freed(SomeNodes):
+    """Valid until the table changes."""
+
+    def __init__(self, nodes: NodeTable, row: int) -> None:
+        super().__init__(nodes, slice(row, row + 1))
+        self._before: dict[str, int] = {}
+        self._freed: dict[str, int] = {}
+        self._scored = [0] * len(SCORED)
+
+    def lift(self, pod: PlacedPod) -> None:
+        """Removes a pod that is on the node."""
+        self._add(pod.requests, 1)
+
+    def put_back(self, pod: PlacedPod) -> None:
+        self._add(pod.requests, -1)
+
+    def free(self, resource: str) -> IntArray:
+        return super().free(resource) + self._freed.get(resource, 0)
+
+    def free_at(self, row: int, resource: str) -> int:
+        before = self._before.get(resource)
+        if before is None:
+            before = self._before[resource] = super().free_at(row, resource)
+        return before + self._freed.get(resource, 0)
+
+    def slack(self, scored: int) -> FloatArray:
+        return super().slack(scored) + self._scored[scored]
+
+    def _add(self, requests: Requests, pods: int) -> None:
+        for resource, amount in requests.amounts:
+            self._freed[resource] = self._freed.get(resource, 0) + pods * amount
+        for scored, amount in enumerate(requests.scored):
+            self._scored[scored] += pods * amount
+
+
+class OneMore(NodeTable):
+    """Only `free` and `slack` differ. A read-only view, valid until the table changes."""
+
+    def __init__(self, nodes: NodeTable, requests: Requests) -> None:
+        self.__dict__.update(nodes.__dict__)
+        self._nodes = nodes
+        self._requests = requests
+        self._added = dict(requests.amounts)
+
+    def free(self, resource: str) -> IntArray:
+        return self._nodes.free(resource) - self._added.get(resource, 0)
+
+    def slack(self, scored: int) -> FloatArray:
+        return self._nodes.slack(scored) - self._requests.scored[scored]

@@ -1,13 +1,10 @@
-"""Why a pod is where it is, or nowhere: what `pinnace why` asks. Pure: a pod, a cache and a framework in, an Explanation out.
+"""Explains why a pod is where it is, or why it has no node: the analysis behind `pinnace why`. Pure.
 
-    survey      every filter's verdict on every node, every scorer's scores: the whole matrix, not only up to the first refusal
-    remedies    the smallest change that would help: where one plugin alone refuses, that plugin's `advice`
-    preempting  which pods of lower priority would have to go
-    configured  which configuration is followed: the leader's, by the digest that it publishes, or one that may differ
-    explain     puts it together, in the records of pinnace.api.records; case: what is asked
+    explain   runs every filter on every node and every scorer, ranks the nodes, and simulates preemption
+    advice    for each plugin, what would remove its refusal
 
-A decision is computed again by the very plugins that made it. What it cannot know is what the leader alone knows: pods that are
-assumed and not bound yet, which of several nodes with the same score its hash would choose, and what extenders say.
+The plugins that made the decision compute it again. The result lacks what only the leader knows: assumed pods that are not
+bound yet, which of several nodes with the same score its hash selects, and the answers of extenders.
 """
 
 from scheduler.explain.explain import explain

@@ -1,28 +1,39 @@
-"""One extender: what it is asked, and whether its answers make sense."""
+"""An extender: calls it, checks its answers, and binds through it.
 
+`Extenders` holds the extenders of a scheduler; all profiles share them. `ExtenderBinder` is the first Bind plugin of every
+profile; it skips pods that do not interest its extender. `query_extenders` and `PreemptionQuery` ask the extenders that a pod
+interests. An extender that is not ignorable fails the attempt with ExtenderError; the others are skipped.
+"""
+
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from pinnace.api.core_v1_pb2 import Binding, Node
+from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.pods_pb2 import Fence
+from pinnace.api.status import Code, Refusal
+from pinnace.client.errors import ApiError, from_refusal, outcome_unknown, unavailable
 from pinnace.runtime.logs import ExtenderIgnored
-from scheduler.cache.pod_info import PodInfo
-from scheduler.extenders.http import HttpTransport
+from scheduler.cache.pod_info import PlacedPod, PodInfo
+from scheduler.extenders.client import SCHEME, HttpTransport, RpcTransport
 from scheduler.extenders.interface import (
     BIND,
     FILTER,
     PREEMPT,
     PRIORITIZE,
-    Demanded,
+    AnswerLost,
     ExtenderConfiguration,
     ExtenderError,
-    Objections,
-    Sacrifice,
+    ExtenderRejections,
+    ExtenderResult,
+    NodeVictims,
+    NotSent,
     Transport,
+    VictimUids,
     interested,
 )
-from scheduler.extenders.rpc import SCHEME, RpcTransport
-from scheduler.framework.results import MAX_SCORE
+from scheduler.framework.results import MAX_SCORE, SKIP, CycleState, Status, Victims
+from scheduler.preemption import by_importance
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +50,7 @@ class Extender:
         self.filters, self.prioritizes, self.preempts, self.binds = (
             verb in configuration.verbs for verb in (FILTER, PRIORITIZE, PREEMPT, BIND)
         )
-        self.patience = len(configuration.verbs) * configuration.timeout
+        self.timeout = len(configuration.verbs) * configuration.timeout
         """Seconds for all that it is asked about one pod, at most."""
         self._weight = configuration.weight
         self._managed = frozenset(configuration.managed_resources)
@@ -50,7 +61,7 @@ class Extender:
     def interested(self, pod: PodInfo) -> bool:
         return interested(self._managed, pod.raw)
 
-    async def filter(self, pod: PodInfo, nodes: Mapping[str, Node]) -> Objections:
+    async def filter(self, pod: PodInfo, nodes: Mapping[str, Node]) -> ExtenderRejections:
         """`nodes`: by name, those that are left."""
         answer = await self._transport.filter(pod.raw, list(nodes.values()))
         for name in answer.left:
@@ -60,7 +71,7 @@ class Extender:
         for told in (answer.failed, answer.unresolvable):
             reasons |= {name: reason for name, reason in told.items() if name in reasons and reason}
         self._failing.discard(FILTER)
-        return Objections(self.name, reasons, frozenset(answer.unresolvable) & reasons.keys())
+        return ExtenderRejections(self.name, reasons, frozenset(answer.unresolvable) & reasons.keys())
 
     async def prioritize(self, pod: PodInfo, nodes: Mapping[str, Node]) -> dict[str, float]:
         """By node, as much as its plugins' weighted scores."""
@@ -71,7 +82,7 @@ class Extender:
         self._failing.discard(PRIORITIZE)
         return {name: self._weight * score * (MAX_SCORE / MAX_PRIORITY) for name, score in answer}
 
-    async def preempt(self, pod: PodInfo, victims: Mapping[str, Sacrifice]) -> Mapping[str, Demanded]:
+    async def preempt(self, pod: PodInfo, victims: Mapping[str, NodeVictims]) -> Mapping[str, VictimUids]:
         """By node. Those where it demands nothing are left out if its failures are ignored."""
         answer = dict(await self._transport.preempt(pod.raw, victims))
         for node, demanded in list(answer.items()):
@@ -92,7 +103,7 @@ class Extender:
         await self._transport.bind(binding, fence)
         self._failing.discard(BIND)
 
-    def excuse(self, error: ExtenderError) -> None:
+    def ignore_failure(self, error: ExtenderError) -> None:
         """Goes on without an answer. That is logged, but not for each pod."""
         if error.verb in self._failing:
             log.debug("%s; it is ignored", error)
@@ -111,3 +122,130 @@ def make(configuration: ExtenderConfiguration) -> Extender:
     """Raises OSError when a file that the configuration names cannot be used."""
     over_rpc = configuration.url_prefix.startswith(SCHEME)
     return Extender(configuration, RpcTransport(configuration) if over_rpc else HttpTransport(configuration))
+
+
+class ExtenderBinder:
+    """It answers for its binds as every Bind plugin does (`scheduler.framework.interface.BindPlugin`): with the fence passed
+    on, whatever it does after its leader has been deposed is refused by the API server. What it says is not believed when it
+    says that a pod is not bound: the pod is read."""
+
+    def __init__(self, extender: Extender) -> None:
+        self.name = extender.name
+        self._extender = extender
+
+    def pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
+        return None if self._extender.interested(pod) else SKIP
+
+    async def bind(self, state: CycleState, pod: PodInfo, node: str, fence: Fence) -> Status | None:
+        try:
+            await self._extender.bind(pod, node, fence)
+        except ExtenderError as error:
+            if self._extender.ignorable:  # whoever binds it now binds it to the same node: only one of them can
+                self._extender.ignore_failure(error)
+                return SKIP
+            if isinstance(error, NotSent):
+                raise
+            raise _as_api_error(error) from error
+        return None
+
+
+def _as_api_error(error: ExtenderError) -> ApiError:
+    if isinstance(error, AnswerLost):
+        return outcome_unknown(unavailable(str(error)))
+    return from_refusal(Refusal(Code.ABORTED, "", str(error)))
+
+
+class Extenders:
+    """Raises OSError when a file that a configuration names cannot be used."""
+
+    def __init__(self, configurations: Iterable[ExtenderConfiguration]) -> None:
+        self._extenders = [make(each) for each in configurations]
+
+    @property
+    def binders(self) -> Sequence[ExtenderBinder]:
+        """At most one."""
+        return [ExtenderBinder(each) for each in self._extenders if each.binds]
+
+    def interested(self, pod: PodInfo) -> Sequence[Extender]:
+        """Those that want to hear of the pod, in their order."""
+        return [each for each in self._extenders if each.interested(pod)] if self._extenders else ()
+
+    async def close(self) -> None:
+        for extender in self._extenders:
+            await extender.close()
+
+
+async def query_extenders(extenders: Sequence[Extender], pod: PodInfo, nodes: Sequence[Node]) -> ExtenderResult:
+    """Each filters what those before it have left; then all that prioritize are asked at once, unless only one node is left.
+    A failure to prioritize never counts."""
+    left = {node.metadata.name: node for node in nodes}
+    asked, objections = frozenset(left), list[ExtenderRejections]()
+    for extender in extenders:
+        if extender.filters and left:
+            try:
+                found = await extender.filter(pod, left)
+            except ExtenderError as error:
+                if not extender.ignorable:
+                    raise
+                extender.ignore_failure(error)
+                continue
+            objections.append(found)
+            left = {name: node for name, node in left.items() if name not in found.reasons}
+    return ExtenderResult(asked, objections, await _scores(extenders, pod, left) if len(left) > 1 else {})
+
+
+async def _scores(extenders: Sequence[Extender], pod: PodInfo, nodes: Mapping[str, Node]) -> Mapping[str, float]:
+    async def of(extender: Extender) -> Mapping[str, float]:
+        try:
+            return await extender.prioritize(pod, nodes)
+        except ExtenderError as error:
+            extender.ignore_failure(error)
+            return {}
+
+    total = dict[str, float]()
+    for scores in await asyncio.gather(*(of(extender) for extender in extenders if extender.prioritizes)):
+        for name, score in scores.items():
+            total[name] = total.get(name, 0.0) + score
+    return total
+
+
+class PreemptionQuery:
+    """Where preemption could make room, as extenders see it. `lower`: by candidate's node and uid, the pods there that may go;
+    `pods`: by key, all pods."""
+
+    def __init__(
+        self, candidates: Sequence[Victims], lower: Mapping[str, Mapping[str, PlacedPod]], pods: Mapping[str, Pod]
+    ) -> None:
+        self._candidates = candidates
+        self._lower = lower
+        self._pods = pods
+
+    async def ask(self, extenders: Sequence[Extender], pod: PodInfo) -> Sequence[Victims]:
+        """Those that are left, in their order, with the victims that the extenders demand."""
+        left = self._candidates
+        for extender in extenders:
+            if extender.preempts and left:
+                try:
+                    demanded = await extender.preempt(pod, {each.node: self._sacrifice(each) for each in left})
+                    left = [self._victims(extender, each, demanded[each.node]) for each in left if each.node in demanded]
+                except ExtenderError as error:
+                    if not extender.ignorable:
+                        raise
+                    extender.ignore_failure(error)
+        return left
+
+    def _sacrifice(self, victims: Victims) -> NodeVictims:
+        """Pods that are gone by now are left out."""
+        found = [(each, self._pods.get(each.key)) for each in victims.pods]
+        there = [pod for each, pod in found if pod is not None and pod.metadata.uid == each.uid]
+        return NodeVictims(there, victims.violations)
+
+    def _victims(self, extender: Extender, candidate: Victims, demanded: VictimUids) -> Victims:
+        lower = self._lower[candidate.node]
+        for uid in demanded.uids:
+            if uid not in lower:
+                problem = (
+                    f"it claims to preempt pod (UID: {uid}) on node: {candidate.node}, but no such pod of a lower priority"
+                )
+                raise ExtenderError(PREEMPT, extender.name, f": {problem} is found on that node")
+        return Victims(candidate.node, by_importance(lower[uid] for uid in set(demanded.uids)), demanded.violations)

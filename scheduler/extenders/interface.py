@@ -1,4 +1,4 @@
-"""What an extender is, without I/O: its configuration, transport protocol, errors, and results for the scheduling cycle."""
+"""Extenders as the scheduling cycle sees them: configuration, transport protocol, errors and results. No I/O."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +9,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.pods_pb2 import Fence
 from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.results import FilterResult, Verdicts
+from scheduler.framework.results import Diagnosis, FilterResult, NodeReasons
 
 
 class ExtenderError(Exception):
@@ -27,7 +26,6 @@ class AnswerLost(ExtenderError):
     pass
 
 
-FILTER, PRIORITIZE, PREEMPT, BIND = "filter", "prioritize", "preempt", "bind"
 HTTP_TIMEOUT = 5.0
 """Seconds; Kubernetes' default."""
 
@@ -87,7 +85,7 @@ class Filtered:
 
 
 @dataclass(frozen=True, slots=True)
-class Sacrifice:
+class NodeVictims:
     """Pods of one node that would have to go."""
 
     pods: Sequence[Pod]
@@ -96,7 +94,7 @@ class Sacrifice:
 
 
 @dataclass(frozen=True, slots=True)
-class Demanded:
+class VictimUids:
     """The same, as extenders say it: by uid."""
 
     uids: Sequence[str]
@@ -111,7 +109,7 @@ class Transport(Protocol):
         """(node, score)."""
         ...
 
-    async def preempt(self, pod: Pod, victims: Mapping[str, Sacrifice]) -> Mapping[str, Demanded]:
+    async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, VictimUids]:
         """By node."""
         ...
 
@@ -120,17 +118,19 @@ class Transport(Protocol):
 
 
 EXTENDERS = "extenders"
+
+
 NOT_ASKED = "node(s) came up while extenders were asked"
 
 
 @dataclass(frozen=True, slots=True)
-class Objections:
+class ExtenderRejections:
     """Of one extender."""
 
     extender: str
     reasons: Mapping[str, str]
     """By node."""
-    hopeless: frozenset[str] = frozenset()
+    unresolvable: frozenset[str] = frozenset()
     """The nodes of which it says that removing pods would not help."""
 
     def on(self, nodes: NodeTable) -> FilterResult:
@@ -140,14 +140,14 @@ class Objections:
         for name, reason in self.reasons.items():
             if (row := nodes.row(name)) is not None:
                 codes[row] = numbers[reason]
-        return FilterResult(codes == 0, lambda: Verdicts(codes, lambda code: (reasons[code],)))
+        return FilterResult(codes == 0, lambda: NodeReasons(codes, lambda code: (reasons[code],)))
 
 
 @dataclass(frozen=True, slots=True)
-class Opinion:
+class ExtenderResult:
     asked: frozenset[str]
     """The nodes that the first extender was asked about."""
-    objections: Sequence[Objections] = ()
+    objections: Sequence[ExtenderRejections] = ()
     scores: Mapping[str, float] = field(default_factory=dict)
     """By node, to be added to the sum of its weighted scores. Missing: 0."""
 
@@ -155,11 +155,14 @@ class Opinion:
         """What the filters say, and what the extenders say. A node that they have not been asked about cannot be chosen."""
         not_asked = diagnosis.feasible.copy()
         not_asked[nodes.rows(self.asked)] = False
-        hopeless = np.zeros(len(nodes), np.bool_)
-        hopeless[nodes.rows(name for each in self.objections for name in each.hopeless)] = True
+        unresolvable = np.zeros(len(nodes), np.bool_)
+        unresolvable[nodes.rows(name for each in self.objections for name in each.unresolvable)] = True
         refusals = [(each.extender, each.on(nodes)) for each in self.objections]
         refusals.append((EXTENDERS, FilterResult.refusing(not_asked, NOT_ASKED)))
-        return Diagnosis(diagnosis.nodes, [*diagnosis.refusals, *refusals], diagnosis.pre_filter, hopeless)
+        return Diagnosis(diagnosis.nodes, [*diagnosis.refusals, *refusals], diagnosis.pre_filter, unresolvable)
 
     def added_score(self, nodes: NodeTable) -> FloatArray:
         return np.array([self.scores.get(name, 0.0) for name in nodes.names], np.float64)
+
+
+FILTER, PRIORITIZE, PREEMPT, BIND = "filter", "prioritize", "preempt", "bind"

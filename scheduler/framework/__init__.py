@@ -1,30 +1,28 @@
-"""The scheduling framework: what a plugin is, and how plugins are run. All that a plugin needs is imported from here.
+"""The scheduling framework: the plugin interface, and the code that runs plugins. Plugins import everything from here.
 
-The way of one pod:
+The extension points of one pod:
 
-    PreEnqueue -> QueueSort -> PreFilter -> Filter -> PreScore -> Score -> NormalizeScore -> Reserve -> Permit -> pre-flight
+    PreEnqueue -> QueueSort -> PreFilter -> Filter -> PreScore -> Score -> NormalizeScore -> Reserve -> Permit -> PreFlight
                                               |                                                                    |
-                                              v no node is left                 beside the next decisions:         v
+                                              v no node passes                 concurrently with other decisions:  v
                                           PostFilter                       PostBind <- Bind <- PreBind <- [wait for Permit]
 
-`cycle` walks the upper line, one pod at a time; `binding_cycles` and `binding` the rest, for many pods at once. After Reserve,
-whoever gives a pod up calls Unreserve. Preemption needs no more from a filter than it says already: only where all that refuse
-a node are `helped_by` POD_FREED can removing pods make room.
+`scheduling_cycle` runs the upper line, one pod at a time; `binding_cycle` runs the rest for many pods at once. If the pod is
+given up after Reserve, Unreserve is called. Preemption considers a node only if all filters that refuse it list POD_FREED in
+`helped_by`.
 
-A plugin is a class with a `name` and the methods of one or more extension points (`interface`). The native form answers for
-all nodes at once, with arrays. To look at one node at a time, derive from `PerNodeFilter` or `PerNodeScore`. See
-examples/plugins/.
+A plugin is a class with a `name` and the methods of one or more extension points (`interface`). The native form answers for all
+nodes at once, with arrays. To look at one node at a time, derive from `PerNodeFilter` or `PerNodeScore`. See examples/plugins/.
 """
 
 from pinnace.fit.table import BoolArray, IntArray
-from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.cache import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.handle import Handle, WaitingPod
 from scheduler.framework.interface import (
     BindPlugin,
     CostPlugin,
+    Dependency,
     EnqueueHint,
     FilterPlugin,
     NodeView,
@@ -42,19 +40,20 @@ from scheduler.framework.interface import (
     PreScorePlugin,
     QueueSortPlugin,
     ReservePlugin,
-    RoomFilterPlugin,
+    ResourceFilterPlugin,
     ScorePlugin,
-    Sees,
 )
+from scheduler.framework.profile import Handle, WaitingPod
 from scheduler.framework.results import (
     MAX_SCORE,
     SKIP,
     Cost,
     CycleState,
+    Diagnosis,
     FilterResult,
+    NodeReasons,
     Nominated,
     Status,
-    Verdicts,
     Wait,
     whole,
 )
@@ -69,6 +68,7 @@ __all__ = [
     "Cost",
     "CostPlugin",
     "CycleState",
+    "Dependency",
     "Diagnosis",
     "EnqueueHint",
     "FilterPlugin",
@@ -76,6 +76,7 @@ __all__ = [
     "FloatArray",
     "Handle",
     "IntArray",
+    "NodeReasons",
     "NodeTable",
     "NodeView",
     "Nominated",
@@ -94,11 +95,9 @@ __all__ = [
     "PreScorePlugin",
     "QueueSortPlugin",
     "ReservePlugin",
-    "RoomFilterPlugin",
+    "ResourceFilterPlugin",
     "ScorePlugin",
-    "Sees",
     "Status",
-    "Verdicts",
     "Wait",
     "WaitingPod",
     "whole",

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 
 from pinnace.fit.table import BoolArray
-from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.cache import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.some_nodes import SomeNodes
-from scheduler.cache.table import NodeTable
-from scheduler.framework.faults import TRUSTED, call, check_costs, check_passed, check_status, guarded
-from scheduler.framework.interface import CostPlugin, FilterPlugin, Plugin, PreFilterPlugin, RoomFilterPlugin, Sees
+from scheduler.cache.table import NodeTable, SomeNodes
+from scheduler.framework.interface import CostPlugin, Dependency, FilterPlugin, Plugin, PreFilterPlugin, ResourceFilterPlugin
+from scheduler.framework.plugin_errors import TRUSTED, call, check_costs, check_passed, check_status, guarded
 from scheduler.framework.results import Cost, CycleState, FilterResult, Status
 
-BY_ROWS = (Sees.ROW, Sees.ROOM)
+BY_ROWS = (Dependency.ROW, Dependency.FREE_RESOURCES)
 
 
 def run_pre_filter(plugin: PreFilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
@@ -32,43 +31,43 @@ def run_filter(plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: Nod
     return guarded(plugin, call(plugin, "Filter", check_passed, result, len(nodes)))
 
 
-def sees(plugin: Plugin, attribute: str) -> Sees:
-    """Of one of the attributes that `Sees` is for."""
-    found: Sees = getattr(plugin, attribute, Sees.EVERYTHING)
+def dependency(plugin: Plugin, attribute: str) -> Dependency:
+    """The plugin's value of one of the attributes described at `Dependency`."""
+    found: Dependency = getattr(plugin, attribute, Dependency.EVERYTHING)
     return found
 
 
-def _says_itself(plugin: RoomFilterPlugin) -> bool:
-    """Does `lacking` speak for `filter`? Not where a class was derived that only replaces the latter."""
+def _says_itself(plugin: ResourceFilterPlugin) -> bool:
+    """Whether `lacking` matches `filter`: not if a derived class overrides only the latter."""
     return any("lacking" in vars(each) for each in _down_to(type(plugin), "filter"))
 
 
 def _down_to(kind: type, method: str) -> Sequence[type]:
-    """The class that has the method, and those derived from it, of which this is one; none, if it is the instance's own."""
+    """The classes from the plugin's own down to the one that defines the method; none if the instance defines it."""
     order = kind.__mro__
     return order[: 1 + next((index for index, each in enumerate(order) if method in vars(each)), -1)]
 
 
 class RowFilters:
-    """Filters that see rows (BY_ROWS), and do not skip the pod."""
+    """Filters that depend on rows (BY_ROWS) and do not skip the pod."""
 
     def __init__(self, filters: Sequence[FilterPlugin]) -> None:
         self.filters = filters
         self._prepared: Sequence[tuple[Any, FilterPlugin]] = [
             (each if isinstance(each, PreFilterPlugin) else None, each) for each in filters
         ]
-        rooms = [each for each in filters if isinstance(each, RoomFilterPlugin) and _says_itself(each)]
+        rooms = [each for each in filters if isinstance(each, ResourceFilterPlugin) and _says_itself(each)]
         self.rooms = rooms if len(rooms) == len(filters) else None
-        """All of them, if they can be asked about a single node; else None."""
+        """All of them if each can check a single node; otherwise None."""
 
     def passed(self, state: CycleState, pod: PodInfo, nodes: NodeTable, among: BoolArray) -> BoolArray:
-        """Those among the nodes that all of them pass. Raises PluginError."""
+        """Which of the nodes all of them pass. Raises PluginError."""
         for result in self.results(state, pod, nodes):
             among = among & result.passed
         return among
 
     def pass_row(self, pod: PodInfo, row: int, nodes: NodeTable) -> bool:
-        """Do all of them pass one of the nodes? Raises PluginError."""
+        """Whether all of them pass one of the nodes. Raises PluginError."""
         if self.rooms is not None:
             free = partial(nodes.free_at, row)
             return not any(call(each, "Filter", each.lacking, pod, free) for each in self.rooms)
@@ -76,16 +75,16 @@ class RowFilters:
         return bool(self.passed({}, pod, node, _ONE)[0])
 
     def results(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Iterator[FilterResult]:
-        """What each of them says. Raises PluginError."""
+        """The result of each filter. Raises PluginError."""
         for pre_filter, filterer in self._prepared:
             if pre_filter is not None:
                 run_pre_filter(pre_filter, state, pod, nodes)
             yield run_filter(filterer, state, pod, nodes)
 
 
-class OneByOne:
-    """All filters of a profile about one node, once they have judged all nodes, and as long as nothing changes but the pods on
-    nodes: who sees nodes says the same, the others are asked about the row alone."""
+class SingleNodeFilter:
+    """The filters of a profile for one node, after they have run on all nodes, valid while only pods on nodes change: results
+    that depend on nodes are reused, and the others run on the row alone."""
 
     def __init__(self, by_nodes: Sequence[BoolArray], by_rows: RowFilters) -> None:
         self._by_nodes = by_nodes
@@ -93,11 +92,11 @@ class OneByOne:
 
     @property
     def see_room(self) -> bool:
-        """Of the pods on the node it is only what they leave free that counts."""
-        return all(sees(each, "filter_sees") is Sees.ROOM for each in self._by_rows.filters)
+        """Whether all filters depend on free resources only."""
+        return all(dependency(each, "filter_depends_on") is Dependency.FREE_RESOURCES for each in self._by_rows.filters)
 
     def passes(self, pod: PodInfo, row: int, node: NodeTable) -> bool:
-        """`node`: the row, as a table of its own. Raises PluginError."""
+        """`node`: the row as a table of one row. Raises PluginError."""
         return all(passed[row] for passed in self._by_nodes) and self._by_rows.pass_row(pod, 0, node)
 
 
@@ -105,22 +104,22 @@ _ONE: BoolArray = np.ones(1, np.bool_)
 
 
 BUDGET = 0.1
-"""Seconds of CPU."""
+"""Seconds of CPU time for one decision."""
 SMALL = 8 << 10
-"""Bytes of a spec."""
+"""Bytes of a spec up to which a pod counts as small."""
 _FEW_LABELS = 256
 _LABEL = 3e-6
-"""Seconds for a label: selectors are held against it, and pods with other labels are told apart."""
+"""Seconds per label: selectors are matched against it, and pods with other labels are in other groups."""
 
 
 def is_small(pod: PodInfo) -> bool:
-    """Is it within the budget, whatever it states?"""
+    """Whether the pod is within the budget without an estimate."""
     return len(pod.template) <= SMALL and len(pod.raw.metadata.labels) <= _FEW_LABELS
 
 
-class CostBound:
-    """The hint of pods that are refused for their cost: nothing helps them but a change of the pod, or fewer nodes, which the
-    flush of the queue tries."""
+class CostLimit:
+    """The hint of pods that are refused for their cost. Only a change of the pod, or fewer nodes, help; the flush of the
+    queue tries them again."""
 
     name = "SchedulingCost"
     helped_by = Change.NODE_REMOVED
@@ -132,7 +131,7 @@ class CostBound:
         return False
 
     def refusal(self, pod: PodInfo, nodes: NodeTable) -> str:
-        """Why no decision is made about the pod; empty: it is within the budget. Raises PluginError."""
+        """Why the pod is refused; empty: it is within the budget. Raises PluginError."""
         costs = self._costs(pod, nodes)
         total = sum(each.seconds for each in costs)
         if total <= BUDGET:

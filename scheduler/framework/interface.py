@@ -1,8 +1,9 @@
-"""The extension points: the protocols of plugins, and adapters for plugins that look at one node at a time.
+"""The plugin interface: a protocol for each extension point, and adapters for plugins that look at one node at a time.
 
-A plugin has a `name` and the methods that it needs. `nodes` is the table of all nodes. An array "of all nodes" has `len(nodes)`
-elements, in row order. A plugin does not change its arguments (except `state`), keeps nothing of them after the call, and gives
-the same answer to the same question. An exception fails the attempt of that one pod, and an event names the plugin.
+A plugin has a `name` and the methods that it needs. `nodes` is the table of all nodes. An array "of all nodes" has
+`len(nodes)` elements, in row order. A plugin must not change its arguments (except `state`), must not keep them after the
+call, and must return the same result for the same arguments. An exception fails the attempt of that one pod, and an event
+names the plugin.
 """
 
 from abc import ABC, abstractmethod
@@ -17,47 +18,47 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.wire import ReadOnlyMap
 from pinnace.fit.table import BoolArray
-from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.cache import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.results import Cost, CycleState, FilterResult, Nominated, Proposed, Status, Wait
+from scheduler.framework.results import Cost, CycleState, Diagnosis, FilterResult, Nominated, Proposed, Status, Wait
 
 
-class Sees(Enum):
-    """Said by a plugin in its attributes `filter_sees` (of PreFilter and Filter), `score_sees` (of PreScore, Score and
-    NormalizeScore) and `skip_sees` (of whether it answers SKIP, where it does not SKIP always). Not said: EVERYTHING.
+class Dependency(Enum):
+    """What the result of a plugin depends on, so that equivalent pods can reuse it. Plugins declare it in the attributes
+    `filter_depends_on` (PreFilter and Filter), `score_depends_on` (PreScore, Score and NormalizeScore) and `skip_depends_on`
+    (whether it returns SKIP, if that is not always so). The default is EVERYTHING.
 
-    Of the pod, an answer that does not see everything depends on the spec, the namespace, the labels and the controller. What
-    such a plugin leaves in the state is found by its own next method only, not at a later point.
+    Unless it is EVERYTHING, the result may depend on the spec, namespace, labels and controller of the pod, and on no other
+    field. What the plugin stores in `state` is available to its own next method only.
     """
 
     EVERYTHING = auto()
-    """Asked for every pod, about all nodes."""
+    """Runs for every pod, on all nodes."""
     NODES = auto()
-    """Nodes, other objects, and which terms pods on nodes state; but not pods on nodes, nor which nodes are feasible."""
+    """Depends on nodes, on other objects, and on the set of terms that pods on nodes state; not on pods on nodes, and not on
+    which nodes are feasible."""
     ROW = auto()
-    """The answer for a node depends on that node and the pods on it, not on other nodes, nor on whether they are feasible. It
-    SKIPs because of the pod alone. Not for `skip_sees`."""
-    ROOM = auto()
-    """As ROW, and of the pods on the node it is only what they leave free that counts (`free` and `slack` of the table)."""
+    """The result for a node depends on that node and the pods on it, not on other nodes, and not on which nodes are feasible.
+    It returns SKIP because of the pod alone. Not valid for `skip_depends_on`."""
+    FREE_RESOURCES = auto()
+    """As ROW, and of the pods on the node only the resources that they leave free matter (`free` and `slack` of the table)."""
 
 
 @runtime_checkable
 class Plugin(Protocol):
-    """The class is made with those of the keyword arguments `args` (its own, from the configuration; raise ValueError with the
-    field's path when they are wrong) and `handle` (a `Handle`) that its constructor names. A constructor starts nothing.
-    """
+    """The constructor receives the keyword arguments that it names: `args` (from the configuration; it raises ValueError with
+    the path of an invalid field) and `handle` (a `Handle`). A constructor must not start tasks or threads."""
 
     @property
     def name(self) -> str:
-        """Unique, an attribute of the class; it stands in configurations, metrics and events."""
+        """Unique, an attribute of the class; used in configurations, metrics and events."""
         ...
 
 
 @runtime_checkable
 class CompletesArgs(Protocol):
-    """A plugin whose class knows what its arguments are when they are left out: a configuration is shown with them."""
+    """A plugin that fills in default arguments, so that a written configuration shows them."""
 
     @staticmethod
     def complete(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,44 +69,44 @@ class CompletesArgs(Protocol):
 @runtime_checkable
 class PreEnqueuePlugin(Plugin, Protocol):
     def pre_enqueue(self, pod: PodInfo) -> bool:
-        """May the pod be considered at all? A pod that may not is asked about again when it changes, and after events of the
-        kinds that the plugin names (`helped_by` of EnqueueHint; `helps` is not asked). Who names none is asked after all."""
+        """Whether the pod may enter the active queue. A gated pod is checked again when it changes, and after events of the
+        kinds in `helped_by` of EnqueueHint (`helps` is not called); without `helped_by`, after all events."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A pod is held back."""
+    """Why a pod is gated."""
 
     plugin: str
     awaits: Change
-    """The kinds of changes after one of which the plugin may let it go; NONE: only a change of the pod helps."""
+    """The kinds of changes after which the plugin may release it; NONE: only a change of the pod."""
 
 
 @runtime_checkable
 class QueueSortPlugin(Plugin, Protocol):
     def sort_key(self, pod: PodInfo, since: float) -> Any:
-        """The least goes first. `since`: when the pod arrived, or failed last (monotonic seconds). Exactly one plugin sorts,
-        the same in all profiles: they share the queue."""
+        """The pod with the smallest key is first. `since`: when the pod arrived or failed last (monotonic seconds). All
+        profiles share the queue, so exactly one plugin sorts, the same in all profiles."""
         ...
 
 
 @runtime_checkable
 class EnqueueHint(Plugin, Protocol):
-    """What can help a pod that this plugin refused, or holds back. A plugin without it is helped by anything."""
+    """The events that may make a pod schedulable that this plugin refused or gates. Without it, all events may."""
 
     @property
     def helped_by(self) -> Change: ...
 
     def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """May the pod fit now, after an event of one of these kinds? Looks at the pod's spec only. When in doubt: True."""
+        """Whether the pod may fit after an event of one of these kinds. Reads the pod's spec only. True if in doubt."""
         ...
 
 
 @runtime_checkable
 class PreFilterPlugin(Plugin, Protocol):
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
-        """Prepares `filter`. SKIP: it need not be called; a Status with a reason: no node will do; None: go on."""
+        """Prepares `filter`. SKIP: `filter` is not called; a Status with a reason: no node fits; None: continue."""
         ...
 
 
@@ -117,12 +118,11 @@ class FilterPlugin(Plugin, Protocol):
 
 
 @runtime_checkable
-class RoomFilterPlugin(FilterPlugin, Protocol):
-    """A filter that sees ROOM alone (`Sees`), and can be asked about a single node for less than an array costs."""
+class ResourceFilterPlugin(FilterPlugin, Protocol):
+    """A filter with FREE_RESOURCES (`Dependency`) that can check a single node without arrays."""
 
     def lacking(self, pod: PodInfo, free: Callable[[str], int]) -> Sequence[str]:
-        """Why a node does not take the pod that has so much `free` of each resource: the reasons that `filter` gives for it.
-        Empty: it passes."""
+        """Why a node with these `free` amounts refuses the pod: the reasons that `filter` returns for it. Empty: it passes."""
         ...
 
 
@@ -131,7 +131,7 @@ class CostPlugin(Plugin, Protocol):
     """A PreFilter, Filter or Score plugin whose work grows with what a pod states."""
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
-        """Asked about large pods only, before all else. The answer costs far less than the work."""
+        """The estimated cost of the plugin. Called for large pods only, before all other methods; must itself be cheap."""
         ...
 
 
@@ -140,85 +140,84 @@ class PostFilterPlugin(Plugin, Protocol):
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis
     ) -> Nominated | Proposed | Status | None:
-        """Called when no node is left; `diagnosis` has every filter's verdict on every node. Nominated: room is being made,
-        and the plugins after this one are not asked. Proposed: the same, but extenders have a say in it first. A Status says
-        why this plugin cannot help, which is added to the message; None: nothing to say. It makes room by itself, and does not
-        wait for it."""
+        """Called when no node is feasible; `diagnosis` has the result of every filter on every node. Nominated: room is being
+        made, and later plugins are not called. Proposed: the same, but extenders may change the candidates first. A Status
+        has the reason why this plugin cannot help, which is appended to the message; None: no reason. The plugin starts to
+        make room and does not wait for it."""
         ...
 
 
 @runtime_checkable
 class PreScorePlugin(Plugin, Protocol):
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
-        """Prepares `score`. SKIP: it need not be called; None: go on."""
+        """Prepares `score`. SKIP: `score` is not called; None: continue."""
         ...
 
 
 @runtime_checkable
 class ScorePlugin(Plugin, Protocol):
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
-        """How good each node is, from 0 to 100 (any range, if the plugin also normalizes); not rounded, unlike Kubernetes'.
-        Values of nodes that are not feasible are ignored."""
+        """The score of each node, from 0 to 100 (any range if the plugin also normalizes); unlike in Kubernetes, not rounded.
+        Scores of infeasible nodes are ignored."""
         ...
 
 
 @runtime_checkable
 class NormalizePlugin(ScorePlugin, Protocol):
     def normalize(self, state: CycleState, scores: FloatArray, feasible: BoolArray) -> FloatArray:
-        """Brings scores, of which only the feasible count, into the range from 0 to 100."""
+        """Maps the scores of feasible nodes to the range from 0 to 100."""
         ...
 
 
 @runtime_checkable
 class ReservePlugin(Plugin, Protocol):
     def reserve(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
-        """Sets aside what the pod will use on its node. SKIP: nothing, and `unreserve` need not be called; a Status with a
-        reason: it cannot have it."""
+        """Reserves what the pod will use on its node. SKIP: nothing, and `unreserve` is not called; a Status with a reason: the
+        pod is refused."""
         ...
 
     def unreserve(self, state: CycleState, pod: PodInfo, node: str) -> None:
-        """The pod will not be bound there. Called in reverse order, for all Reserve plugins when one of them refuses: so it
-        must bear being called without `reserve`. It must not fail."""
+        """The pod will not be bound there. Called in reverse order, for all Reserve plugins if one of them refuses, so it must
+        accept calls without `reserve`. It must not fail."""
         ...
 
 
 @runtime_checkable
 class PermitPlugin(Plugin, Protocol):
     def permit(self, state: CycleState, pod: PodInfo, node: str) -> Wait | Status | None:
-        """May the pod be bound? None: yes; a Status with a reason: no; Wait: ask `handle.waiting` later, where anybody may
-        allow or reject it. When its time is over the pod is rejected."""
+        """Whether the pod may be bound. None: yes; a Status with a reason: no; Wait: the pod waits in `handle.waiting` until a
+        plugin allows or rejects it. After the timeout it is rejected."""
         ...
 
 
 @runtime_checkable
 class PreFlightPlugin(Plugin, Protocol):
-    """For a PreBind or Bind plugin that has nothing to do for most pods: those it skips go the fast way, without a task."""
+    """For a PreBind or Bind plugin that does nothing for most pods: pods that it skips are bound without a task."""
 
     def pre_flight(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
-        """SKIP: neither `pre_bind` nor `bind` need be called for this pod; None: call them."""
+        """SKIP: neither `pre_bind` nor `bind` is called for this pod; None: both are."""
         ...
 
 
 @runtime_checkable
 class PreBindPlugin(Plugin, Protocol):
     async def pre_bind(self, state: CycleState, pod: PodInfo, node: str) -> Status | None:
-        """What must be done before the pod is bound, such as binding its volumes. A Status with a reason: it cannot be."""
+        """Work before the pod is bound, such as binding its volumes. A Status with a reason: the pod is refused."""
         ...
 
 
 @runtime_checkable
 class BindPlugin(Plugin, Protocol):
     async def bind(self, state: CycleState, pod: PodInfo, node: str, fence: Fence) -> Status | None:
-        """Binds the pod; None: it is bound. SKIP: the next Bind plugin is asked. A Status with a reason: it is not bound, and
-        will not be. What the API answers should be let through: an ApiError, or the deadline, leaves it open whether the pod
-        was bound, and is looked up; any other exception says that it was not. A bind without the fence may come from a leader
-        that has been deposed."""
+        """Binds the pod. None: it is bound. SKIP: the next Bind plugin is called. A Status with a reason: it is not bound,
+        and will not be. Do not catch errors of the API: after an ApiError or a timeout the scheduler looks up whether the pod
+        was bound; any other exception means that it was not. Without the fence, a deposed leader can bind."""
         ...
 
 
 @runtime_checkable
 class BatchBindPlugin(Plugin, Protocol):
-    """The Bind plugin whose binds are sent by `scheduler.binding`, in batches. Those after it are never asked."""
+    """The Bind plugin whose binds `scheduler.binding_cycle` sends in batches. Plugins after it are never called."""
 
     @property
     def in_batches(self) -> Literal[True]: ...
@@ -227,7 +226,7 @@ class BatchBindPlugin(Plugin, Protocol):
 @runtime_checkable
 class PostBindPlugin(Plugin, Protocol):
     def post_bind(self, state: CycleState, pod: PodInfo, node: str) -> None:
-        """The pod is bound. For information: nothing can be changed any more, and a failure is only logged."""
+        """The pod is bound. Informational; a failure is only logged."""
         ...
 
 
@@ -262,7 +261,7 @@ class NodeView:
         return int(self._nodes.allocatable(resource)[self._row])
 
     def free(self, resource: str) -> int:
-        """What is left of it, with the pods that are there and those that are on their way."""
+        """What is left after the bound and the assumed pods."""
         return int(self._nodes.free(resource)[self._row])
 
     def used(self, resource: str) -> int:
@@ -270,13 +269,13 @@ class NodeView:
 
 
 class PerNodeFilter(ABC):
-    """Derive, set `name`, write `filter_node`."""
+    """Derive from it, set `name`, and implement `filter_node`."""
 
     name: str
 
     @abstractmethod
     def filter_node(self, pod: Pod, node: NodeView) -> str | None:
-        """None: the node can take the pod. Else the reason why not, such as "node(s) were too loud": it is counted."""
+        """None: the node passes. Otherwise the reason, such as "node(s) were too loud", which is counted over the nodes."""
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> FilterResult:
         reasons: dict[str | None, int] = {None: 0}
@@ -285,7 +284,7 @@ class PerNodeFilter(ABC):
 
 
 class PerNodeScore(ABC):
-    """Derive, set `name`, write `score_node`. Only feasible nodes are asked about."""
+    """Derive from it, set `name`, and implement `score_node`. It is called for feasible nodes only."""
 
     name: str
 

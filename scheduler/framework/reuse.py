@@ -1,40 +1,38 @@
-"""Pods that are alike ask again only what may have changed since the last of them: mostly about the one node that it went to.
+"""The equivalence cache: equivalent pods reuse the filter results and scores of the nodes that have not changed since.
 
-A `_Pass` has the answers for one signature: which nodes are feasible, and their scores. What its plugins see (`Sees`) says when
-they are asked again:
+Pods are equivalent if they have the same profile, template and identity. An `_EquivalenceClass` keeps the feasible nodes and
+their scores. The `Dependency` of each plugin says when it runs again:
 
-    NODES        in a new epoch of the table: then the whole pass is made anew
-    ROW          about the rows that were touched since (`NodeTable.touched`), by running them on these rows alone
-    ROOM         the same; but what they would say of each row with one more such pod is asked ahead, of all rows at once
-    EVERYTHING   for every pod, about all nodes; unless a SKIP holds as long as the epoch
+    NODES           in a new generation of the table: the class is built again
+    ROW             on dirty rows only (`NodeTable.dirty`)
+    FREE_RESOURCES  as ROW; in addition the results with one more such pod are computed ahead for all rows at once
+    EVERYTHING      for every pod, on all nodes; unless its SKIP holds for the generation
 
-The outcome is the framework's, to the last bit: the same plugins, and their scores added in the same order
-(tests/unit/scheduler/test_reuse.py). Whatever is out of the ordinary (no node is feasible, a PreFilter refuses, a plugin fails)
-is left to the framework, which asks all plugins and tells why. Why no node is feasible is told again for the next pods that are
-alike, until a row that was touched is not refused any more, or for another reason.
+The result equals the framework's bit by bit: the same plugins run, and scores are added in the same order
+(tests/unit/scheduler/test_reuse.py). If no node is feasible, a PreFilter refuses, or a plugin fails, the framework decides and
+explains. Its diagnosis is reused for equivalent pods until a dirty row is no longer refused for the same reasons.
 
-Filters are asked about the table as pods of that priority see it, less the room that is kept for nominated pods: a nomination
-that begins or ends touches its row. A pod that is nominated itself sees its own room, so it shares no pass; but what filters
-say of its node that do not look at room is the same, and the others are asked about that node alone.
+Filters see the table as pods of that priority do: resources that are reserved for nominated pods are not free, and each change
+of a nomination marks its row dirty. A nominated pod sees its own reserved resources, so it reuses only the results for its
+node of filters that do not depend on resources; the others run on that node alone.
 """
 
 from bisect import bisect_left
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from pinnace.fit.table import BoolArray, IntArray
 from scheduler.cache.columns import ALL, Rows
-from scheduler.cache.one_more import OneMore
 from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.some_nodes import SomeNodes
-from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.filtering import BY_ROWS, RowFilters, run_filter, run_pre_filter, sees
-from scheduler.framework.interface import FilterPlugin, PreFilterPlugin, Sees
-from scheduler.framework.remembered import RememberedDiagnosis
-from scheduler.framework.results import SKIP, CycleState, PluginError
+from scheduler.cache.table import FloatArray, NodeTable, SomeNodes
+from scheduler.cache.what_if import OneMore
+from scheduler.framework.filtering import BY_ROWS, RowFilters, dependency, run_filter, run_pre_filter
+from scheduler.framework.interface import Dependency, FilterPlugin, PreFilterPlugin
+from scheduler.framework.plugin_errors import call
+from scheduler.framework.results import SKIP, CycleState, Diagnosis, NodeReasons, PluginError
 from scheduler.framework.runtime import Framework, Scorer
 
 Best = Sequence[int] | IntArray
@@ -42,52 +40,52 @@ Best = Sequence[int] | IntArray
 
 _PASSES = 32
 _FEW = 16
-"""Rows that are touched, at most, for a look at whether they are still refused."""
+"""Dirty rows up to which a cached diagnosis is checked."""
 _MISSES = 16
-"""Rows that are asked about one by one before the next is looked ahead."""
+"""Rows that are evaluated one by one before the next lookahead."""
 
 
-class Passes:
-    """Of one table. Holds the latest passes."""
+class EquivalenceCache:
+    """The equivalence classes of one table; the most recently used are kept."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
-        self._passes: dict[Hashable, _Pass] = {}
+        self._classes: dict[Hashable, _EquivalenceClass] = {}
         """By signature, the least recently used first."""
 
     def __len__(self) -> int:
-        return len(self._passes)
+        return len(self._classes)
 
     def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework) -> Best | Diagnosis | None:
-        """The rows that have the highest score of all feasible nodes, in ascending order; or why there are none, with the state
-        that led to it. None: ask the framework. Raises a severe PluginError."""
+        """The feasible rows with the highest score, in ascending order; or the cached diagnosis, with its state. None: the
+        framework must decide. Raises a severe PluginError."""
         if nodes is not self._nodes or pod.volumes is not None:
             return None
         signature = _signature(pod, framework)
-        found = self._passes.pop(signature, None)
+        found = self._classes.pop(signature, None)
         try:
-            if found is None or found.epoch != nodes.epoch:
-                found = _Pass(framework, state, pod, nodes)
+            if found is None or found.generation != nodes.generation:
+                found = _EquivalenceClass(framework, state, pod, nodes)
             best = found.best(state, pod, nodes)
         except PluginError as error:
-            if error.severe:  # to ask again may cost as much
+            if error.severe:  # running it again may take as long
                 raise
             return None  # the framework meets it too, and tells
         except Exception:
             return None
-        self._passes[signature] = found
-        if len(self._passes) > _PASSES:
-            del self._passes[next(iter(self._passes))]
+        self._classes[signature] = found
+        if len(self._classes) > _PASSES:
+            del self._classes[next(iter(self._classes))]
         return best
 
     def takes(self, pod: PodInfo, nodes: NodeTable, framework: Framework, row: int) -> bool:
-        """Does this node take the pod, which is nominated? False: no, or the framework must be asked. Raises a severe
+        """Whether the nominated pod fits on this node. False: it does not, or the framework must decide. Raises a severe
         PluginError."""
         if nodes is not self._nodes or pod.volumes is not None:
             return False
-        found = self._passes.get(_signature(pod, framework))
+        found = self._classes.get(_signature(pod, framework))
         try:
-            return found is not None and found.epoch == nodes.epoch and found.takes(pod, nodes, row)
+            return found is not None and found.generation == nodes.generation and found.takes(pod, nodes, row)
         except PluginError as error:
             if error.severe:
                 raise
@@ -96,41 +94,41 @@ class Passes:
             return False
 
     def explain(self, state: CycleState, pod: PodInfo, framework: Framework, diagnosis: Diagnosis) -> None:
-        """Why there was nothing best for the pod just now, and the state that led to it."""
-        if (found := self._passes.get(_signature(pod, framework))) is not None:
+        """Stores the diagnosis of the pod for its class, with the state that led to it."""
+        if (found := self._classes.get(_signature(pod, framework))) is not None:
             found.explain(state, diagnosis)
 
 
 class _Column:
-    """A scorer, and its weighted scores, as far as they are kept."""
+    """A scorer and its cached weighted scores."""
 
-    __slots__ = ("scorer", "sees", "values")
+    __slots__ = ("dependency", "scorer", "values")
 
     def __init__(self, scorer: Scorer, rows: int) -> None:
         self.scorer = scorer
-        self.sees = sees(scorer.plugin, "score_sees")
+        self.dependency = dependency(scorer.plugin, "score_depends_on")
         self.values: FloatArray = np.zeros(rows)
 
 
 @dataclass(slots=True)
-class _Ahead:
-    """What rows are like with one more pod."""
+class _Lookahead:
+    """The results of each row with one more such pod."""
 
     feasible: Sequence[bool] = ()
     scores: Sequence[float] = ()
     known: set[int] = field(default_factory=set)
-    """The rows that have not been touched since."""
+    """The rows that are not dirty since."""
 
 
-class _Pass:
-    """Its methods raise PluginError and _Refused; then it is good for nothing any more."""
+class _EquivalenceClass:
+    """After a method has raised PluginError or _PreFilterRejection, the class must be discarded."""
 
     def __init__(self, framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> None:
-        self.epoch = nodes.epoch
-        self._position = nodes.touched.position
+        self.generation = nodes.generation
+        self._position = nodes.dirty.position
         self._pre_filters: list[PreFilterPlugin] = []
         self._filters: list[FilterPlugin] = []
-        """Asked for every pod."""
+        """Filters that run for every pod."""
         self._row_filters = RowFilters(())
         self._by_nodes: BoolArray = np.ones(len(nodes), np.bool_)
         self._filter(framework, state, pod, nodes.seen_at(pod.priority))
@@ -138,20 +136,22 @@ class _Pass:
         self._scores: FloatArray = np.zeros(len(nodes))
         self._top = np.inf
         self._best: list[int] = []
-        """The rows with the score `_top`; without any, all scores are lower."""
+        """The rows with the score `_top`; if empty, all scores are lower."""
         self._columns = [column for each in framework.scorers if (column := self._column(each, state, pod, nodes)) is not None]
         """In the order in which they are added."""
-        self._for_every_pod = any(column.sees is Sees.EVERYTHING for column in self._columns)
+        self._for_every_pod = any(column.dependency is Dependency.EVERYTHING for column in self._columns)
         self._requests = pod.requests
-        seen = [sees(each, "filter_sees") for each in self._row_filters.filters] + [column.sees for column in self._columns]
-        self._can_look_ahead = all(each in (Sees.NODES, Sees.ROOM) for each in seen)
-        self._ahead = _Ahead()
+        seen = [dependency(each, "filter_depends_on") for each in self._row_filters.filters] + [
+            column.dependency for column in self._columns
+        ]
+        self._can_use_lookahead = all(each in (Dependency.NODES, Dependency.FREE_RESOURCES) for each in seen)
+        self._lookahead = _Lookahead()
         self._misses = 0
-        self._remembered: RememberedDiagnosis | None = None
+        self._remembered: CachedDiagnosis | None = None
         self._ask_about(ALL, pod, nodes)
 
     def best(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Best | Diagnosis | None:
-        if self._position != nodes.touched.position and not self._still_refused(pod, nodes):
+        if self._position != nodes.dirty.position and not self._still_refused(pod, nodes):
             self._remembered = None
             self._catch_up(pod, nodes)
         if self._remembered is not None:
@@ -170,49 +170,49 @@ class _Pass:
         return self._best or None
 
     def takes(self, pod: PodInfo, nodes: NodeTable, row: int) -> bool:
-        """As `Passes.takes`. What sees nodes alone has said of this one what it would say now."""
+        """As `EquivalenceCache.takes`. Results that depend on nodes alone are still valid for this node."""
         if self._pre_filters or self._filters:
             return False
         return bool(self._by_nodes[row]) and self._row_filters.pass_row(pod, row, nodes.seen_at(pod.priority, pod.uid))
 
     def explain(self, state: CycleState, diagnosis: Diagnosis) -> None:
         if not self._pre_filters and not self._filters:
-            self._remembered = RememberedDiagnosis(dict(state), diagnosis, self._row_filters)
+            self._remembered = CachedDiagnosis(dict(state), diagnosis, self._row_filters)
 
-    # --- what is kept
+    # --- cached results
 
     def _still_refused(self, pod: PodInfo, nodes: NodeTable) -> bool:
-        """All that was touched is refused as before: so is everything."""
-        touched = nodes.touched.since(self._position)
-        if self._remembered is None or touched is None:
+        """Whether all dirty rows are refused as before; then the cached diagnosis still holds."""
+        dirty = nodes.dirty.since(self._position)
+        if self._remembered is None or dirty is None:
             return False
-        rows = {row for row, _ in touched}
+        rows = {row for row, _ in dirty}
         if len(rows) > _FEW or not self._remembered.holds(sorted(rows), pod, nodes):
             return False
-        self._ahead.known -= rows
-        self._position = nodes.touched.position
+        self._lookahead.known -= rows
+        self._position = nodes.dirty.position
         return True
 
     def _filter(self, framework: Framework, state: CycleState, pod: PodInfo, nodes: NodeTable) -> None:
-        """Asks the filters that see nodes, and sorts out the others."""
+        """Runs the filters that depend on nodes, and classifies the others."""
         skipped = set()
         for plugin in framework.pre_filters:
-            by_nodes = sees(plugin, "filter_sees") is not Sees.EVERYTHING
-            if by_nodes or sees(plugin, "skip_sees") is Sees.NODES:
+            by_nodes = dependency(plugin, "filter_depends_on") is not Dependency.EVERYTHING
+            if by_nodes or dependency(plugin, "skip_depends_on") is Dependency.NODES:
                 status = run_pre_filter(plugin, state, pod, nodes)
                 if status is SKIP:
                     skipped.add(plugin.name)
                     continue
                 if status is not None and by_nodes:
-                    raise _Refused
+                    raise _PreFilterRejection
             if not by_nodes:
                 self._pre_filters.append(plugin)
         by_rows = []
         for filterer in framework.filters:
-            seen = sees(filterer, "filter_sees")
+            seen = dependency(filterer, "filter_depends_on")
             if filterer.name in skipped:
                 continue
-            if seen is Sees.NODES:
+            if seen is Dependency.NODES:
                 self._by_nodes &= run_filter(filterer, state, pod, nodes).passed
             elif seen in BY_ROWS:
                 by_rows.append(filterer)
@@ -221,28 +221,28 @@ class _Pass:
         self._row_filters = RowFilters(by_rows)
 
     def _column(self, scorer: Scorer, state: CycleState, pod: PodInfo, nodes: NodeTable) -> _Column | None:
-        """None: it will skip the pods of this signature."""
+        """None: the scorer skips the pods of this class."""
         column = _Column(scorer, len(nodes))
-        if column.sees is not Sees.EVERYTHING or sees(scorer.plugin, "skip_sees") is Sees.NODES:
+        if column.dependency is not Dependency.EVERYTHING or dependency(scorer.plugin, "skip_depends_on") is Dependency.NODES:
             if column.scorer.skips(state, pod, nodes, self._feasible):
                 return None
-            if column.sees is Sees.NODES:
+            if column.dependency is Dependency.NODES:
                 column.values[:] = scorer.weighted(state, pod, nodes, self._feasible)
         return column
 
     def _catch_up(self, pod: PodInfo, nodes: NodeTable) -> None:
-        touched = nodes.touched.since(self._position)
-        self._position = nodes.touched.position
-        if touched is None:
-            self._ahead.known.clear()
+        dirty = nodes.dirty.since(self._position)
+        self._position = nodes.dirty.position
+        if dirty is None:
+            self._lookahead.known.clear()
             self._ask_about(ALL, pod, nodes)
             return
         rows = set()
-        for row, requests in touched:
-            if row in self._ahead.known:
-                self._ahead.known.remove(row)
+        for row, requests in dirty:
+            if row in self._lookahead.known:
+                self._lookahead.known.remove(row)
                 if requests is self._requests or requests == self._requests:
-                    self._set(row, self._ahead.feasible[row], self._ahead.scores[row])
+                    self._set(row, self._lookahead.feasible[row], self._lookahead.scores[row])
                     continue
             rows.add(row)
         if len(rows) == 1:
@@ -253,12 +253,12 @@ class _Pass:
         elif rows:
             self._ask_about(np.array(sorted(rows)), pod, nodes)
         self._misses += len(rows)
-        if self._misses >= _MISSES and self._can_look_ahead:
+        if self._misses >= _MISSES and self._can_use_lookahead:
             self._look_ahead(pod, nodes)
 
     def _look_ahead(self, pod: PodInfo, nodes: NodeTable) -> None:
         feasible, scores = self._ask(ALL, pod, OneMore(nodes, self._requests))
-        self._ahead = _Ahead(feasible.tolist(), scores.tolist(), set(range(len(nodes))))
+        self._lookahead = _Lookahead(feasible.tolist(), scores.tolist(), set(range(len(nodes))))
         self._misses = 0
 
     def _ask_about(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> None:
@@ -272,7 +272,7 @@ class _Pass:
                 self._rank(row, score)
 
     def _ask(self, rows: Rows, pod: PodInfo, nodes: NodeTable) -> tuple[BoolArray, FloatArray]:
-        """Asks the plugins that see rows: which of these are feasible, and their scores."""
+        """Runs the plugins that depend on rows: which of these rows are feasible, and their scores."""
         state: CycleState = {}
         seen = nodes.seen_at(pod.priority)
         kept = seen is not nodes
@@ -282,13 +282,13 @@ class _Pass:
         feasible = self._row_filters.passed(state, pod, seen, self._by_nodes[rows])
         total: FloatArray = np.zeros(len(feasible))
         for column in self._columns:
-            if column.sees in BY_ROWS:
+            if column.dependency in BY_ROWS:
                 column.scorer.skips(state, pod, nodes, feasible)
                 scores = column.scorer.weighted(state, pod, nodes, feasible)
                 if self._for_every_pod:
                     column.values[rows] = scores
                 total += scores
-            elif column.sees is Sees.NODES:
+            elif column.dependency is Dependency.NODES:
                 total += column.values[rows]
         np.putmask(total, ~feasible, -np.inf)
         return feasible, total
@@ -298,7 +298,7 @@ class _Pass:
         self._rank(row, score)
 
     def _rank(self, row: int, score: float) -> None:
-        """The row has a new score."""
+        """Updates the best rows with the new score of a row."""
         best = self._best
         at = bisect_left(best, row)
         listed = at < len(best) and best[at] == row
@@ -310,10 +310,10 @@ class _Pass:
         elif listed:
             del best[at]
 
-    # --- what is asked for every pod
+    # --- results that are computed for every pod
 
     def _filter_for(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> BoolArray | None:
-        """The feasible nodes; None: a PreFilter refuses."""
+        """The feasible nodes; None: a PreFilter refused the pod."""
         if not self._pre_filters and not self._filters:
             return self._feasible
         nodes, skipped = nodes.seen_at(pod.priority), set()
@@ -332,7 +332,7 @@ class _Pass:
     def _total(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         total: FloatArray = np.zeros(len(nodes))
         for column in self._columns:
-            if column.sees is not Sees.EVERYTHING:
+            if column.dependency is not Dependency.EVERYTHING:
                 total += column.values
             elif not column.scorer.skips(state, pod, nodes, feasible):
                 total += column.scorer.weighted(state, pod, nodes, feasible)
@@ -340,14 +340,56 @@ class _Pass:
         return total
 
 
-class _Refused(Exception):
-    """By a PreFilter."""
+class _PreFilterRejection(Exception):
+    """A PreFilter refused the pod."""
 
 
 def equal_best(scores: FloatArray) -> IntArray:
-    """The rows with the highest score, in ascending order. An array: there may be thousands, of which one is taken."""
+    """The rows with the highest score, in ascending order. An array, because there may be thousands."""
     return np.flatnonzero(scores == scores.max())
 
 
 def _signature(pod: PodInfo, framework: Framework) -> Hashable:
     return framework.scheduler_name, pod.template, pod.identity
+
+
+class CachedDiagnosis:
+    def __init__(self, state: CycleState, diagnosis: Diagnosis, by_rows: RowFilters) -> None:
+        """`by_rows`: the filters that depend on rows; the results of the others must still hold. Raises PluginError."""
+        self.state = state
+        self.diagnosis = diagnosis
+        said = dict(diagnosis.refusals)
+        self._by_rows = by_rows
+        self._said = [said[each.name].explain() for each in by_rows.filters]
+        """Their reasons, in order, computed while they are available."""
+        self._reasons: list[dict[int, Set[str]]] = [{0: frozenset()} for _ in self._said]
+        """For each filter the reasons by code, computed on demand."""
+
+    def holds(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
+        """Whether the filters refuse these rows for the same reasons as before. Raises PluginError."""
+        if self._by_rows.rooms is not None:
+            return self._lack(rows, pod, nodes.seen_at(pod.priority))
+        some = slice(rows[0], rows[0] + 1) if len(rows) == 1 else np.array(rows)
+        seen = SomeNodes(nodes.seen_at(pod.priority), some)
+        now = (result.explain() for result in self._by_rows.results({}, pod, seen))
+        return all(_alike(then, rows, each) for then, each in zip(self._said, now, strict=True))
+
+    def _lack(self, rows: Sequence[int], pod: PodInfo, nodes: NodeTable) -> bool:
+        """`holds`, if all filters can check a single node."""
+        for row in rows:
+            free = partial(nodes.free_at, row)
+            for then, known, each in zip(self._said, self._reasons, self._by_rows.rooms or (), strict=True):
+                code = int(then.codes[row])
+                if (reasons := known.get(code)) is None:
+                    reasons = known[code] = frozenset(then.reasons(code))
+                if reasons != set(call(each, "Filter", each.lacking, pod, free)):
+                    return False
+        return True
+
+
+def _alike(then: NodeReasons, rows: Sequence[int], now: NodeReasons) -> bool:
+    """Whether the reasons are equal. `now` has these rows only."""
+    for before, after in zip(then.codes[rows].tolist(), now.codes.tolist(), strict=True):
+        if bool(before) != bool(after) or (before and set(then.reasons(before)) != set(now.reasons(after))):
+            return False
+    return True

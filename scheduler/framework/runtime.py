@@ -1,43 +1,91 @@
-"""Runs the plugins of a profile. The failure of a plugin fails one attempt. `Profiles` holds all profiles of a scheduler."""
+"""Runs the plugins of a profile. An error of a plugin fails one attempt. `Profiles` holds all profiles of a scheduler.
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+`BindingPlugins` and `BindingCycle` run the plugins from Reserve to PostBind:
+
+    start:  Reserve --> Permit --> PreFlight          in the scheduling cycle
+                |          |
+                v          v         then, concurrently with later decisions:
+             refused: Unreserve      [wait] --> PreBind --> Bind, or a batch --> PostBind
+
+The caller (scheduler.binding_cycle) finally calls exactly one of `bound` and `undo`, or neither if the outcome is unknown.
+`undo` calls Unreserve of all Reserve plugins in reverse order.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
+from pinnace.api.pods_pb2 import Fence
 from pinnace.fit.table import BoolArray
-from scheduler.cache.changes import ANY, Change, ClusterEvent
+from pinnace.runtime.logs import PluginFailed
+from scheduler.cache.cache import ANY, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import FloatArray, NodeTable
-from scheduler.framework.binding_plugins import BindingPlugins
-from scheduler.framework.diagnosis import Diagnosis
-from scheduler.framework.faults import (
-    Faults,
+from scheduler.framework.filtering import (
+    BY_ROWS,
+    CostLimit,
+    RowFilters,
+    SingleNodeFilter,
+    dependency,
+    is_small,
+    run_filter,
+    run_pre_filter,
+)
+from scheduler.framework.interface import (
+    BatchBindPlugin,
+    BindPlugin,
+    CostPlugin,
+    Dependency,
+    EnqueueHint,
+    FilterPlugin,
+    Gate,
+    NormalizePlugin,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PreBindPlugin,
+    PreFilterPlugin,
+    PreFlightPlugin,
+    PreScorePlugin,
+    ReservePlugin,
+    ScorePlugin,
+)
+from scheduler.framework.plugin_errors import (
+    PluginErrorLog,
+    acall,
     call,
     changes_of,
+    check_permit,
     check_post_filter,
     check_range,
     check_scores,
     check_skip,
     check_sort_key,
+    check_status,
     check_truth,
     is_built_in,
-)
-from scheduler.framework.filtering import BY_ROWS, CostBound, OneByOne, RowFilters, is_small, run_filter, run_pre_filter, sees
-from scheduler.framework.interface import (
-    CostPlugin,
-    EnqueueHint,
-    FilterPlugin,
-    Gate,
-    NormalizePlugin,
-    PreFilterPlugin,
-    PreScorePlugin,
-    ScorePlugin,
-    Sees,
+    objection,
 )
 from scheduler.framework.profile import Enabled, Point, Profile, check
-from scheduler.framework.results import SKIP, CycleState, FilterResult, Nominated, PluginError, Proposed, whole
+from scheduler.framework.results import (
+    SKIP,
+    CycleState,
+    Diagnosis,
+    FilterResult,
+    Nominated,
+    Overdue,
+    PluginError,
+    PluginRejection,
+    Proposed,
+    Wait,
+    whole,
+)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +96,7 @@ class Scorer:
     normalize: NormalizePlugin | None
     checked: bool
     """Its answers are checked; those of this project's own plugins are not."""
-    faults: Faults
+    faults: PluginErrorLog
 
     def skips(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> bool:
         """Raises PluginError, as `scores`."""
@@ -91,7 +139,7 @@ class Framework:
         def at(point: Point) -> list[Any]:
             return [each.plugin for each in profile.get(point, ())]
 
-        self._faults = Faults()
+        self._faults = PluginErrorLog()
         plugins = [each.plugin for enabled in profile.values() for each in enabled]
         self.foreign = frozenset(each.name for each in plugins if not is_built_in(type(each)))
         """The plugins that are not ours: their answers are checked."""
@@ -107,8 +155,8 @@ class Framework:
             each for each in self._post_filters if isinstance(each, EnqueueHint) and each.name not in self._hints
         ]
         deciding = dict.fromkeys([*self.pre_filters, *self.filters, *(each.plugin for each in self.scorers)])
-        self._cost_bound = CostBound([each for each in deciding if isinstance(each, CostPlugin)])
-        self._hints[CostBound.name] = self._cost_bound
+        self._cost_bound = CostLimit([each for each in deciding if isinstance(each, CostPlugin)])
+        self._hints[CostLimit.name] = self._cost_bound
         self._hints |= {each.name: each for each in self._pre_enqueue if isinstance(each, EnqueueHint)}
         self.binding = BindingPlugins(
             at(Point.RESERVE), at(Point.PERMIT), at(Point.PRE_BIND), at(Point.BIND), at(Point.POST_BIND)
@@ -219,24 +267,24 @@ class Framework:
         hint = self._hints.get(plugin)
         if hint is not None and Change.POD_FREED not in self._awaits(hint):
             return ~result.passed
-        return result.hopeless() if result.hopeless is not None else None
+        return result.unresolvable() if result.unresolvable is not None else None
 
     def too_costly(self, pod: PodInfo, nodes: NodeTable) -> Diagnosis | None:
         """Why no decision may be made about the pod, before any plugin does its work. Raises PluginError."""
         if is_small(pod):
             return None
         reason = self._cost_bound.refusal(pod, nodes)
-        return Diagnosis(len(nodes), pre_filter=(CostBound.name, reason)) if reason else None
+        return Diagnosis(len(nodes), pre_filter=(CostLimit.name, reason)) if reason else None
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> float:
         """Seconds of CPU that the items of the pod take, rather too much than too little. Raises PluginError."""
         return self._cost_bound.estimate(pod, nodes)
 
     def estimate(self, pod: PodInfo, nodes: NodeTable) -> float:
-        """Seconds of CPU that `judge` takes, rather too much than too little. Raises PluginError."""
+        """Seconds of CPU that `run_filters` takes, rather too much than too little. Raises PluginError."""
         return self.cost(pod, nodes) + _JUDGE + len(nodes) * _JUDGE_NODE
 
-    def judge(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
+    def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Diagnosis:
         """Every filter's verdict on every node. Raises PluginError."""
         rows = len(nodes)
         if not rows:
@@ -267,8 +315,8 @@ class Framework:
         for plugin, result in diagnosis.refusals:
             if (lasting := self._lasting(plugin, result)) is not None:
                 curable &= ~lasting
-        if diagnosis.hopeless is not None:
-            curable &= ~diagnosis.hopeless
+        if diagnosis.unresolvable is not None:
+            curable &= ~diagnosis.unresolvable
         return curable
 
     def unresolvable(self, diagnosis: Diagnosis) -> BoolArray:
@@ -280,30 +328,30 @@ class Framework:
             if (lasting := self._lasting(plugin, result)) is not None:
                 found |= left & lasting
             left &= result.passed
-        return found if diagnosis.hopeless is None else found | (left & diagnosis.hopeless)
+        return found if diagnosis.unresolvable is None else found | (left & diagnosis.unresolvable)
 
     def lasting(self, diagnosis: Diagnosis) -> Sequence[tuple[str, FilterResult]]:
         """The refusals that no removal of pods resolves, by plugin."""
         found = [(plugin, result, self._lasting(plugin, result)) for plugin, result in diagnosis.refusals]
         return [(plugin, FilterResult(~lasting, result.explain)) for plugin, result, lasting in found if lasting is not None]
 
-    def one_by_one(self, diagnosis: Diagnosis) -> OneByOne | None:
+    def one_by_one(self, diagnosis: Diagnosis) -> SingleNodeFilter | None:
         """The filters as they judge each node by itself. None: one that had something to say about the pod sees more."""
         said = dict(diagnosis.refusals)
         by_nodes: list[BoolArray] = []
         by_rows: list[FilterPlugin] = []
         for filterer in self.filters:
-            seen, result = sees(filterer, "filter_sees"), said.pop(filterer.name, None)
+            seen, result = dependency(filterer, "filter_depends_on"), said.pop(filterer.name, None)
             if result is None:
-                if seen is Sees.EVERYTHING and sees(filterer, "skip_sees") is not Sees.NODES:
+                if seen is Dependency.EVERYTHING and dependency(filterer, "skip_depends_on") is not Dependency.NODES:
                     return None
-            elif seen is Sees.NODES:
+            elif seen is Dependency.NODES:
                 by_nodes.append(result.passed)
             elif seen in BY_ROWS:
                 by_rows.append(filterer)
             else:
                 return None
-        return None if said or diagnosis.pre_filter is not None else OneByOne(by_nodes, RowFilters(by_rows))
+        return None if said or diagnosis.pre_filter is not None else SingleNodeFilter(by_nodes, RowFilters(by_rows))
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeTable, diagnosis: Diagnosis
@@ -353,7 +401,7 @@ _REFUSING = (Point.PRE_FILTER, Point.FILTER, Point.RESERVE, Point.PERMIT)
 """Where a plugin can leave a pod without a place."""
 
 
-def _scorer(enabled: Enabled, faults: Faults) -> Scorer:
+def _scorer(enabled: Enabled, faults: PluginErrorLog) -> Scorer:
     plugin: Any = enabled.plugin
     return Scorer(
         plugin,
@@ -385,3 +433,187 @@ class Profiles:
 
     def helps(self, plugin: str, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
         return self.of(pod).helps(plugin, event, pod, nodes)
+
+
+P = TypeVar("P", bound=Plugin)
+
+PRE_BIND = 600.0
+"""Seconds for one plugin, at most; what Kubernetes gives volumes to be bound."""
+OWN_PRE_BIND = 60.0
+"""Seconds for a plugin that is not ours and does not say how many it needs."""
+
+
+@dataclass(slots=True, eq=False)
+class BindingCycle:
+    """Of one pod. `state` has what the plugins that take part left there in the scheduling cycle."""
+
+    plugins: "BindingPlugins"
+    state: CycleState
+    pod: PodInfo
+    node: str
+    reserved: bool = False
+    """Some Reserve plugin has not skipped it."""
+    waits: dict[str, float] = field(default_factory=dict)
+    """Seconds, by the Permit plugin that asks to wait."""
+    pre_binds: Sequence[PreBindPlugin] = ()
+    binds: Sequence[BindPlugin] = ()
+    """Those to be asked before the pod goes to the batches."""
+    sent: bool = False
+    """One of them has been asked: it may have bound the pod."""
+    asked: tuple[str, str] = ("", "")
+    """(plugin, point) of the coroutine that was awaited last."""
+
+    @property
+    def direct(self) -> bool:
+        """There is nothing to wait for: the pod can go to the batches."""
+        return not (self.waits or self.pre_binds or self.binds)
+
+    @property
+    def pre_bind_timeout(self) -> float:
+        """Seconds for all that PreBind."""
+        return sum(map(pre_bind_timeout, self.pre_binds))
+
+    async def pre_bind(self) -> PluginRejection | None:
+        """Raises PluginError."""
+        for plugin in self.pre_binds:
+            self.asked = plugin.name, "PreBind"
+            seconds = pre_bind_timeout(plugin)
+            try:
+                async with asyncio.timeout(seconds) as deadline:
+                    answer = await acall(plugin, "PreBind", plugin.pre_bind, self.state, self.pod, self.node)
+            except TimeoutError:
+                assert deadline.expired()  # the plugin's own is a PluginError
+                raise self.overdue(seconds) from None
+            if refused := objection(plugin, call(plugin, "PreBind", check_status, answer)):
+                return refused
+        return None
+
+    async def bind(self, fence: Fence) -> PluginRejection | bool:
+        """True: a plugin has bound the pod; False: it is for the batches. Raises PluginError."""
+        for plugin in self.binds:
+            self.asked = plugin.name, "Bind"
+            answer = await acall(plugin, "Bind", plugin.bind, self.state, self.pod, self.node, fence)
+            if answer is None:
+                return True
+            if refused := objection(plugin, call(plugin, "Bind", check_status, answer)):
+                return refused
+        self.plugins.need_batches()
+        return False
+
+    def overdue(self, seconds: float) -> PluginError:
+        """What is told of the coroutine that was awaited last, when its time is over."""
+        plugin, point = self.asked
+        return PluginError(plugin, point, Overdue(f"it did not return within {seconds:g} s"))
+
+    def bound(self) -> None:
+        for plugin in self.plugins.post_binds:
+            try:
+                call(plugin, "PostBind", plugin.post_bind, self.state, self.pod, self.node)
+            except PluginError as error:
+                self._note(error)
+
+    def undo(self) -> None:
+        for plugin in reversed(self.plugins.reserves):
+            try:
+                call(plugin, "Unreserve", plugin.unreserve, self.state, self.pod, self.node)
+            except PluginError as error:
+                self._note(error)
+
+    def _note(self, error: PluginError) -> None:
+        """Of what nothing follows: no event tells of the pod."""
+        failed = PluginFailed(error.plugin, error.point, type(error.problem).__name__, self.pod.key).extra
+        log.error("pod %s: %s", self.pod.key, error, extra=failed)
+        self.plugins.faults.note(error)
+
+
+class BindingPlugins:
+    """The plugins of one profile from Reserve on, each list in its order."""
+
+    def __init__(
+        self,
+        reserves: Sequence[ReservePlugin],
+        permits: Sequence[PermitPlugin],
+        pre_binds: Sequence[PreBindPlugin],
+        binds: Sequence[BindPlugin | BatchBindPlugin],
+        post_binds: Sequence[PostBindPlugin],
+    ) -> None:
+        self.reserves = reserves
+        self.post_binds = post_binds
+        self._permits = permits
+        self._pre_binds = [(plugin, _pre_flight(plugin)) for plugin in pre_binds]
+        self._binds = [(plugin, _pre_flight(plugin)) for plugin in binds if isinstance(plugin, BindPlugin)]
+        self._batches = any(isinstance(plugin, BatchBindPlugin) for plugin in binds)
+        self.faults = PluginErrorLog()
+        self.none = self._batches and not (reserves or permits or pre_binds or self._binds or post_binds)
+        """Every pod goes to the batches, and nobody wants to know."""
+        self._prefixes = tuple({f"{plugin.name}." for plugin in (*reserves, *permits, *pre_binds, *binds, *post_binds)})
+
+    def start(self, state: CycleState, pod: PodInfo, node: str) -> BindingCycle | PluginRejection | None:
+        """After the pod was assumed. None: no plugin has anything to do with it. Refused: all is undone. Raises PluginError,
+        and all is undone too."""
+        kept = {key: value for key, value in state.items() if isinstance(key, str) and key.startswith(self._prefixes)}
+        cycle = BindingCycle(self, kept, pod, node)
+        try:
+            refused = self._reserve(cycle) or self._permit(cycle)
+            if refused is None:
+                cycle.pre_binds = list(_interested(self._pre_binds, cycle))
+                cycle.binds = list(_interested(self._binds, cycle))
+                if not cycle.binds:
+                    self.need_batches()
+        except PluginError:
+            cycle.undo()
+            raise
+        if refused is not None:
+            cycle.undo()
+            return refused
+        return None if cycle.direct and not cycle.reserved and not self.post_binds else cycle
+
+    def need_batches(self) -> None:
+        """Raises PluginError when the pod cannot go there."""
+        if not self._batches:
+            name = self._binds[-1][0].name
+            raise PluginError(name, "Bind", ValueError("it skips the pod, and no other plugin binds it"))
+
+    def _reserve(self, cycle: BindingCycle) -> PluginRejection | None:
+        for plugin in self.reserves:
+            answer = call(plugin, "Reserve", plugin.reserve, cycle.state, cycle.pod, cycle.node)
+            status = answer if answer is None else call(plugin, "Reserve", check_status, answer)
+            if status is not SKIP:
+                cycle.reserved = True
+                if refused := objection(plugin, status):
+                    return refused
+        return None
+
+    def _permit(self, cycle: BindingCycle) -> PluginRejection | None:
+        for plugin in self._permits:
+            answer = call(plugin, "Permit", plugin.permit, cycle.state, cycle.pod, cycle.node)
+            status = answer if answer is None else call(plugin, "Permit", check_permit, answer)
+            if isinstance(status, Wait):
+                cycle.waits[plugin.name] = float(status.timeout)
+            elif refused := objection(plugin, status):
+                return refused
+        return None
+
+
+def _pre_flight(plugin: Plugin) -> PreFlightPlugin | None:
+    return plugin if isinstance(plugin, PreFlightPlugin) else None
+
+
+def _interested(plugins: Iterable[tuple[P, PreFlightPlugin | None]], cycle: BindingCycle) -> Iterator[P]:
+    """Those that have something to do for the pod."""
+    for plugin, pre_flight in plugins:
+        status = None
+        if pre_flight is not None:
+            answer = call(plugin, "PreFlight", pre_flight.pre_flight, cycle.state, cycle.pod, cycle.node)
+            status = answer if answer is None or answer is SKIP else call(plugin, "PreFlight", check_skip, answer)
+        if status is None:
+            yield plugin
+
+
+def pre_bind_timeout(plugin: PreBindPlugin) -> float:
+    """Seconds. A plugin that is not ours has OWN_PRE_BIND, unless it has an attribute `pre_bind_timeout`."""
+    if is_built_in(type(plugin)):
+        return PRE_BIND
+    seconds = getattr(plugin, "pre_bind_timeout", OWN_PRE_BIND)
+    usable = isinstance(seconds, int | float) and 0.0 < seconds <= PRE_BIND
+    return float(seconds) if usable else OWN_PRE_BIND

@@ -36,15 +36,15 @@ from scheduler.framework import (
     Change,
     ClusterEvent,
     CycleState,
+    Dependency,
     Diagnosis,
     Handle,
     NodeTable,
     PodInfo,
-    Sees,
     Status,
     Wait,
 )
-from scheduler.framework.handle import MAX_TIMEOUT
+from scheduler.framework.profile import MAX_TIMEOUT
 from scheduler.plugins.helper import check_names, whole_number
 
 NAME = "pod-group.scheduling.sigs.k8s.io/name"
@@ -62,7 +62,7 @@ class _Gathering:
 
 class Coscheduling:
     name = "Coscheduling"
-    skip_sees = Sees.NODES
+    skip_depends_on = Dependency.NODES
     helped_by = Change.POD_PLACED | Change.POD_FREED
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:

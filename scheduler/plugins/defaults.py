@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
 from pinnace.fit.requests import PODS
 from scheduler import metrics
-from scheduler.cache.some_nodes import SomeNodes
+from scheduler.cache.table import SomeNodes
 from scheduler.framework import (
     Change,
     ClusterEvent,
@@ -19,11 +19,11 @@ from scheduler.framework import (
     PodInfo,
     Status,
 )
-from scheduler.framework.handle import Preemption
+from scheduler.framework.profile import Preemption
 from scheduler.framework.results import Proposed, Victims, choose
 from scheduler.plugins.helper import check_names, whole_number
 from scheduler.plugins.node_resources import NodeResourcesFit
-from scheduler.preemption.candidates import Bounds, Candidates, Exhausted, Found
+from scheduler.preemption import Bounds, Candidates, Found, SearchExhausted
 
 
 class SchedulingGates:
@@ -82,16 +82,16 @@ class DefaultPreemption:
         row = nodes.row(nominated)
         if row is not None and filters.curable(diagnosis)[row] and _on_their_way(pod, nominated, preemption):
             return Nominated(nominated, ON_THEIR_WAY)
-        if self._in_vain is not None and self._in_vain[0] is diagnosis and self._in_vain[1] == nodes.touched.position:
+        if self._in_vain is not None and self._in_vain[0] is diagnosis and self._in_vain[1] == nodes.dirty.position:
             return self._in_vain[2]
         budgets = list(self._handle.objects(POD_DISRUPTION_BUDGETS).values())
         try:
             found = self._candidates.find(pod, diagnosis, preemption.cache, filters, budgets, preemption.seed)
-        except Exhausted:
+        except SearchExhausted:
             return Status(NOT_YET, unfinished=True)
         if isinstance(found, Diagnosis):
             nothing = Status(f"preemption: {found.message}")
-            self._in_vain = diagnosis, nodes.touched.position, nothing
+            self._in_vain = diagnosis, nodes.dirty.position, nothing
             return nothing
         return Proposed(self.name, found, lambda candidates: self._make_room(pod, candidates, preemption))
 

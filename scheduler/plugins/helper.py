@@ -12,9 +12,8 @@ from pinnace.api.resources import NAMESPACES, SERVICES, Object, Resource
 from pinnace.api.selectors import LabelRequirement, LabelSelector
 from pinnace.client.informer import Index
 from scheduler.cache.columns import Coded
-from scheduler.cache.pod_index import Selection, controlled_by
+from scheduler.cache.pod_index import Selection, Term, controlled_by
 from scheduler.cache.pod_info import PodInfo
-from scheduler.cache.pod_terms import Term
 from scheduler.framework import BoolArray, FloatArray, NodeTable
 
 

@@ -15,8 +15,7 @@ import numpy as np
 from pinnace.api.core_v1_pb2 import PodAffinity, PodAntiAffinity
 from pinnace.api.resources import NAMESPACES
 from pinnace.api.selectors import LabelSelector
-from scheduler.cache.pod_index import Selection
-from scheduler.cache.pod_terms import Kind, Term
+from scheduler.cache.pod_index import Kind, Selection, Term
 from scheduler.framework import (
     MAX_SCORE,
     SKIP,
@@ -25,11 +24,11 @@ from scheduler.framework import (
     ClusterEvent,
     Cost,
     CycleState,
+    Dependency,
     FilterResult,
     FloatArray,
     NodeTable,
     PodInfo,
-    Sees,
     Status,
 )
 from scheduler.framework.filtering import BUDGET
@@ -46,7 +45,7 @@ _BYTE, _NAMESPACE = 0.9e-6, 0.5e-6
 
 class InterPodAffinity:
     name = "InterPodAffinity"
-    skip_sees = Sees.NODES
+    skip_depends_on = Dependency.NODES
     needs = Namespaces.needs
     helped_by = (
         Change.NODE_ADDED

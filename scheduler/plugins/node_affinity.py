@@ -13,7 +13,7 @@ from pinnace.api.codec import CodecError, from_dict
 from pinnace.api.core_v1_pb2 import NodeAffinity as ApiNodeAffinity
 from pinnace.api.core_v1_pb2 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm
 from pinnace.api.scalars import integer
-from pinnace.fit.affinity import AFFINITY_REASON, matches, selects
+from pinnace.fit.room import AFFINITY_REASON, matches, selects
 from scheduler.framework import (
     MAX_SCORE,
     SKIP,
@@ -22,12 +22,12 @@ from scheduler.framework import (
     ClusterEvent,
     Cost,
     CycleState,
+    Dependency,
     FilterResult,
     FloatArray,
     IntArray,
     NodeTable,
     PodInfo,
-    Sees,
     Status,
 )
 from scheduler.plugins.helper import check_names, label_key
@@ -95,8 +95,8 @@ ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
 
 class NodeAffinity:
     name = "NodeAffinity"
-    filter_sees = Sees.NODES
-    skip_sees = Sees.NODES
+    filter_depends_on = Dependency.NODES
+    skip_depends_on = Dependency.NODES
     helped_by = Change.NODE_ADDED | Change.NODE_LABELS
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:

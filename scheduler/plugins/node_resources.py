@@ -28,13 +28,13 @@ from scheduler.framework import (
     ClusterEvent,
     Cost,
     CycleState,
+    Dependency,
     FilterResult,
     FloatArray,
+    NodeReasons,
     NodeTable,
     PodInfo,
-    Sees,
     Status,
-    Verdicts,
     whole,
 )
 from scheduler.plugins.helper import check_names, fields, items, label_key, whole_number
@@ -163,7 +163,7 @@ _BITS = 63
 
 class NodeResourcesFit:
     name = "NodeResourcesFit"
-    filter_sees = score_sees = Sees.ROOM
+    filter_depends_on = score_depends_on = Dependency.FREE_RESOURCES
     helped_by = Change.NODE_ADDED | Change.NODE_ALLOCATABLE | Change.POD_FREED
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
@@ -199,7 +199,7 @@ class NodeResourcesFit:
         requests = self._requests(pod)
         short = [lacking for _, lacking in insufficient(requests, nodes.free)]
 
-        def explain() -> Verdicts:
+        def explain() -> NodeReasons:
             lacked = [
                 (reason_of(resource), lacking)
                 for (resource, _), lacking in zip(requests.amounts, short, strict=True)
@@ -212,7 +212,7 @@ class NodeResourcesFit:
                 row = np.argmax(codes == code)
                 return [reason for reason, lacking in lacked if lacking[row]]
 
-            return Verdicts(codes, reasons)
+            return NodeReasons(codes, reasons)
 
         def too_small() -> BoolArray:
             return reduce(np.bitwise_or, [lacking for _, lacking in insufficient(requests, nodes.allocatable)])
@@ -286,7 +286,7 @@ def _groups(args: Mapping[str, Any], field: str) -> Sequence[str]:
 
 class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
-    score_sees = Sees.ROOM
+    score_depends_on = Dependency.FREE_RESOURCES
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         self._resources = self.complete(args or {})["resources"]

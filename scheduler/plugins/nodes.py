@@ -22,11 +22,11 @@ from scheduler.framework import (
     ClusterEvent,
     Cost,
     CycleState,
+    Dependency,
     FilterResult,
     FloatArray,
     NodeTable,
     PodInfo,
-    Sees,
     Status,
     whole,
 )
@@ -38,7 +38,7 @@ CORDON_TAINT = (UNSCHEDULABLE_TAINT, "", "NoSchedule")
 
 class NodeUnschedulable:
     name = "NodeUnschedulable"
-    filter_sees = Sees.NODES
+    filter_depends_on = Dependency.NODES
     helped_by = Change.NODE_ADDED | Change.NODE_TAINTS
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
@@ -69,8 +69,8 @@ _COUNTS = "TaintToleration.counts"
 
 class TaintToleration:
     name = "TaintToleration"
-    filter_sees = Sees.NODES
-    skip_sees = Sees.NODES
+    filter_depends_on = Dependency.NODES
+    skip_depends_on = Dependency.NODES
     helped_by = Change.NODE_ADDED | Change.NODE_TAINTS
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
@@ -117,7 +117,7 @@ NODE_NAME_REASON = "node(s) didn't match the requested node name"
 
 class NodeName:
     name = "NodeName"
-    filter_sees = Sees.NODES
+    filter_depends_on = Dependency.NODES
     helped_by = Change.NODE_ADDED
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeTable) -> Status | None:
@@ -138,7 +138,7 @@ _PORT, _USER = 12e-6, 0.3e-6
 
 class NodePorts:
     name = "NodePorts"
-    filter_sees = Sees.ROW
+    filter_depends_on = Dependency.ROW
     helped_by = Change.NODE_ADDED | Change.POD_FREED
 
     def cost(self, pod: PodInfo, nodes: NodeTable) -> Sequence[Cost]:
@@ -168,7 +168,7 @@ _MOST = 1000 << 20
 
 class ImageLocality:
     name = "ImageLocality"
-    score_sees = Sees.NODES
+    score_depends_on = Dependency.NODES
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         """Skipped where all scores are 0: every node has the small image of a pod's sandbox, say, and no other."""
@@ -198,7 +198,7 @@ _CONTROLLER = "NodePreferAvoidPods.controller"
 
 class NodePreferAvoidPods:
     name = "NodePreferAvoidPods"
-    score_sees = Sees.NODES
+    score_depends_on = Dependency.NODES
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> Status | None:
         owners = pod.raw.metadata.ownerReferences

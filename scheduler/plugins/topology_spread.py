@@ -27,11 +27,11 @@ from scheduler.framework import (
     ClusterEvent,
     Cost,
     CycleState,
+    Dependency,
     FilterResult,
     FloatArray,
     NodeTable,
     PodInfo,
-    Sees,
     Status,
 )
 from scheduler.plugins.helper import (
@@ -152,7 +152,7 @@ _SCORED = "PodTopologySpread.scored"
 
 class PodTopologySpread:
     name = "PodTopologySpread"
-    skip_sees = Sees.NODES
+    skip_depends_on = Dependency.NODES
     needs = Siblings.needs
     helped_by = (
         Change.NODE_ADDED
@@ -309,7 +309,7 @@ _ZONES = "SelectorSpread.zones"
 
 class SelectorSpread:
     name = "SelectorSpread"
-    skip_sees = Sees.NODES
+    skip_depends_on = Dependency.NODES
     needs = Siblings.needs
 
     def __init__(self, args: Mapping[str, Any] | None = None, handle: Objects | None = None) -> None:

@@ -16,7 +16,7 @@ from pinnace.api.pods import class_of
 from pinnace.api.resources import CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 from pinnace.api.storage_v1_pb2 import CSINode, StorageClass
 from pinnace.api.wellknown import BIND_COMPLETED_ANNOTATION, OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
-from scheduler.cache.used_volumes import Disk
+from scheduler.cache.columns import Disk
 from scheduler.framework import (
     SKIP,
     BoolArray,
@@ -24,10 +24,10 @@ from scheduler.framework import (
     ClusterEvent,
     Cost,
     CycleState,
+    Dependency,
     FilterResult,
     NodeTable,
     PodInfo,
-    Sees,
     Status,
 )
 from scheduler.framework.filtering import BUDGET
@@ -122,7 +122,7 @@ _REASONS = ("", DISK, IN_USE)
 
 class VolumeRestrictions:
     name = "VolumeRestrictions"
-    skip_sees = Sees.NODES
+    skip_depends_on = Dependency.NODES
     needs = (PERSISTENT_VOLUME_CLAIMS,)
     helped_by = Change.NODE_ADDED | Change.POD_FREED | Change.OBJECT
 
@@ -188,7 +188,7 @@ _STATE = "VolumeZone.volumes"
 
 class VolumeZone:
     name = "VolumeZone"
-    skip_sees = Sees.NODES
+    skip_depends_on = Dependency.NODES
     needs = (PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
     helped_by = Change.NODE_ADDED | Change.NODE_LABELS | Change.OBJECT
 
@@ -262,7 +262,7 @@ Counts = NDArray[np.int64]
 
 class NodeVolumeLimits:
     name = "NodeVolumeLimits"
-    skip_sees = Sees.NODES
+    skip_depends_on = Dependency.NODES
     needs = (CSI_NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES)
     helped_by = Change.NODE_ADDED | Change.POD_FREED | Change.OBJECT
 
@@ -323,7 +323,7 @@ class _Ledger:
         self._has_volume = has_volume
         self._names: list[str] = []
         self._position = 0
-        self._epoch: tuple[int, int] | None = None
+        self._generation: tuple[int, int] | None = None
         self._csi_nodes: list[CSINode | None] = []
         self._limits: dict[str, Counts] = {}
         self._attached: dict[str, Counts] = {}
@@ -344,13 +344,13 @@ class _Ledger:
         if self._names != nodes.names or changed is None:
             self._names = list(nodes.names)
             self._csi_nodes = [None] * len(nodes)
-            self._limits, self._attached, self._open, self._epoch = {}, {}, set(), None
+            self._limits, self._attached, self._open, self._generation = {}, {}, set(), None
             changed = list(used.nodes_with_claims())
         self._position = used.position
         for node in {*changed, *self._open}:
             self._recount(node, nodes)
-        if nodes.epoch != self._epoch:
-            self._epoch = nodes.epoch
+        if nodes.generation != self._generation:
+            self._generation = nodes.generation
             self._follow_limits(csi_nodes)
 
     def _follow_limits(self, csi_nodes: Mapping[str, CSINode]) -> None:

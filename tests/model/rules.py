@@ -71,7 +71,7 @@ ACTIONS = {
     "stand-down": Action("{0} notices, and stands down from token {1}", _CANDIDATE + "_lapse"),
     "crash": Action("{0} is killed", _CANDIDATE + "run"),
     "return": Action("{0} is started again", _CANDIDATE + "run"),
-    "decide": Action("{0} decides, and sends a bind under token {1}", "scheduler.binding.Binder._send"),
+    "decide": Action("{0} decides, and sends a bind under token {1}", "scheduler.binding_cycle.Binder._send"),
     "bind": Action("etcd: the bind under token {0} commits at revision {1}", "apiserver.registry.fencing.Fences.term"),
     "fenced": Action("etcd: the bind under token {0} is refused", "apiserver.registry.fencing.Fences.term"),
     "read": Action("{0} hears {1}'s opening, and reads the key: {2}", _LEADERSHIP + "find"),

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from kubelet import nodes
-from kubelet.behaviour import Behaviour
-from kubelet.fake import FakeRuntime
+from kubelet import registration
 from kubelet.fleet import Fleet
-from kubelet.runtime import read
+from kubelet.runtime.fake import FakeRuntime
+from kubelet.runtime.interface import read
+from kubelet.runtime.stages import Behaviour
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.machines import MachineShape
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
@@ -97,7 +97,7 @@ async def test_kubernetes_37528_two_kubelets_with_one_name_do_not_both_run_a_pod
     async with serving(MemoryStorage()) as address:
         runtimes = [FakeRuntime(Behaviour()) for _ in range(2)]
         clients = [Client(connect(address)) for _ in range(2)]
-        machine = nodes.Machine(MachineShape(CAPACITY))
+        machine = registration.Machine(MachineShape(CAPACITY))
         fleets = [Fleet("fleet", ["n"], machine, client, runtime) for client, runtime in zip(clients, runtimes, strict=True)]
         tasks = [asyncio.ensure_future(fleets[0].run())]
         await eventually(lambda: all(check() is None for check in fleets[0].checks.values()))

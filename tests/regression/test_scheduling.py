@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubelet.template import template_of
-from kubelet.virtualnode import VirtualNode
+from kubelet.lifecycle.plan import template_of
+from kubelet.node import VirtualNode
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED, BatchItem, WatchEventType
 from pinnace.fit import Refusal
-from scheduler.cycle import Placed, schedule_one
+from scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
 from tests.unit.scheduler import binder_world as binding
@@ -53,7 +53,7 @@ def test_kubernetes_26043_a_pod_that_changes_while_it_is_assumed() -> None:
     queued = world.queue.pop(world.now)
     assert queued is not None
     world.cache.assume(queued.info, "n")
-    world.tell(MODIFIED, make_pod("a").req(cpu=1).label("touched", "yes"), feed.POD)
+    world.tell(MODIFIED, make_pod("a").req(cpu=1).label("dirty", "yes"), feed.POD)
     assert len(world.queue) == 0
     assert world.free == 0
     with pytest.raises(ValueError, match="cannot be assumed"):

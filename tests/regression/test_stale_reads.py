@@ -10,11 +10,10 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
 from apiserver.services import resource
 from apiserver.storage.interface import Changes
-from kubelet.behaviour import Behaviour
-from kubelet.fake import FakeRuntime
-from kubelet.pods import Pods
-from kubelet.podwatch import PodWatch
-from kubelet.virtualnodes import VirtualNodes
+from kubelet.node import VirtualNodes
+from kubelet.pod_manager import PodManager, PodWatch
+from kubelet.runtime.fake import FakeRuntime
+from kubelet.runtime.stages import Behaviour
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
 from pinnace.client.client import Client
@@ -68,7 +67,7 @@ async def test_kubernetes_59848_a_kubelet_that_restarts_before_a_server_that_lag
 
         restarted = Client(connect(bad, good))
         recorder = EventRecorder(restarted.events, "kubelet", "fleet")
-        fleet = Pods(VirtualNodes(), restarted.pods, FakeRuntime(Behaviour()), recorder)
+        fleet = PodManager(VirtualNodes(), restarted.pods, FakeRuntime(Behaviour()), recorder)
         fleet.set_node(make_node("node-1").build())
         watch = PodWatch(restarted.pods, fleet)
         watch.follow(["node-1"])

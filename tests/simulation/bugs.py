@@ -31,7 +31,7 @@ from apiserver.services.sessions import Session
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import Changes, Committed, Guard, KeyValue, StorageError, Unavailable, Write
 from apiserver.storage.transaction import NOT_DONE, Lane
-from kubelet.run_log import Witnessed
+from kubelet.run_log import LoggedRuntime
 from pinnace.api import fences, wellknown
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.pods_pb2 import Fence
@@ -477,4 +477,4 @@ def _no_barrier(surgery: Surgery) -> None:
 @bug("forgotten-pods-run-on", "I13")
 def _forgotten_pods_run_on(surgery: Surgery) -> None:
     """What a kubelet forgets is not taken from its runtime."""
-    surgery.replace(Witnessed, "remove", lambda self, uid: None)
+    surgery.replace(LoggedRuntime, "remove", lambda self, uid: None)

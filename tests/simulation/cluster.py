@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from apiserver.assembly import Assembly
-from kubelet.behaviour import Behaviour
-from kubelet.fake import FakeRuntime
 from kubelet.fleet import Fleet
-from kubelet.nodes import Machine
-from kubelet.run_log import BEAT, Witnessed
+from kubelet.registration import Machine
+from kubelet.run_log import BEAT, LoggedRuntime
+from kubelet.runtime.fake import FakeRuntime
+from kubelet.runtime.stages import Behaviour
 from pinnace.api.machines import MachineShape
 from pinnace.check.history import Ran
 from pinnace.client.client import Client
@@ -115,7 +115,7 @@ class Cluster:
             def make() -> Fleet:
                 nonlocal life
                 life = f"{process.name}@{process.clock.monotonic():.3f}"
-                runtime = Witnessed(FakeRuntime(Behaviour(start_seconds=0.05)), witness, process.clock)
+                runtime = LoggedRuntime(FakeRuntime(Behaviour(start_seconds=0.05)), witness, process.clock)
                 return Fleet(FLEET, names, machine, self.client(), runtime, clock=process.clock)
 
             async def beat() -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kubelet import nodes
+from kubelet import registration
 from pinnace.client import connection
 from tests.simulation.channel import SimPeer
 from tests.simulation.loop import SimLoop
@@ -54,7 +54,7 @@ def sealed(loop: SimLoop, network: Network, seed: int) -> Iterator[None]:
             seals.enter_context(patch.object(module, name, _in_this_thread(ours, getattr(module, name))))
         seals.enter_context(patch.object(connection, "Peer", peer))
         seals.enter_context(patch.object(connection, "probe", unexplained))
-        seals.enter_context(patch.object(nodes, "version", lambda: "0.0.0"))
+        seals.enter_context(patch.object(registration, "version", lambda: "0.0.0"))
         yield
 
 

@@ -10,7 +10,7 @@ from itertools import chain
 
 import pytest
 
-from kubelet import nodes
+from kubelet import registration
 from tests.simulation.__main__ import describe
 from tests.simulation.faults import FAULTS
 from tests.simulation.plan import COMMON, ENDING, OWN, Kind, plan
@@ -75,7 +75,7 @@ def test_a_replay_depends_on_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of which nodes tell, as the version of their kubelet."""
     seed = eventful(Kind.WHOLE)
     expected = play(seed).digest
-    monkeypatch.setattr(nodes, "version", lambda: "0.1.0+0123456-dirty")
+    monkeypatch.setattr(registration, "version", lambda: "0.1.0+0123456-dirty")
     assert play(seed).digest == expected
 
 

@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 
 from apiserver.assembly import Settings
 from apiserver.server import ApiServer
-from kubelet.fake import Behaviour, FakeRuntime
 from kubelet.fleet import Fleet
-from kubelet.nodes import Machine
+from kubelet.registration import Machine
+from kubelet.runtime.fake import Behaviour, FakeRuntime
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.machines import MachineShape
 from pinnace.api.wellknown import TRACE_ANNOTATION

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from apiserver.webhooks import configuration as webhooks
-from kubelet.stages.parse import StagesError
-from kubelet.stages.parse import parse as parse_stages
+from kubelet.runtime.stages import StagesError
+from kubelet.runtime.stages import parse as parse_stages
 from pinnace.api import documents, manifest
 from pinnace.client import config
 from pinnace.runtime.configuration import ConfigurationError

@@ -3,7 +3,7 @@
 from apiserver.admission.taint_nodes_by_condition import TaintNodesByCondition
 from apiserver.auth.authentication import UNSECURED
 from apiserver.registry.admission import Request
-from kubelet.nodes import Machine, new_node
+from kubelet.registration import Machine, new_node
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.machines import MachineShape
 from pinnace.api.wellknown import NOT_READY_TAINT

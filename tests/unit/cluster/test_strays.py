@@ -50,7 +50,7 @@ def some(running: Running, data: Path) -> dict[int, int]:
         for arguments in (
             ("-m", "scheduler.main", "--kubeconfig", f"{data}/pki/scheduler.conf"),
             ("--name=etcd-0", f"--data-dir={data}/etcd/etcd-0"),
-            ("-m", "kubelet.process.shim", f"{data}/pods/kubelet-0/pods/uid/containers/c/0", "3", "4"),
+            ("-m", "kubelet.runtime.process.shim", f"{data}/pods/kubelet-0/pods/uid/containers/c/0", "3", "4"),
         )
     )
 

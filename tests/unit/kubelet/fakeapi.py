@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from apiserver.registry.strategies import STRATEGIES
-from kubelet.behaviour import Behaviour
-from kubelet.fake import NO_STAGES, FakeRuntime
 from kubelet.lifecycle import Phase
-from kubelet.pods import Pods
-from kubelet.stages import Stages
-from kubelet.virtualnodes import VirtualNodes
+from kubelet.node import VirtualNodes
+from kubelet.pod_manager import PodManager
+from kubelet.runtime.fake import NO_STAGES, FakeRuntime
+from kubelet.runtime.stages import Behaviour, Stages
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.resources import PODS
 from pinnace.api.scalars import to_time
@@ -51,7 +50,7 @@ class FakeApi:
         self._undelivered: list[Delta[Pod]] = []
         self._process: asyncio.Task[None] | None = None
         self.nodes: VirtualNodes
-        self.fleet: Pods
+        self.fleet: PodManager
         self.runtime: FakeRuntime
 
     async def start_fleet(
@@ -66,7 +65,7 @@ class FakeApi:
         self._undelivered.clear()
         self.runtime = FakeRuntime(default, stages)
         self.nodes = VirtualNodes()
-        self.fleet = Pods(self.nodes, self, self.runtime, self, nodes_known=lambda: self.nodes_known, clock=self.clock)
+        self.fleet = PodManager(self.nodes, self, self.runtime, self, nodes_known=lambda: self.nodes_known, clock=self.clock)
         for node in nodes or (make_node("n").build(),):
             self.fleet.set_node(node)
         self.fleet.handle([Delta(WatchEventType.ADDED, self._copy(pod), None) for pod in self.pods.values()])

@@ -8,13 +8,13 @@ Time goes on only by `wait`, from one change to the next. `told` has what happen
 from collections.abc import Sequence
 
 from kubelet.addresses import Addresses
-from kubelet.behaviour import Behaviour
-from kubelet.fake import FakeRuntime
-from kubelet.lifecycle import Begin, Note, Phase, PodState, Remove, Start, Stop, accept, adopt, advance
-from kubelet.record import wanted
-from kubelet.runtime import ContainerView, Instant
+from kubelet.lifecycle import BeginCall, Phase, PodState, RecordEvent, RemovePod, Start, Stop, accept, adopt, advance
+from kubelet.lifecycle.plan import template_of
+from kubelet.pod_record import wanted
+from kubelet.runtime.fake import FakeRuntime
+from kubelet.runtime.interface import ContainerView, Instant
+from kubelet.runtime.stages import Behaviour
 from kubelet.status import render
-from kubelet.template import template_of
 from pinnace.api.core_v1_pb2 import ContainerStatus, PodCondition, PodStatus
 from pinnace.api.scalars import to_time
 from tests.builders import PodBuilder
@@ -70,18 +70,18 @@ class Machine:
                 self.phases.append(self.state.phase)
             said = [_words(action) for action in step.actions]
             self.told += [words for words in said if words != "remove" or "remove" not in self.told]
-            if not [self._carry_out(action) for action in step.actions if not isinstance(action, Note | Remove)]:
+            if not [self._carry_out(action) for action in step.actions if not isinstance(action, RecordEvent | RemovePod)]:
                 return
         raise AssertionError(f"the pod spins: {self.told[-9:]}")
 
-    def _carry_out(self, action: Start | Stop | Begin) -> bool:
+    def _carry_out(self, action: Start | Stop | BeginCall) -> bool:
         match action:
             case Start(container, attempt):
                 assert self.now.monotonic >= self._mounted_at, "nothing starts before its volumes are there"
                 self.runtime.start(self.uid, container, attempt, self.now)
             case Stop(container, grace):
                 self.runtime.stop(self.uid, container, grace, self.now)
-            case Begin(container, call):
+            case BeginCall(container, call):
                 self.runtime.call(self.uid, container, call, self.now)
         return True
 
@@ -131,8 +131,8 @@ def _words(action: object) -> str:
             return f"start {container}"
         case Stop(container, grace):
             return f"stop {container} {grace:g}"
-        case Begin(container, call):
+        case BeginCall(container, call):
             return f"call {container} {call.kind.value}"
-        case Note(_, reason, message):
+        case RecordEvent(_, reason, message):
             return f"{reason}: {message}"
     return "remove"

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kubelet import record
-from kubelet.reports import PATIENCE
+from kubelet import pod_record
+from kubelet.status_manager import OVERWRITE_INTERVAL
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import PodStatus
 from pinnace.api.verbs_pb2 import MODIFIED
@@ -137,8 +137,8 @@ async def test_two_who_write_over_each_other_keep_nobody_busy_and_the_kubelet_ha
     for _ in range(600):
         write_over(api, a_reason)
         await api.clock.advance(0.1)
-    assert 0 < len(api.history) <= 60 / PATIENCE + 1
-    await api.clock.advance(PATIENCE)
+    assert 0 < len(api.history) <= 60 / OVERWRITE_INTERVAL + 1
+    await api.clock.advance(OVERWRITE_INTERVAL)
     assert api.pod("a").status.reason == ""
     api.history.clear()
     await api.clock.advance(600.0)
@@ -154,7 +154,7 @@ async def test_nothing_is_compared_but_what_somebody_else_has_written(
     def alike(one: PodStatus, other: PodStatus) -> bool:
         raise AssertionError("compared")
 
-    monkeypatch.setattr(record, "alike", alike)
+    monkeypatch.setattr(pod_record, "alike", alike)
     api.create(make_pod("a").req(cpu="100m").declare(start_seconds="1"))
     await api.clock.advance(0.0)
     api.deaf = late

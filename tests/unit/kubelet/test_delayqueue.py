@@ -1,6 +1,6 @@
 import asyncio
 
-from kubelet.delayqueue import DelayQueue
+from kubelet.workqueue import DelayQueue
 from tests.clock import FakeClock
 
 

@@ -3,14 +3,21 @@
 import pytest
 
 from kubelet.addresses import Addresses
-from kubelet.behaviour import Behaviour, script
-from kubelet.fake import KILLED, FakeRuntime
 from kubelet.lifecycle import accept, advance
-from kubelet.record import wanted
-from kubelet.reported import reported_exit
-from kubelet.runtime import Call, CallKind, ContainerState, ContainerView, Instant, Unsupported
+from kubelet.lifecycle.plan import template_of
+from kubelet.pod_record import wanted
+from kubelet.runtime.fake import KILLED, FakeRuntime
+from kubelet.runtime.interface import (
+    Call,
+    CallKind,
+    ContainerState,
+    ContainerView,
+    Instant,
+    Unsupported,
+    reported_exit,
+)
+from kubelet.runtime.stages import Behaviour, script
 from kubelet.status import render
-from kubelet.template import template_of
 from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.core_v1_pb2 import Pod, SleepAction
 from tests.builders import make_pod

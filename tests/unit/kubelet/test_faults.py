@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubelet.faults import Crash, Fault, crashes, fault_of
+from kubelet.node import Crash, Fault, crashes, fault_of
 from pinnace.api.core_v1_pb2 import ContainerStatus
 from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
 from tests.builders import PodBuilder, make_node, make_pod

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from kubelet import refused
-from kubelet.behaviour import Behaviour
-from kubelet.fake import FakeRuntime
+from kubelet import workqueue
 from kubelet.fleet import Fleet
-from kubelet.nodes import Machine
+from kubelet.registration import Machine
+from kubelet.runtime.fake import FakeRuntime
+from kubelet.runtime.stages import Behaviour
 from pinnace.api.core_v1_pb2 import Node, Taint
 from pinnace.api.machines import MachineShape
 from pinnace.api.verbs_pb2 import BatchItem
@@ -84,7 +84,7 @@ class World:
 
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr(refused, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(workqueue, "FIRST_PAUSE", 0.02)
     async with serving(MemoryStorage()) as address:
         client = Client(connect(address))
         yield World(client, monkeypatch)

@@ -8,8 +8,8 @@ import pytest
 
 from kubelet import eviction
 from kubelet.eviction import Kind
-from kubelet.housekeeping import HOUSEKEEPING, TRANSITION, Housekeeping
 from kubelet.lifecycle.container import MIN_GRACE
+from kubelet.node import MONITORING_INTERVAL, PRESSURE_TRANSITION_PERIOD, EvictionManager
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.wellknown import PRESSURE_ANNOTATION
@@ -24,7 +24,7 @@ class House:
     def __init__(self, api: FakeApi) -> None:
         self.api = api
         self.changes: list[str] = []
-        self.keeping = Housekeeping(api.nodes, api.fleet, on_change=self._changed, clock=api.clock)
+        self.keeping = EvictionManager(api.nodes, api.fleet, on_change=self._changed, clock=api.clock)
         self.running = asyncio.create_task(self.keeping.run())
 
     def _changed(self, nodes: Collection[str]) -> None:
@@ -39,7 +39,7 @@ class House:
         await self.api.clock.advance(0.0)
 
     async def pass_(self, looks: int = 1) -> None:
-        await self.api.clock.advance(HOUSEKEEPING * looks)
+        await self.api.clock.advance(MONITORING_INTERVAL * looks)
 
     @property
     def evicted(self) -> list[str]:
@@ -92,7 +92,7 @@ async def test_the_condition_stays_for_a_while_and_then_goes(house: House) -> No
     house.tell("memory=8Gi")
     await house.pass_()
     assert house.evicted == ["a"]
-    await house.api.clock.advance(TRANSITION - HOUSEKEEPING)
+    await house.api.clock.advance(PRESSURE_TRANSITION_PERIOD - MONITORING_INTERVAL)
     assert house.keeping.pressures("n") == [Kind.MEMORY]
     await house.pass_(2)
     assert house.keeping.pressures("n") == []

@@ -4,36 +4,36 @@ import pytest
 
 from kubelet.lifecycle import (
     TRANSITIONS,
+    Condition,
     ContainerPlan,
-    Fact,
-    Note,
+    DesiredState,
     Phase,
     PodPlan,
     PodState,
-    Remove,
+    RecordEvent,
+    RemovePod,
     Start,
     Step,
     Stop,
-    Wanted,
     accept,
     adopt,
     advance,
     delay,
-    in_words,
+    format_duration,
     refuse,
 )
-from kubelet.lifecycle.backoff import BACKOFF, BACKOFF_MAX, BACKOFF_RESET
-from kubelet.runtime import ContainerState, ContainerView, Exit, Instant, past
+from kubelet.lifecycle.container import BACKOFF, BACKOFF_MAX, BACKOFF_RESET
+from kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant, past
 from pinnace.api.scalars import to_time
 from tests.builders import make_pod
 
 NOW = Instant(100.0, 5_000.0)
 NEW = accept(PodPlan(()), NOW)
-RUNNING = PodState(Phase.RUNNING, NOW, Fact(True, NOW), Fact(True, NOW), Fact(True, NOW))
+RUNNING = PodState(Phase.RUNNING, NOW, Condition(True, NOW), Condition(True, NOW), Condition(True, NOW))
 
 
-def want(*containers: str, policy: str = "Always", grace: float | None = None) -> Wanted:
-    return Wanted(PodPlan(tuple(ContainerPlan(name, policy) for name in containers or ("a",))), grace)
+def want(*containers: str, policy: str = "Always", grace: float | None = None) -> DesiredState:
+    return DesiredState(PodPlan(tuple(ContainerPlan(name, policy) for name in containers or ("a",))), grace)
 
 
 def created(name: str = "a", at: float = 101.0) -> ContainerView:
@@ -100,7 +100,11 @@ def test_the_next_step_is_due_when_the_first_container_changes() -> None:
 def test_readiness_changes_with_the_containers_and_remembers_when() -> None:
     later = Instant(101.0, 5_001.0)
     unready = advance(want(), RUNNING, [exited(attempt=3)], later).state
-    assert (unready.phase, unready.ready, unready.containers_ready) == (Phase.RUNNING, Fact(False, later), Fact(False, later))
+    assert (unready.phase, unready.ready, unready.containers_ready) == (
+        Phase.RUNNING,
+        Condition(False, later),
+        Condition(False, later),
+    )
     much_later = Instant(102.0, 5_002.0)
     assert advance(want(), unready, [exited(attempt=3)], much_later).state is unready
 
@@ -118,7 +122,7 @@ def crash(attempt: int, seconds: float = 0.0) -> ContainerView:
     return ContainerView("a", attempt, ContainerState.EXITED, NOW, Exit(1, NOW, end), None, None, None)
 
 
-BACKED_OFF = Note("Warning", "BackOff", "Back-off restarting failed container a")
+BACKED_OFF = RecordEvent("Warning", "BackOff", "Back-off restarting failed container a")
 
 
 def test_the_first_restart_is_immediate_and_later_ones_wait_longer_and_longer() -> None:
@@ -132,7 +136,7 @@ def test_the_first_restart_is_immediate_and_later_ones_wait_longer_and_longer() 
     delays = [delay(crash(attempt), None) for attempt in range(10_000)]
     assert delays[:7] == [0, 10, 20, 40, 80, 160, 300]
     assert max(delays) == delays[-1] == BACKOFF_MAX
-    assert [in_words(seconds) for seconds in delays[1:7]] == ["10s", "20s", "40s", "1m20s", "2m40s", "5m0s"]
+    assert [format_duration(seconds) for seconds in delays[1:7]] == ["10s", "20s", "40s", "1m20s", "2m40s", "5m0s"]
 
 
 def test_a_container_that_ran_for_ten_minutes_is_restarted_at_once_and_its_back_off_begins_anew() -> None:
@@ -144,8 +148,8 @@ def test_a_container_that_ran_for_ten_minutes_is_restarted_at_once_and_its_back_
     assert advance(want(), state, [crash(7, BACKOFF_RESET - 1)], late).wake_at == late.monotonic - 1 + BACKOFF_MAX
 
 
-def killing(name: str) -> Note:
-    return Note("Normal", "Killing", f"Stopping container {name}")
+def killing(name: str) -> RecordEvent:
+    return RecordEvent("Normal", "Killing", f"Stopping container {name}")
 
 
 def test_deletion_stops_what_runs_with_the_grace_of_the_pod() -> None:
@@ -171,10 +175,10 @@ def test_a_container_is_asked_again_only_when_the_grace_gets_shorter() -> None:
 @pytest.mark.parametrize(("code", "phase"), [(0, Phase.SUCCEEDED), (137, Phase.FAILED)])
 def test_deletion_ends_a_pod_whatever_its_restart_policy(code: int, phase: Phase) -> None:
     step = advance(want(grace=30.0), RUNNING, [exited(code=code)], NOW)
-    assert (step.state.phase, step.wake_at, step.actions) == (phase, None, (Remove(),))
+    assert (step.state.phase, step.wake_at, step.actions) == (phase, None, (RemovePod(),))
 
 
-LIMITED = Wanted(PodPlan((ContainerPlan("a", "Always"),), grace=20.0, deadline=60.0), None)
+LIMITED = DesiredState(PodPlan((ContainerPlan("a", "Always"),), grace=20.0, deadline=60.0), None)
 
 
 def test_a_pod_is_stopped_at_its_deadline_and_has_failed_whatever_its_containers_say() -> None:
@@ -182,7 +186,7 @@ def test_a_pod_is_stopped_at_its_deadline_and_has_failed_whatever_its_containers
     late = NOW.after(60.0)
     step = advance(LIMITED, RUNNING, [running()], late)
     message = "Pod was active on the node longer than the specified deadline"
-    assert step.actions == (Note("Normal", "DeadlineExceeded", message), killing("a"), Stop("a", 20.0))
+    assert step.actions == (RecordEvent("Normal", "DeadlineExceeded", message), killing("a"), Stop("a", 20.0))
     assert (step.state.phase, step.state.reason) == (Phase.RUNNING, ""), "not before it is over"
     over = advance(LIMITED, step.state, [exited()], late).state
     assert (over.phase, over.reason, over.message) == (Phase.FAILED, "DeadlineExceeded", message)
@@ -195,14 +199,14 @@ def test_a_deadline_counts_from_when_the_pod_was_accepted_and_concerns_one_that_
 
 def test_a_pod_that_is_deleted_before_it_started_never_starts() -> None:
     step = advance(want(grace=30.0), NEW, [], NOW)
-    assert (step.state.phase, step.actions) == (Phase.FAILED, (Remove(),))
+    assert (step.state.phase, step.actions) == (Phase.FAILED, (RemovePod(),))
 
 
 def test_a_final_phase_stays_whatever_the_containers_do() -> None:
     refused = refuse("OutOfcpu", "no room", NOW)
     assert advance(want(), refused, [], NOW) == Step(refused, None, ())
     assert advance(want(), refused, [running()], NOW) == Step(refused, None, ())
-    assert advance(want(grace=0.0), refused, [], NOW) == Step(refused, None, (Remove(),))
+    assert advance(want(grace=0.0), refused, [], NOW) == Step(refused, None, (RemovePod(),))
 
 
 def test_a_running_pod_does_not_go_back_to_pending() -> None:
@@ -219,9 +223,11 @@ def test_adopting_takes_the_reported_state_as_it_is() -> None:
     pod.status.startTime.CopyFrom(to_time(4_000))
     pod.status.conditions[0].lastTransitionTime.CopyFrom(to_time(4_900))
     since = Instant(-900.0, 4_000)
-    unknown = Fact(False, since)
+    unknown = Condition(False, since)
     state = adopt(pod, PodPlan(()), NOW)
-    assert state == PodState(Phase.RUNNING, since, Fact(True, since), unknown, Fact(True, Instant(0.0, 4_900)), cares={})
+    assert state == PodState(
+        Phase.RUNNING, since, Condition(True, since), unknown, Condition(True, Instant(0.0, 4_900)), records={}
+    )
 
 
 def test_a_clock_that_was_set_back_does_not_put_the_past_into_the_future() -> None:

@@ -6,8 +6,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubelet.lifecycle import TRANSITIONS, Fact, Phase, PodState, Wanted, advance
-from kubelet.runtime import ContainerState, ContainerView, Exit
+from kubelet.lifecycle import TRANSITIONS, Condition, DesiredState, Phase, PodState, advance
+from kubelet.runtime.interface import ContainerState, ContainerView, Exit
 from tests.builders import PodBuilder, make_pod
 from tests.unit.kubelet.machine import BEGIN, Machine
 
@@ -101,7 +101,7 @@ def test_the_short_way_for_plain_pods_is_the_same_as_the_long_one(data: st.DataO
     builder = make_pod("a").req().req().restart_policy(data.draw(st.sampled_from(["Always", "OnFailure", "Never"])))
     plan = Machine(builder).template.plan
     assert plan.plain
-    want = Wanted(plan, data.draw(st.sampled_from([None, 30.0])))
+    want = DesiredState(plan, data.draw(st.sampled_from([None, 30.0])))
     views = [view for name in ("c0", "c1") if (view := data.draw(st.none() | views_of(name))) is not None]
     state: PodState = Machine(builder).state
     if data.draw(st.booleans()):
@@ -109,7 +109,7 @@ def test_the_short_way_for_plain_pods_is_the_same_as_the_long_one(data: st.DataO
         state = advance(want._replace(grace=None), state, running, BEGIN).state
         assert state.phase is Phase.RUNNING
         if data.draw(st.booleans()):  # as it is adopted, after its node was taken to be unreachable
-            state = state._replace(ready=Fact(False, BEGIN))
+            state = state._replace(ready=Condition(False, BEGIN))
     now = BEGIN.after(5)
     assert advance(want, state, views, now) == advance(want._replace(plan=plan._replace(plain=False)), state, views, now)
 

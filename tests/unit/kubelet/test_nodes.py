@@ -2,9 +2,9 @@ from ipaddress import IPv4Address, IPv4Network
 
 from kubelet.addresses import Addresses, host_ip, pod_cidr
 from kubelet.eviction import Kind
-from kubelet.nodes import Endpoint, Machine, needs_spec, needs_status, new_node, with_spec, with_status
-from kubelet.template import template_of
-from kubelet.virtualnode import VirtualNode
+from kubelet.lifecycle.plan import template_of
+from kubelet.node import VirtualNode
+from kubelet.registration import Endpoint, Machine, needs_spec, needs_status, new_node, with_spec, with_status
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.machines import MachineShape
 from pinnace.api.wellknown import FLEET_LABEL, NOT_READY_TAINT

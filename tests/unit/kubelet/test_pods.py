@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kubelet.fake import FakeRuntime
 from kubelet.lifecycle import Phase
-from kubelet.refused import LONGEST_PAUSE
-from kubelet.runtime import Instant
-from kubelet.stages import parse
+from kubelet.runtime.fake import FakeRuntime
+from kubelet.runtime.interface import Instant
+from kubelet.runtime.stages import parse
+from kubelet.workqueue import LONGEST_PAUSE
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.status import Code
 from pinnace.api.wellknown import CRASH_ANNOTATION

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubelet.podwatch import GATHER, PodWatch
+from kubelet.pod_manager import GATHER, PodWatch
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.verbs_pb2 import WatchEventType

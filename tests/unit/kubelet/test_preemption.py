@@ -5,10 +5,10 @@ from unittest.mock import patch
 
 import pytest
 
+from kubelet.admission import PREEMPTING, preempted
 from kubelet.eviction import CRITICAL
-from kubelet.fake import FakeRuntime
-from kubelet.preemption import PREEMPTING, preempted
-from kubelet.runtime import Instant
+from kubelet.runtime.fake import FakeRuntime
+from kubelet.runtime.interface import Instant
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Pod
 from tests.builders import PodBuilder, make_node, make_pod

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from kubelet.lifecycle import Phase, plan_of
-from kubelet.lifecycle.plan import ProbePlan
-from kubelet.lifecycle.probes import Probed, probe
-from kubelet.lifecycle.state import ProbeMemory
-from kubelet.runtime import Call, CallKind, CallView, ContainerState, ContainerView
+from kubelet.lifecycle.container import ProbeResult, probe
+from kubelet.lifecycle.plan import ProbeMemory, ProbePlan
+from kubelet.runtime.interface import Call, CallKind, CallView, ContainerState, ContainerView
 from pinnace.api.core_v1_pb2 import ExecAction, Pod, Probe
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from tests.builders import PodBuilder, make_pod
@@ -27,7 +26,7 @@ def outcome(number: int, failure: str = "", *, begun: float = 0.0, takes: float 
     return CallView(CallKind.READINESS, number, began, began.after(takes), failure, None)
 
 
-def step(memory: ProbeMemory, at: float, *calls: CallView) -> Probed:
+def step(memory: ProbeMemory, at: float, *calls: CallView) -> ProbeResult:
     return probe(PLAN, memory, seen(*calls), BEGIN.monotonic, BEGIN.after(at))
 
 
@@ -39,7 +38,7 @@ def test_the_first_call_comes_after_the_initial_delay() -> None:
 
 def test_a_call_that_is_out_is_waited_for() -> None:
     out = CallView(CallKind.READINESS, 0, BEGIN.after(5), None, "", 105.5)
-    assert step(ProbeMemory(), 30.0, out) == Probed(ProbeMemory(), None, None, 105.5, "")
+    assert step(ProbeMemory(), 30.0, out) == ProbeResult(ProbeMemory(), None, None, 105.5, "")
 
 
 def test_a_call_is_counted_once_and_the_next_comes_a_period_after_its_begin() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubelet.lifecycle import TRANSITIONS, Phase
-from kubelet.runtime import read
+from kubelet.runtime.interface import read
 from pinnace.api.pods import ended
 from tests.builders import make_pod
 from tests.unit.kubelet.fakeapi import FakeApi

@@ -6,8 +6,7 @@ import pytest
 
 from apiserver.server import MAX_REQUEST
 from kubelet.eviction import Kind
-from kubelet.nodes import Machine, needs_spec, needs_status
-from kubelet.registration import CHUNK, Registrar
+from kubelet.registration import CHUNK, Machine, Registrar, needs_spec, needs_status
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.machines import MachineShape

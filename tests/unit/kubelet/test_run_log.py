@@ -8,10 +8,10 @@ import pytest
 
 from kubelet import run_log
 from kubelet.addresses import Addresses
-from kubelet.behaviour import Behaviour
-from kubelet.fake import FakeRuntime
-from kubelet.run_log import RunLog, Witnessed
-from kubelet.runtime import Runtime, read
+from kubelet.run_log import LoggedRuntime, RunLog
+from kubelet.runtime.fake import FakeRuntime
+from kubelet.runtime.interface import Runtime, read
+from kubelet.runtime.stages import Behaviour
 from pinnace.check.history import Ran
 from pinnace.check.history import read as read_history
 from tests.builders import PodBuilder, make_pod
@@ -43,7 +43,7 @@ def told() -> Recorded:
 
 @pytest.fixture
 def runtime(clock: FakeClock, told: Recorded) -> Runtime:
-    return Witnessed(FakeRuntime(Behaviour()), told.append, clock)
+    return LoggedRuntime(FakeRuntime(Behaviour()), told.append, clock)
 
 
 def pod() -> PodBuilder:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubelet.secondlook import AGAIN, PATIENCE
+from kubelet.admission import RETRY_INTERVAL, STALE_NODE_TIMEOUT
 from pinnace.api.core_v1_pb2 import Node
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.kubelet.fakeapi import FakeApi
@@ -22,7 +22,7 @@ async def test_a_pod_that_comes_before_news_of_its_node_waits_for_them(
 ) -> None:
     await start(api, before.build())
     api.create(builder)
-    await api.clock.advance(AGAIN)
+    await api.clock.advance(RETRY_INTERVAL)
     assert api.phases("a") == []
     api.fleet.set_node(after.build())
     await api.clock.advance(0.0)
@@ -33,34 +33,34 @@ async def test_it_is_refused_once_its_node_is_known_as_it_was_then(api: FakeApi)
     await start(api, make_node("n").build())
     api.create(make_pod("a").req().node_selector("zone", "a"))
     api.nodes_known = int(api.pod("a").metadata.resourceVersion)
-    await api.clock.advance(AGAIN)
+    await api.clock.advance(RETRY_INTERVAL)
     assert api.pod("a").status.reason == "NodeAffinity"
 
 
 async def test_it_does_not_wait_for_ever(api: FakeApi) -> None:
     await start(api, make_node("n").build())
     api.create(make_pod("a").req().node_selector("zone", "a"))
-    await api.clock.advance(PATIENCE - 2 * AGAIN)
+    await api.clock.advance(STALE_NODE_TIMEOUT - 2 * RETRY_INTERVAL)
     assert api.phases("a") == []
-    await api.clock.advance(3 * AGAIN)
+    await api.clock.advance(3 * RETRY_INTERVAL)
     assert api.pod("a").status.reason == "NodeAffinity"
 
 
 async def test_one_that_is_to_go_does_not_wait(api: FakeApi) -> None:
     await start(api, make_node("n").build())
     api.create(make_pod("a").req().node_selector("zone", "a"))
-    await api.clock.advance(AGAIN)
+    await api.clock.advance(RETRY_INTERVAL)
     api.delete("a")
-    await api.clock.advance(AGAIN)
+    await api.clock.advance(RETRY_INTERVAL)
     assert len(api.fleet) == 0
 
 
 async def test_one_that_is_deleted_meanwhile_is_forgotten(api: FakeApi) -> None:
     await start(api, make_node("n").build())
     api.create(make_pod("a").req().node_selector("zone", "a"))
-    await api.clock.advance(AGAIN)
+    await api.clock.advance(RETRY_INTERVAL)
     api.remove("a")
-    await api.clock.advance(PATIENCE)
+    await api.clock.advance(STALE_NODE_TIMEOUT)
     assert len(api.fleet) == 0 and api.events == []
 
 

@@ -13,8 +13,8 @@ from apiserver import kubelets
 from apiserver.errors import Rejected
 from apiserver.kubelets import GrpcKubelets
 from apiserver.services.kubelets import Endpoint
+from kubelet.runtime.interface import NoStreams, StreamError, Streams
 from kubelet.server import SERVICE, KubeletServer
-from kubelet.streams import NoStreams, Streams, Unstreamable
 from pinnace.api import kubelet_pb2
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods_pb2 import ExecExit, ExecRequest, ExecResponse, ExecStart, LogsRequest, LogsResponse
@@ -37,7 +37,7 @@ class Echo:
 
     async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         if not request.uid:
-            raise Unstreamable(Code.INVALID_ARGUMENT, "which pod?")
+            raise StreamError(Code.INVALID_ARGUMENT, "which pod?")
         try:
             yield request.options.container.encode()
             if request.options.follow:

@@ -3,10 +3,10 @@
 import pytest
 
 from kubelet.addresses import Addresses
-from kubelet.lifecycle import Fact, Phase, PodPlan, PodState, accept, evict, refuse
-from kubelet.runtime import ContainerState, ContainerView, Exit, Instant
+from kubelet.lifecycle import Condition, Phase, PodPlan, PodState, accept, evict, refuse
+from kubelet.lifecycle.plan import template_of
+from kubelet.runtime.interface import ContainerState, ContainerView, Exit, Instant
 from kubelet.status import render
-from kubelet.template import template_of
 from pinnace.api.core_v1_pb2 import Pod, PodCondition, PodStatus
 from pinnace.api.meta_v1_pb2 import Time
 from pinnace.api.pods import EVICTED
@@ -20,8 +20,8 @@ EXIT = Exit(3, EARLIER, NOW)
 
 
 def state(phase: Phase, ready: bool = False) -> PodState:
-    fact = Fact(ready, NOW)
-    return PodState(phase, EARLIER, Fact(True, EARLIER), fact, fact, ended=NOW if phase.final else None)
+    fact = Condition(ready, NOW)
+    return PodState(phase, EARLIER, Condition(True, EARLIER), fact, fact, ended=NOW if phase.final else None)
 
 
 def status(pod: Pod, state: PodState, *views: ContainerView) -> PodStatus:

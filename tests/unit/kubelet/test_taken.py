@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kubelet.taken import INTERVAL, Taken
+from kubelet.fleet import INTERVAL, NodeOwnership
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.client.errors import unavailable
@@ -23,7 +23,7 @@ class Scene:
         self.asked = 0
         self.free: set[str] = set()
         self.meanwhile: list[str] = []  # taken while the next look is under way
-        self.taken = Taken(
+        self.taken = NodeOwnership(
             self, is_ours=lambda lease: lease.metadata.name in self.ours, on_free=self.free.update, clock=self.clock
         )
 

@@ -3,8 +3,8 @@
 import pytest
 
 from kubelet.addresses import Addresses
-from kubelet.template import template_of
-from kubelet.virtualnode import VirtualNode
+from kubelet.lifecycle.plan import template_of
+from kubelet.node import VirtualNode
 from pinnace.fit import Refusal
 from tests.builders import PodBuilder, make_node, make_pod
 

@@ -9,8 +9,7 @@ from pinnace.api.records import Explanation, from_json, to_json
 from pinnace.api.resources import ALL, NODES, PODS, Object
 from pinnace.cli.verbs.why import lines
 from scheduler.config import Configuration, parse
-from scheduler.explain.configured import Followed
-from scheduler.explaining import explanation
+from scheduler.explaining import SelectedConfiguration, explanation
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
 NO_PREEMPTION = parse(
@@ -32,7 +31,7 @@ def explained(
     *,
     node: str = "",
     configuration: Configuration = NO_PREEMPTION,
-    followed: Followed | None = None,
+    followed: SelectedConfiguration | None = None,
     objects: Sequence[Object] = (),
 ) -> Explanation:
     """As it comes out of the other process."""
@@ -43,7 +42,7 @@ def explained(
         each.metadata.namespace = "default" if resource.namespaced else ""
         stores[resource]["default/" * resource.namespaced + each.metadata.name] = each
     stores[PODS] = {f"default/{each.metadata.name}": each for each in (builder.build() for builder in placed)}
-    found = explanation(pod.build(), stores, followed or Followed(configuration), node)
+    found = explanation(pod.build(), stores, followed or SelectedConfiguration(configuration), node)
     return from_json(Explanation, json.loads(json.dumps(to_json(found))))
 
 

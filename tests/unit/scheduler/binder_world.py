@@ -8,10 +8,10 @@ from pinnace.api.pods_pb2 import Fence
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.client.errors import from_refusal
-from scheduler.binding import RESOLVE_DELAY, Binder
-from scheduler.decision import Decision
-from scheduler.framework.results import PluginError, Refused
+from scheduler.binding_cycle import RESOLVE_DELAY, Binder
+from scheduler.framework.results import PluginError, PluginRejection
 from scheduler.queue import QueuedPod
+from scheduler.scheduling_cycle import Decision
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import cache_of, info
@@ -80,7 +80,7 @@ class World:
         self.cache.forget(decision.queued.info.uid)
         self.told.append(f"failed {decision.queued.info.name}: {problem}{', retry' if retry else ''}")
 
-    def refused(self, decision: Decision, refused: Refused) -> None:
+    def refused(self, decision: Decision, refused: PluginRejection) -> None:
         self.cache.forget(decision.queued.info.uid)
         self.told.append(f"refused {decision.queued.info.name}: {refused.reason}")
 
@@ -89,7 +89,7 @@ class World:
 
     def fenced(self, token: int) -> None:
         self.told.append(f"fenced {token}")
-        self.binder.stand_down()
+        self.binder.end_term()
 
     def submit(self, *names: str, node: str = "n") -> None:
         for name in names:

@@ -16,12 +16,12 @@ from unittest.mock import patch
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods import ended
 from pinnace.api.resources import NODES, PODS, Resource
-from scheduler import cycle
+from scheduler import scheduling_cycle
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration
-from scheduler.cycle import Broken, Placed, Unschedulable
 from scheduler.scheduler import Scheduler
+from scheduler.scheduling_cycle import AttemptFailed, Placed, Unschedulable
 from tests.unit.scheduler import churn_oracle as oracle
 from tests.unit.scheduler.churn_events import GRACE, WEIGHTS, Events
 from tests.unit.scheduler.churn_oracle import View
@@ -119,10 +119,10 @@ class Churn:
 
     # --- the oracle
 
-    def _schedule_one(self, pod: PodInfo, cache: Cache, *more: Any) -> Placed | Unschedulable | Broken:
+    def _schedule_one(self, pod: PodInfo, cache: Cache, *more: Any) -> Placed | Unschedulable | AttemptFailed:
         scheduler = next(each for each in self.stage.schedulers if each._cache is cache)
         view = _seen_by(scheduler)
-        outcome = cycle.schedule_one(pod, cache, *more)
+        outcome = scheduling_cycle.schedule_one(pod, cache, *more)
         self.decisions += 1
         name = outcome.node if isinstance(outcome, Placed) else "nowhere"
         self._say(f"s{self.stage.schedulers.index(scheduler)}: {pod.name} to {name} {_words(outcome)}")
@@ -134,7 +134,7 @@ class Churn:
             case Unschedulable():
                 if fitting := [node for node, said in objections.items() if not said]:
                     self._complain(f"{pod.key} is refused ({outcome.message}), but fits {', '.join(fitting)}")
-            case Broken(error):
+            case AttemptFailed(error):
                 self._complain(f"{pod.key}: {error}")
         return outcome
 
@@ -221,11 +221,11 @@ class Churn:
         self._say(f"PROBLEM: {problem}")
 
 
-def _words(outcome: Placed | Unschedulable | Broken) -> str:
+def _words(outcome: Placed | Unschedulable | AttemptFailed) -> str:
     match outcome:
         case Unschedulable(_, message, nominated):
             return f"({message}{f' Nominated to {nominated}.' if nominated else ''})"
-        case Broken(error):
+        case AttemptFailed(error):
             return f"({error})"
     return ""
 

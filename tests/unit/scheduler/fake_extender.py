@@ -12,11 +12,11 @@ from scheduler.extenders.interface import (
     FILTER,
     PREEMPT,
     PRIORITIZE,
-    Demanded,
     ExtenderConfiguration,
     ExtenderError,
     Filtered,
-    Sacrifice,
+    NodeVictims,
+    VictimUids,
 )
 
 URL = "http://extender"
@@ -41,10 +41,10 @@ class FakeTransport:
         scores: Mapping[str, int] = await self._answer(PRIORITIZE, [node.metadata.name for node in nodes])
         return list(scores.items())
 
-    async def preempt(self, pod: Pod, victims: Mapping[str, Sacrifice]) -> Mapping[str, Demanded]:
+    async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, VictimUids]:
         said = {node: [pod.metadata.name for pod in each.pods] for node, each in victims.items()}
         answer: Mapping[str, Sequence[str]] = await self._answer(PREEMPT, said)
-        return {node: Demanded(uids, 0) for node, uids in answer.items()}
+        return {node: VictimUids(uids, 0) for node, uids in answer.items()}
 
     async def bind(self, binding: Binding, fence: Fence) -> None:
         await self._answer(BIND, (binding.metadata.name, binding.target.name, fence.token))

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.framework.handle import Offline
-from scheduler.framework.profile import Enabled, everywhere, make
+from scheduler.framework.profile import Enabled, Offline, everywhere, make
 from scheduler.framework.runtime import Framework
 from scheduler.plugins import DEFAULTS
 from tests.builders import NodeBuilder, PodBuilder

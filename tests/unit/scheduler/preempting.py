@@ -6,10 +6,9 @@ from typing import Any
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
 from pinnace.api.resources import Resource
 from scheduler.cache.cache import Cache
-from scheduler.cache.placed_pod import PlacedPod
-from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.pod_info import PlacedPod, PodInfo
 from scheduler.framework import Diagnosis, Nominated, Status
-from scheduler.framework.handle import Offline
+from scheduler.framework.profile import Offline
 from scheduler.framework.results import Proposed
 from scheduler.framework.runtime import Framework
 from scheduler.plugins.defaults import DefaultPreemption
@@ -59,7 +58,7 @@ class Bench(Offline):
         return pod.uid in self.leaving
 
     def diagnose(self, pod: PodInfo) -> Diagnosis:
-        diagnosis = self.framework.judge({}, pod, self.cache.nodes.seen_at(pod.priority, pod.uid))
+        diagnosis = self.framework.run_filters({}, pod, self.cache.nodes.seen_at(pod.priority, pod.uid))
         assert not diagnosis.feasible.any()
         return diagnosis
 

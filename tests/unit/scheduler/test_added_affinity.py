@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pinnace.fit.affinity import AFFINITY_REASON
-from scheduler.cache.changes import Change, ClusterEvent
+from pinnace.fit.room import AFFINITY_REASON
+from scheduler.cache.cache import Change, ClusterEvent
 from scheduler.config import Configuration, ConfigurationError, check, parse, write
 from scheduler.framework import SKIP
 from scheduler.plugins.node_affinity import ENFORCED, NodeAffinity

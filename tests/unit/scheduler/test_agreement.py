@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.cache.pod_info import PodInfo
-from scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin, RoomFilterPlugin
+from scheduler.framework import CycleState, FilterPlugin, NodeTable, PreFilterPlugin, ResourceFilterPlugin
 from scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
@@ -73,7 +73,7 @@ def test_filters(cluster: tuple[list[NodeBuilder], list[PodBuilder]], wanted: Po
 
     assert verdicts(PodInfo(pod), cache.nodes) == expected
 
-    judged = FRAMEWORK.judge({}, PodInfo(pod), cache.nodes)
+    judged = FRAMEWORK.run_filters({}, PodInfo(pod), cache.nodes)
     assert judged.feasible.tolist() == [not reasons for reasons in expected]
 
 
@@ -85,7 +85,7 @@ def test_a_filter_says_of_a_single_node_what_it_says_of_all(
     builders, placed = cluster
     cache, pod = cache_of(*builders, placed=placed), PodInfo(wanted.build())
     for plugin in PLUGINS:
-        if isinstance(plugin, RoomFilterPlugin):
+        if isinstance(plugin, ResourceFilterPlugin):
             told = plugin.filter({}, pod, cache.nodes).explain()
             for row, code in enumerate(told.codes.tolist()):
                 lacking = plugin.lacking(pod, partial(cache.nodes.free_at, row))

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from pinnace.runtime.logs import ExtenderIgnored
-from scheduler.extenders.asking import ask_about_nodes
-from scheduler.extenders.extender import Extender
-from scheduler.extenders.interface import ExtenderError, Filtered, Objections, Opinion
+from scheduler.extenders.extender import Extender, query_extenders
+from scheduler.extenders.interface import ExtenderError, ExtenderRejections, ExtenderResult, Filtered
 from scheduler.framework import Diagnosis, FilterResult
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.logged import logged
@@ -20,16 +19,19 @@ NODES = [make_node(f"n{i}").build() for i in range(3)]
 POD = info(make_pod("a"))
 
 
-async def ask(*extenders: Extender) -> Opinion:
-    return await ask_about_nodes(extenders, POD, NODES)
+async def ask(*extenders: Extender) -> ExtenderResult:
+    return await query_extenders(extenders, POD, NODES)
 
 
 async def test_each_filters_what_those_before_it_left() -> None:
     first, second = FakeTransport(filter=["n0", "n1"]), FakeTransport(filter=["n1"], prioritize={"n1": 5})
     third = FakeTransport(filter=[])
-    opinion = await ask(first.extender(url="http://1"), second.extender(url="http://2"))
-    assert opinion.asked == {"n0", "n1", "n2"} and opinion.scores == {}, "one node is left: it needs no score"
-    assert [(each.extender, set(each.reasons)) for each in opinion.objections] == [("http://1", {"n2"}), ("http://2", {"n0"})]
+    extender_result = await ask(first.extender(url="http://1"), second.extender(url="http://2"))
+    assert extender_result.asked == {"n0", "n1", "n2"} and extender_result.scores == {}, "one node is left: it needs no score"
+    assert [(each.extender, set(each.reasons)) for each in extender_result.objections] == [
+        ("http://1", {"n2"}),
+        ("http://2", {"n0"}),
+    ]
     assert second.asked == [("filter", ["n0", "n1"])]
     late = FakeTransport(filter=["n0"])
     assert len((await ask(third.extender(), late.extender())).objections) == 1 and not late.asked
@@ -39,7 +41,7 @@ async def test_reasons() -> None:
     answer = Filtered([], failed={"n0": "no", "n1": "no"}, unresolvable={"n1": "never", "other": "never"})
     [objections] = (await ask(FakeTransport(filter=answer).extender())).objections
     silent = f"node(s) were filtered out by extender {URL}"
-    assert objections == Objections(URL, {"n0": "no", "n1": "never", "n2": silent}, frozenset({"n1"}))
+    assert objections == ExtenderRejections(URL, {"n0": "no", "n1": "never", "n2": silent}, frozenset({"n1"}))
 
 
 async def test_scores_are_scaled_weighed_and_added() -> None:
@@ -64,8 +66,8 @@ async def test_a_failure_to_filter_counts_unless_it_is_ignorable() -> None:
     broken = FakeTransport(filter=failing("filter"))
     with pytest.raises(ExtenderError, match="code 500"):
         await ask(broken.extender())
-    opinion = await ask(broken.extender(ignorable=True), FakeTransport(filter=["n0"]).extender(url="http://2"))
-    assert [set(each.reasons) for each in opinion.objections] == [{"n1", "n2"}]
+    extender_result = await ask(broken.extender(ignorable=True), FakeTransport(filter=["n0"]).extender(url="http://2"))
+    assert [set(each.reasons) for each in extender_result.objections] == [{"n1", "n2"}]
 
 
 async def test_an_answer_about_other_nodes_is_none() -> None:
@@ -91,26 +93,28 @@ def test_only_pods_that_ask_for_a_managed_resource_are_of_interest(pod: PodBuild
 class TestOpinion:
     TABLE = cache_of(*(make_node(f"n{i}") for i in range(4))).nodes
 
-    def diagnosis(self, opinion: Opinion, *refused: int) -> Diagnosis:
+    def diagnosis(self, extender_result: ExtenderResult, *refused: int) -> Diagnosis:
         mask = np.isin(np.arange(4), refused)
-        return opinion.added_to(Diagnosis(4, [("Plugin", FilterResult.refusing(mask, "full"))]), self.TABLE)
+        return extender_result.added_to(Diagnosis(4, [("Plugin", FilterResult.refusing(mask, "full"))]), self.TABLE)
 
     def test_counts_as_the_verdict_of_further_filters(self) -> None:
-        opinion = Opinion(frozenset({"n0", "n1", "n2", "n3"}), [Objections(URL, {"n0": "no", "n1": "no", "n2": "never"})])
-        diagnosis = self.diagnosis(opinion, 0)
+        extender_result = ExtenderResult(
+            frozenset({"n0", "n1", "n2", "n3"}), [ExtenderRejections(URL, {"n0": "no", "n1": "no", "n2": "never"})]
+        )
+        diagnosis = self.diagnosis(extender_result, 0)
         assert diagnosis.feasible.tolist() == [False, False, False, True]
         assert diagnosis.message == "0/4 nodes are available: 1 full, 1 never, 1 no."
         assert diagnosis.plugins == {"Plugin", URL}
 
     def test_nodes_that_it_is_not_about_are_not_chosen(self) -> None:
-        diagnosis = self.diagnosis(Opinion(frozenset({"n0", "gone"}), [Objections(URL, {"gone": "no"})]), 0)
+        diagnosis = self.diagnosis(ExtenderResult(frozenset({"n0", "gone"}), [ExtenderRejections(URL, {"gone": "no"})]), 0)
         assert not diagnosis.feasible.any()
         assert diagnosis.message == "0/4 nodes are available: 1 full, 3 node(s) came up while extenders were asked."
 
     def test_knows_where_preemption_cannot_help(self) -> None:
         about: Any = {"n0": "no", "n1": "never"}
-        diagnosis = self.diagnosis(Opinion(frozenset(about), [Objections(URL, about, frozenset({"n1"}))]))
+        diagnosis = self.diagnosis(ExtenderResult(frozenset(about), [ExtenderRejections(URL, about, frozenset({"n1"}))]))
         assert framework().curable(diagnosis).tolist() == [True, False, True, True]
 
     def test_scores_are_by_row(self) -> None:
-        assert Opinion(frozenset(), scores={"n2": 5.0, "gone": 1.0}).added_score(self.TABLE).tolist() == [0, 0, 5, 0]
+        assert ExtenderResult(frozenset(), scores={"n2": 5.0, "gone": 1.0}).added_score(self.TABLE).tolist() == [0, 0, 5, 0]

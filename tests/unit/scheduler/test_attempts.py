@@ -12,7 +12,7 @@ from pinnace.api import conditions
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.scalars import to_micro_time
 from scheduler import attempts
-from scheduler.attempts import FIRST, MARK, MOST, Attempts, ended_soon, held_back, is_marked, marked, take_back
+from scheduler.attempts import FIRST, MARK, MOST, AttemptMarks, ended_soon, held_back, is_marked, marked, take_back
 from scheduler.queue import SchedulingQueue
 from scheduler.scheduler import Scheduler
 from tests.builders import make_pod
@@ -59,7 +59,7 @@ async def test_a_careful_leader_marks_for_some_time_and_marked_pods_always() -> 
     async def history() -> list[Term]:
         return [term(1, 0, 2), term(2, 2, 4)]
 
-    careful = Attempts(history, clock)
+    careful = AttemptMarks(history, clock)
     pod, again = make_pod("a").build(), marked(make_pod("a").build(), 5.0)
     assert (
         not careful.begin(2) and not careful.must_mark(pod, clock.monotonic()) and careful.must_mark(again, clock.monotonic())

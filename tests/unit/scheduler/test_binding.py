@@ -20,8 +20,7 @@ from pinnace.client.errors import (
     Timeout,
     Unavailable,
 )
-from scheduler.binding import BATCH, IN_FLIGHT, MAX_PENDING, RESOLVING
-from scheduler.verdict import Verdict, verdict
+from scheduler.binding_cycle import BATCH, IN_FLIGHT, MAX_PENDING, RESOLVING, BindResult, bind_result
 from tests.builders import make_pod
 from tests.unit.scheduler.binder_world import CONFLICT, FENCED, NOT_FOUND, TOKEN, UNKNOWN, World, refusal
 from tests.unit.scheduler.pods import info
@@ -189,7 +188,7 @@ async def test_standing_down_gives_back_what_was_not_sent_and_keeps_what_was(wor
     world.submit(*(f"p{number}" for number in range(BATCH * IN_FLIGHT)))
     await world.settle()
     world.submit("late")
-    unsent = world.binder.stand_down()
+    unsent = world.binder.end_term()
     assert [decision.queued.info.name for decision in unsent] == ["late"]
     world.api.whole = UNKNOWN
     world.api.gate.set()
@@ -202,7 +201,7 @@ async def test_good_news_counts_even_after_the_term(world: World) -> None:
     world.api.gate.clear()
     world.submit("a")
     await world.settle()
-    world.binder.stand_down()
+    world.binder.end_term()
     world.api.gate.set()
     await world.settle()
     assert world.told == ["bound a"]
@@ -213,7 +212,7 @@ async def test_answers_of_an_earlier_term_do_not_end_the_next(world: World) -> N
     world.api.answer = lambda binding: FENCED
     world.submit("a")
     await world.settle()
-    world.binder.stand_down()
+    world.binder.end_term()
     world.binder.begin(TOKEN + 1)
     world.api.gate.set()
     await world.settle()
@@ -221,7 +220,7 @@ async def test_answers_of_an_earlier_term_do_not_end_the_next(world: World) -> N
 
 
 async def test_decisions_of_another_term_are_a_bug(world: World) -> None:
-    world.binder.stand_down()
+    world.binder.end_term()
     with pytest.raises(ValueError, match="under token 7"):
         world.submit("a")
 
@@ -229,18 +228,18 @@ async def test_decisions_of_another_term_are_a_bug(world: World) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (None, Verdict.BOUND),
-        (Fenced, Verdict.FENCED),
-        (NotFound, Verdict.GONE),
-        (Conflict, Verdict.REFUSED),
-        (Invalid, Verdict.REFUSED),
-        (Forbidden, Verdict.REFUSED),
-        (Exhausted, Verdict.REFUSED),
-        (Unavailable, Verdict.UNKNOWN),
-        (Timeout, Verdict.UNKNOWN),
-        (OutcomeUnknown, Verdict.UNKNOWN),
-        (Internal, Verdict.UNKNOWN),
+        (None, BindResult.BOUND),
+        (Fenced, BindResult.FENCED),
+        (NotFound, BindResult.GONE),
+        (Conflict, BindResult.REFUSED),
+        (Invalid, BindResult.REFUSED),
+        (Forbidden, BindResult.REFUSED),
+        (Exhausted, BindResult.REFUSED),
+        (Unavailable, BindResult.UNKNOWN),
+        (Timeout, BindResult.UNKNOWN),
+        (OutcomeUnknown, BindResult.UNKNOWN),
+        (Internal, BindResult.UNKNOWN),
     ],
 )
-def test_verdicts(answer: type[ApiError] | None, expected: Verdict) -> None:
-    assert verdict(answer(NOT_FOUND) if answer else None) is expected
+def test_verdicts(answer: type[ApiError] | None, expected: BindResult) -> None:
+    assert bind_result(answer(NOT_FOUND) if answer else None) is expected

@@ -8,10 +8,9 @@ import pytest
 from pinnace.api.pods_pb2 import Fence
 from pinnace.runtime.logs import PluginFailed
 from scheduler.framework import SKIP, Status, Wait
-from scheduler.framework.binding_plugins import BindingCycle
 from scheduler.framework.profile import Enabled, everywhere
-from scheduler.framework.results import PluginError, Refused
-from scheduler.framework.runtime import Framework
+from scheduler.framework.results import PluginError, PluginRejection
+from scheduler.framework.runtime import BindingCycle, Framework
 from tests.builders import make_pod
 from tests.logged import logged
 from tests.unit.scheduler.pods import default_plugins, framework, info
@@ -63,7 +62,7 @@ class World:
     def framework(self) -> Framework:
         return framework(*map(Enabled, self.plugins), first=True)
 
-    def start(self) -> BindingCycle | Refused | None:
+    def start(self) -> BindingCycle | PluginRejection | None:
         return self.framework.binding.start({"A.x": 1, "Other.x": 2}, POD, "n")
 
     def started(self) -> BindingCycle:
@@ -108,7 +107,7 @@ def test_who_refuses_is_named_and_all_is_undone(world: World, point: str) -> Non
     world.plugin("A", reserve=None)
     world.plugin("B", **({"reserve": None} | {point: NO}))
     refused = world.start()
-    assert isinstance(refused, Refused) and refused == Refused("B", "node(s) said no")
+    assert isinstance(refused, PluginRejection) and refused == PluginRejection("B", "node(s) said no")
     assert refused.message == "0/1 nodes are available: 1 node(s) said no."
     assert world.log[-2:] == ["B.unreserve", "A.unreserve"]
 
@@ -140,7 +139,7 @@ def test_plugins_that_wait(world: World) -> None:
 def test_one_that_waits_does_not_keep_another_from_refusing(world: World) -> None:
     world.plugin("A", permit=Wait(5.0))
     world.plugin("B", permit=NO)
-    assert world.start() == Refused("B", "node(s) said no")
+    assert world.start() == PluginRejection("B", "node(s) said no")
 
 
 def test_pods_that_nobody_is_interested_in_cost_nothing(world: World) -> None:
@@ -161,13 +160,13 @@ async def test_pre_bind_stops_at_the_first_refusal(world: World) -> None:
     world.plugin("A", pre_bind=None)
     world.plugin("B", pre_bind=NO)
     world.plugin("C", pre_bind=None)
-    assert await world.started().pre_bind() == Refused("B", "node(s) said no")
+    assert await world.started().pre_bind() == PluginRejection("B", "node(s) said no")
     assert world.log == ["A.pre_bind", "B.pre_bind"]
 
 
 @pytest.mark.parametrize(
     ("answers", "expected"),
-    [((SKIP, None, SKIP), True), ((SKIP, SKIP), False), ((SKIP, NO, None), Refused("B", "node(s) said no"))],
+    [((SKIP, None, SKIP), True), ((SKIP, SKIP), False), ((SKIP, NO, None), PluginRejection("B", "node(s) said no"))],
 )
 async def test_the_first_that_does_not_skip_binds(world: World, answers: tuple[Any, ...], expected: Any) -> None:
     for name, answer in zip("ABC", answers, strict=False):

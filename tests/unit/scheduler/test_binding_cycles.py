@@ -10,13 +10,13 @@ import pytest
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import from_refusal
 from pinnace.runtime.logs import PluginAbandoned, PluginSlow
-from scheduler import binding_cycles
-from scheduler.binding_cycles import CYCLES, MAX_QUEUED
-from scheduler.decision import Decision
+from scheduler import binding_cycle
+from scheduler.binding_cycle import CYCLES, MAX_QUEUED
 from scheduler.framework import SKIP, Status, Wait, WaitingPod
 from scheduler.framework.profile import Enabled
-from scheduler.framework.results import Refused
+from scheduler.framework.results import PluginRejection
 from scheduler.queue import QueuedPod
+from scheduler.scheduling_cycle import Decision
 from tests.builders import make_pod
 from tests.logged import logged
 from tests.unit.scheduler import binder_world as binding
@@ -86,7 +86,7 @@ class World(binding.World):
             pod = info(make_pod(name))
             self.cache.assume(pod, "n")
             cycle = self.framework.binding.start({}, pod, "n")
-            assert not isinstance(cycle, Refused)
+            assert not isinstance(cycle, PluginRejection)
             self.binder.submit(Decision(QueuedPod(pod, 0.0), "n", binding.TOKEN, cycle))
 
     def waiting(self, name: str) -> WaitingPod:
@@ -188,7 +188,7 @@ class TestPreBind:
         self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(Slow, "pre_bind_timeout", 0.01, raising=False)
-        monkeypatch.setattr(binding_cycles, "GRACE", 0.02)
+        monkeypatch.setattr(binding_cycle, "GRACE", 0.02)
         over = asyncio.Event()
 
         async def ignores(name: str) -> Status | None:
@@ -214,7 +214,7 @@ class TestPreBind:
     async def test_a_plugin_that_ignores_that_its_pod_is_called_off(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(binding_cycles, "GRACE", 0.02)
+        monkeypatch.setattr(binding_cycle, "GRACE", 0.02)
         over = asyncio.Event()
 
         async def ignores(name: str) -> Status | None:
@@ -228,7 +228,7 @@ class TestPreBind:
         world.plugin.pre_binding = ignores
         world.decide("a")
         await world.settle()
-        assert world.binder.call_off(info(make_pod("a")).uid, Refused("Other", "room for another"))
+        assert world.binder.call_off(info(make_pod("a")).uid, PluginRejection("Other", "room for another"))
         async with asyncio.timeout(5.0):
             while not world.told:
                 await asyncio.sleep(0.01)
@@ -242,10 +242,10 @@ class TestPreBind:
         world.decide("a", "b")
         await world.settle()
         assert world.binder.slow(world.clock.monotonic()) == {}
-        now = world.clock.monotonic() + binding_cycles.SLOW + 1.0
-        assert world.binder.slow(now) == {("Slow", "PreBind"): (2, binding_cycles.SLOW + 1.0)}
+        now = world.clock.monotonic() + binding_cycle.SLOW + 1.0
+        assert world.binder.slow(now) == {("Slow", "PreBind"): (2, binding_cycle.SLOW + 1.0)}
         assert world.binder.slow(now + 1.0)
-        assert logged(caplog, PluginSlow) == [PluginSlow("Slow", "PreBind", 2, binding_cycles.SLOW + 1.0)], "once a minute"
+        assert logged(caplog, PluginSlow) == [PluginSlow("Slow", "PreBind", 2, binding_cycle.SLOW + 1.0)], "once a minute"
 
     async def test_so_many_at_a_time_and_then_the_scheduling_cycle_pauses(self, world: World) -> None:
         gate = asyncio.Event()
@@ -304,7 +304,7 @@ class TestBind:
         assert world.plugin.asked == ["pre-bind a", "bind a", "bind a"] and world.told == ["bound a"]
 
     async def test_so_is_one_that_takes_too_long(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(binding_cycles, "BIND_DEADLINE", 0.01)
+        monkeypatch.setattr(binding_cycle, "BIND_DEADLINE", 0.01)
         world.plugin.binding = stuck
         world.decide("a")
         async with asyncio.timeout(5.0):
@@ -342,7 +342,7 @@ class TestStandingDown:
         world.decide("prepares")
         await world.settle()
         world.decide("queued")
-        unsent = world.binder.stand_down()
+        unsent = world.binder.end_term()
         assert sorted(decision.queued.info.name for decision in unsent) == ["prepares", "queued", "waits"]
         await world.clock.advance(20.0)
         assert world.told == [] and world.sent == [] and list(world.binder.waiting) == []
@@ -351,7 +351,7 @@ class TestStandingDown:
         world.plugin.binding = stuck
         world.decide("a")
         await world.settle()
-        assert world.binder.stand_down() == [] and world.assumed() == ["a"]
+        assert world.binder.end_term() == [] and world.assumed() == ["a"]
         await world.settle()
         assert world.told == []
 
@@ -373,7 +373,7 @@ class TestStandingDown:
         world.plugin.pre_binding, world.plugin.binding = None, stubborn
         world.decide("b")
         await world.settle()
-        unsent = world.binder.stand_down()
+        unsent = world.binder.end_term()
         await world.settle()
         gate.set()
         assert [decision.queued.info.name for decision in unsent] == ["a"]

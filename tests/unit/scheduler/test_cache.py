@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from scheduler.cache.cache import Cache
-from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.cache import Cache, Change, ClusterEvent
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 

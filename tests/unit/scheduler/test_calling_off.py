@@ -7,10 +7,10 @@ import pytest
 
 from pinnace.api.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, STORAGE_CLASSES
 from pinnace.client.errors import from_refusal
-from scheduler.binding_cycles import CYCLES
+from scheduler.binding_cycle import CYCLES
 from scheduler.config import Configuration, with_plugin
 from scheduler.framework import CycleState, PodInfo, Status, Wait
-from scheduler.framework.results import Refused
+from scheduler.framework.results import PluginRejection
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler import binder_world as binding
 from tests.unit.scheduler.pods import info
@@ -31,7 +31,7 @@ async def world() -> AsyncIterator[World]:
 
 def call_off(world: World, name: str) -> bool:
     uid = info(make_pod(name)).uid
-    called_off = world.binder.call_off(uid, Refused("Preemptor", "preempted"))
+    called_off = world.binder.call_off(uid, PluginRejection("Preemptor", "preempted"))
     assert world.binder.is_called_off(uid) is called_off
     return called_off
 
@@ -175,7 +175,7 @@ async def test_the_term_ends_meanwhile(world: World) -> None:
     world.decide("a")
     await world.settle()
     assert call_off(world, "a")
-    assert [decision.queued.info.name for decision in world.binder.stand_down()] == ["a"]
+    assert [decision.queued.info.name for decision in world.binder.end_term()] == ["a"]
     await world.settle()
     assert world.told == [] and not world.binder.is_called_off(info(make_pod("a")).uid)
 

@@ -11,10 +11,10 @@ from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
 from pinnace.api.resources import NAMESPACES, POD_DISRUPTION_BUDGETS, Resource
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.cycle import Placed, Unschedulable, schedule_one
 from scheduler.framework.profile import Enabled, everywhere, make
 from scheduler.framework.runtime import Framework
 from scheduler.plugins import DEFAULTS
+from scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import PodBuilder, label_selector, make_node, make_pod
 from tests.unit.scheduler import reference, volumes_reference
 from tests.unit.scheduler.pairs import PAIRS, TIMEOUT

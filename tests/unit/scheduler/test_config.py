@@ -7,23 +7,22 @@ import pytest
 import yaml
 
 from pinnace.api.resources import PRIORITY_CLASSES
+from scheduler import config
 from scheduler.config import (
     Configuration,
     ConfigurationError,
     ProfileConfiguration,
     build,
     check,
-    configuration,
     needs,
     parse,
     with_plugin,
     write,
 )
-from scheduler.cycle import Placed, schedule_one
 from scheduler.framework import Handle, PodInfo, Status
-from scheduler.framework.handle import Offline
-from scheduler.framework.profile import Point, takes_part
+from scheduler.framework.profile import Offline, Point, takes_part
 from scheduler.plugins import DEFAULTS
+from scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 
@@ -64,14 +63,14 @@ def test_everything_has_a_default() -> None:
 
 
 def test_every_field_is_read() -> None:
-    configuration = parse(
+    config = parse(
         HEAD + "leaderElection: {resourceName: second}\npodInitialBackoffSeconds: 2\npodMaxBackoffSeconds: 20\n"
         "profiles: [{schedulerName: mine}]",
         seed=7,
     )
-    assert configuration.election == "second" and configuration.seed == 7
-    assert [each.scheduler_name for each in configuration.profiles] == ["mine"]
-    assert (configuration.initial_backoff, configuration.max_backoff) == (2.0, 20.0)
+    assert config.election == "second" and config.seed == 7
+    assert [each.scheduler_name for each in config.profiles] == ["mine"]
+    assert (config.initial_backoff, config.max_backoff) == (2.0, 20.0)
 
 
 class TestPlugins:
@@ -112,7 +111,7 @@ class TestPlugins:
 
     def test_that_do_not_score_by_default_do_when_they_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         defaults = dict(DEFAULTS) | {"NodeResourcesFit": (DEFAULTS["NodeResourcesFit"][0], 0.0)}
-        monkeypatch.setattr(configuration, "DEFAULTS", defaults)
+        monkeypatch.setattr(config, "DEFAULTS", defaults)
         assert "NodeResourcesFit" not in profile("").weights and profile("") == ProfileConfiguration()
         assert profile("score: {enabled: [{name: NodeResourcesFit}]}").weights["NodeResourcesFit"] == 1.0
         assert profile("multiPoint: {enabled: [{name: NodeResourcesFit}]}").weights["NodeResourcesFit"] == 1.0
@@ -161,10 +160,10 @@ class TestPluginConfig:
 - plugins: {{multiPoint: {{enabled: [{{name: "{GATE}"}}]}}}}
   pluginConfig: [{{name: Gate, args: {{apiVersion: kubescheduler.config.k8s.io/v1, kind: GateArgs, open: false}}}}]
 """
-        configuration = parse(HEAD + text)
-        assert configuration.profiles[0].args == {"Gate": {"open": False}}
-        assert build(configuration, Offline())["default-scheduler"].gate(info(make_pod("a"))) is not None
-        assert parse(write(configuration)).profiles[0].args["Gate"] == {"open": False}
+        config = parse(HEAD + text)
+        assert config.profiles[0].args == {"Gate": {"open": False}}
+        assert build(config, Offline())["default-scheduler"].gate(info(make_pod("a"))) is not None
+        assert parse(write(config)).profiles[0].args["Gate"] == {"open": False}
 
     def test_needs_are_collected_from_the_plugins_in_use(self) -> None:
         assert set(needs(with_plugin(Configuration(), GATE))) == {*needs(Configuration()), PRIORITY_CLASSES}
@@ -203,11 +202,11 @@ class TestPluginConfig:
 
 class TestProfiles:
     def test_several(self) -> None:
-        configuration = parse(
+        config = parse(
             HEAD + "profiles: [{schedulerName: default-scheduler}, "
             "{schedulerName: packing, plugins: {filter: {disabled: [{name: NodePorts}]}}}]"
         )
-        frameworks = build(configuration, Offline())
+        frameworks = build(config, Offline())
         assert list(frameworks) == ["default-scheduler", "packing"]
         cache = cache_of(make_node("n"), placed=[make_pod("there").host_port(80).node("n")])
         pod = info(make_pod("a").host_port(80))
@@ -256,12 +255,12 @@ class Lifo:
     ],
 )
 def test_what_is_written_says_the_same(text: str) -> None:
-    configuration = check(parse(HEAD + text))
-    again = parse(write(configuration))
-    assert write(again) == write(configuration)
-    for read, original in zip(again.profiles, configuration.profiles, strict=True):
+    config = check(parse(HEAD + text))
+    again = parse(write(config))
+    assert write(again) == write(config)
+    for read, original in zip(again.profiles, config.profiles, strict=True):
         assert (read.scheduler_name, read.points, read.weights) == (original.scheduler_name, original.points, original.weights)
-    assert (again.election, again.max_backoff) == (configuration.election, configuration.max_backoff)
+    assert (again.election, again.max_backoff) == (config.election, config.max_backoff)
 
 
 def test_what_is_written_has_everything_filled_in() -> None:

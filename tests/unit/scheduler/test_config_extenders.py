@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from scheduler.config import ConfigurationError, build, check, parse, write
-from scheduler.cycle import Placed, schedule_one
-from scheduler.extenders.extenders import Extenders
+from scheduler.extenders.extender import Extenders
 from scheduler.extenders.interface import ExtenderConfiguration, Tls
-from scheduler.framework.handle import Offline
+from scheduler.framework.profile import Offline
+from scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 

@@ -8,7 +8,7 @@ import pytest
 
 from pinnace.api.elections_pb2 import Election
 from scheduler.config import Configuration, ConfigurationError, digest, parse
-from scheduler.explain.configured import DEFAULT, Offer, follow
+from scheduler.explaining import DEFAULT, ConfigurationSource, select_configuration
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 PACKING = "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}]}]\n"
@@ -21,14 +21,14 @@ def led(configuration: Configuration | str, *names: str, election: str = "schedu
     return Election(name=election, holder="scheduler-0", scheduler_names=names or [NAME], configuration=said)
 
 
-def offer(folder: Path, text: str = PACKING, *plugins: str) -> Offer:
+def offer(folder: Path, text: str = PACKING, *plugins: str) -> ConfigurationSource:
     path = folder / "policy.yaml"
     path.write_text(HEAD + text)
-    return Offer("policy.yaml", str(path), plugins)
+    return ConfigurationSource("policy.yaml", str(path), plugins)
 
 
-def said(elections: Sequence[Election] | None, name: str = NAME, **offers: Offer) -> tuple[str, str, bool, str]:
-    found = follow(name, elections, **offers)
+def said(elections: Sequence[Election] | None, name: str = NAME, **offers: ConfigurationSource) -> tuple[str, str, bool, str]:
+    found = select_configuration(name, elections, **offers)
     return found.source, found.unconfirmed, found.assumed, found.unknown
 
 
@@ -55,7 +55,7 @@ def test_what_was_given_is_followed_and_compared(tmp_path: Path) -> None:
     source, why, assumed, _ = said([led(Configuration())], given=given)
     assert (source, assumed) == ("policy.yaml", False) and why.endswith("uses another configuration than policy.yaml")
     with pytest.raises(ConfigurationError):
-        follow(NAME, [], Offer("x", "", ["nowhere:Nothing"]))
+        select_configuration(NAME, [], ConfigurationSource("x", "", ["nowhere:Nothing"]))
 
 
 def test_a_leader_that_publishes_no_digest_and_elections_that_may_not_be_listed() -> None:
@@ -97,14 +97,16 @@ def test_a_digest_is_of_what_is_in_a_plugins_file_and_not_of_its_path(tmp_path: 
     for folder, text in (("a", PLUGIN), ("b", PLUGIN), ("c", PLUGIN + "    # other\n")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "green.py").write_text(text)
-    same, also, other = (digest(Offer(plugins=[f"{tmp_path}/{folder}/green.py:Green"]).load()) for folder in "abc")
+    same, also, other = (
+        digest(ConfigurationSource(plugins=[f"{tmp_path}/{folder}/green.py:Green"]).load()) for folder in "abc"
+    )
     assert same == also != other and same != digest(Configuration())
 
 
 def test_a_leaders_digest_is_of_the_plugin_as_it_was_loaded(tmp_path: Path) -> None:
     file = tmp_path / "green.py"
     file.write_text(PLUGIN)
-    configuration = Offer(plugins=[f"{file}:Green"]).load()
+    configuration = ConfigurationSource(plugins=[f"{file}:Green"]).load()
     before = digest(configuration)
     file.write_text(PLUGIN + "    # other\n")
-    assert digest(configuration) == before != digest(Offer(plugins=[f"{file}:Green"]).load())
+    assert digest(configuration) == before != digest(ConfigurationSource(plugins=[f"{file}:Green"]).load())

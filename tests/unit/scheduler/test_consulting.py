@@ -6,16 +6,14 @@ from collections.abc import Callable
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
-from scheduler.cache.cache import Cache
-from scheduler.cache.changes import Change, ClusterEvent
-from scheduler.consulting import Consulting
-from scheduler.cycle import Broken, Outcome, Placed, Unschedulable
+from scheduler.cache.cache import Cache, Change, ClusterEvent
 from scheduler.extenders.extender import Extender
 from scheduler.extenders.interface import ExtenderError, Filtered
 from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.runtime import Framework
 from scheduler.plugins.defaults import DefaultPreemption
 from scheduler.queue import SchedulingQueue
+from scheduler.scheduling_cycle import AttemptFailed, CycleResult, ExtenderScheduling, Placed, Unschedulable
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.fake_extender import URL, FakeTransport, failing
 from tests.unit.scheduler.pods import cache_of, framework, info
@@ -37,7 +35,7 @@ class Story:
         self.framework = framework()
         self.queue = SchedulingQueue(self.framework)
         self.pods: dict[str, Pod] = {}
-        self.consulting = Consulting(self.cache, self.queue, self.pods, 0)
+        self.consulting = ExtenderScheduling(self.cache, self.queue, self.pods, 0)
         self.extenders = extenders
         self.leads = True
         self.queue.add(info(pod), 0.0)
@@ -45,10 +43,10 @@ class Story:
         assert popped is not None
         self.queued = popped
 
-    async def told(self) -> Outcome | None:
+    async def told(self) -> CycleResult | None:
         return await self.consulting.schedule(self.queued, self.framework, self.extenders, lambda: self.leads)
 
-    async def told_after(self, transport: FakeTransport, meanwhile: Callable[[], object]) -> Outcome | None:
+    async def told_after(self, transport: FakeTransport, meanwhile: Callable[[], object]) -> CycleResult | None:
         """`meanwhile` happens after the extender has been asked, and before it answers."""
         transport.gate.clear()
         asking = asyncio.ensure_future(self.told())
@@ -93,7 +91,7 @@ async def test_their_refusals_are_told_among_those_of_the_plugins() -> None:
 
 async def test_a_failure_that_counts_fails_the_attempt() -> None:
     outcome = await Story(FakeTransport(filter=failing("filter")).extender()).told()
-    assert isinstance(outcome, Broken)
+    assert isinstance(outcome, AttemptFailed)
     assert str(outcome.error) == f"failed filter with extender at URL {URL}/filter, code 500"
 
 

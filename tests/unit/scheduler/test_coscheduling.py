@@ -11,11 +11,11 @@ from pinnace.api.manifest import load
 from pinnace.api.resources import NODES, PODS
 from scheduler import explaining
 from scheduler.config import Configuration, ConfigurationError, build, needs, parse
-from scheduler.cycle import schedule_one
-from scheduler.explain.configured import Followed
-from scheduler.framework.handle import Offline
-from scheduler.framework.reuse import Passes
+from scheduler.explaining import SelectedConfiguration
+from scheduler.framework.profile import Offline
+from scheduler.framework.reuse import EquivalenceCache
 from scheduler.plugins.coscheduling import MIN_AVAILABLE, NAME, Coscheduling
+from scheduler.scheduling_cycle import schedule_one
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.fake_api import Weather
 from tests.unit.scheduler.pods import cache_of, info
@@ -165,10 +165,10 @@ def test_a_turn_is_over_when_one_more_attempt_has_failed(stage: Stage) -> None:
 
     async def story() -> None:
         put_nodes(stage, 4)
-        hopeless = group("z", 4)
-        hopeless[3].node_selector("kubernetes.io/hostname", "nowhere")
+        unresolvable = group("z", 4)
+        unresolvable[3].node_selector("kubernetes.io/hostname", "nowhere")
         for number in range(4):
-            put(stage, hopeless[number], group("b", 4)[number])
+            put(stage, unresolvable[number], group("b", 4)[number])
         await asyncio.sleep(25.0)
         assert stage.bound() == ["b0", "b1", "b2", "b3"]
 
@@ -402,14 +402,14 @@ def test_pods_that_are_alike_share_a_pass_as_ever(stage: Stage) -> None:
         return of.api.binds
 
     reused = binds(stage)
-    with patch.object(Passes, "best", lambda *_: None):
+    with patch.object(EquivalenceCache, "best", lambda *_: None):
         assert binds(stage.again()) == reused and len(reused) == 9
 
 
 def test_pods_in_no_group_are_not_asked_about_again() -> None:
     (profile,) = build(configured("sorted"), Offline()).values()
     cache = cache_of(make_node("n"), make_node("m"))
-    passes = Passes(cache.nodes)
+    passes = EquivalenceCache(cache.nodes)
     with patch.object(Coscheduling, "pre_filter", wraps=profile.pre_filters[-1].pre_filter) as asked:
         for number in range(3):
             assert passes.best({}, info(make_pod(f"p{number}")), cache.nodes, profile)
@@ -421,7 +421,7 @@ def test_why_says_what_is_lacking() -> None:
     stores = {each: {} for each in needs(configured("sorted"))}
     stores |= {NODES: {"n": make_node("n").build()}, PODS: {f"default/{pod.metadata.name}": pod for pod in pods}}
     siblings = "pre-filter pod g0 cannot find enough sibling pods, current pods number: 2, minMember of group: 3"
-    explanation = explaining.explanation(pods[0], stores, Followed(configured("sorted")))
+    explanation = explaining.explanation(pods[0], stores, SelectedConfiguration(configured("sorted")))
     assert explanation.message == f"0/1 nodes are available: {siblings}."
 
 

@@ -22,16 +22,14 @@ from pinnace.api.resources import NODES as NODE_RESOURCE
 from pinnace.api.wellknown import ZONE_LABEL
 from pinnace.chaos.hostile_pods import HOSTILE, LABEL, VALUE
 from scheduler.cache.cache import Cache
-from scheduler.cache.placed_pod import PlacedPod
-from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.pod_info import PlacedPod, PodInfo
 from scheduler.config import Configuration, build
-from scheduler.cycle import Outcome, Placed, Unschedulable, schedule_one
-from scheduler.explain.configured import Followed
-from scheduler.explaining import explanation
+from scheduler.explaining import SelectedConfiguration, explanation
 from scheduler.framework.filtering import BUDGET
-from scheduler.framework.handle import Offline
-from scheduler.framework.reuse import Passes
+from scheduler.framework.profile import Offline
+from scheduler.framework.reuse import EquivalenceCache
 from scheduler.framework.runtime import Framework
+from scheduler.scheduling_cycle import CycleResult, Placed, Unschedulable, schedule_one
 from tests.builders import NodeBuilder, make_node, make_pod
 from tests.unit.scheduler.volume_objects import Stores, claim
 
@@ -83,10 +81,10 @@ def _no_collection() -> Iterator[None]:
     gc.enable()
 
 
-def decided(pod: Pod, cache: Cache, framework: Framework) -> tuple[Outcome, float]:
+def decided(pod: Pod, cache: Cache, framework: Framework) -> tuple[CycleResult, float]:
     """And the CPU seconds that it took, from the object on."""
     pod.metadata.uid = f"uid-{pod.metadata.name}"
-    passes = Passes(cache.nodes)
+    passes = EquivalenceCache(cache.nodes)
     began = time.process_time()
     info = PodInfo(pod)
     outcome = schedule_one(info, cache, framework, 0, passes)
@@ -120,7 +118,7 @@ def test_pods_alike_while_nodes_change(kind: str, framework: Framework) -> None:
     """What is kept of one decision is brought up to date for the next, and looks ahead after some changes. With 4,900 extended
     resources on 20 nodes, that took 2.1 s, longer than a leader may be silent (found by an hour of chaos)."""
     cache = cache_of(20)
-    passes = Passes(cache.nodes)
+    passes = EquivalenceCache(cache.nodes)
     for number in range(6):
         pod = HOSTILE[kind].pod(f"alike-{number}", items=4_900)
         pod.metadata.uid = f"uid-{number}"
@@ -196,7 +194,7 @@ def test_many_claims_that_choose_among_the_same_volumes(nodes: int, claims: int)
     assert seconds < 2 * BOUND
 
 
-def _with_claims(claims: int, nodes: int, volumes: list[PersistentVolume]) -> tuple[Outcome, float]:
+def _with_claims(claims: int, nodes: int, volumes: list[PersistentVolume]) -> tuple[CycleResult, float]:
     storage_class = from_dict(
         STORAGE_CLASSES,
         {
@@ -244,7 +242,7 @@ class Preempting(Objects):
         pass
 
 
-def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets: int = 0) -> tuple[Outcome, float]:
+def preempting(pod: Pod, nodes: int, victims: int, protectors: int = 0, budgets: int = 0) -> tuple[CycleResult, float]:
     """The decision about a pod that asks for a CPU of full nodes of 4 CPUs, each with so many pods of a lower priority, and
     `protectors` that the pod does not want to be near."""
     cache = Cache()
@@ -334,7 +332,7 @@ def test_an_explanation(kind: str, items: int | None) -> None:
     stores: dict[Resource[Any], dict[str, Any]] = {resource: {} for resource in ALL}
     stores[NODE_RESOURCE] = nodes
     began = time.process_time()
-    explanation(pod, stores, Followed())
+    explanation(pod, stores, SelectedConfiguration())
     assert time.process_time() - began < WHY
 
 

@@ -3,9 +3,9 @@
 from collections import Counter
 
 from scheduler.cache.cache import Cache
-from scheduler.cycle import Broken, Placed, Unschedulable, schedule_one
 from scheduler.framework import BoolArray, CycleState, Diagnosis, FloatArray, NodeTable, Nominated, PodInfo, Status
 from scheduler.framework.profile import Enabled
+from scheduler.scheduling_cycle import AttemptFailed, Placed, Unschedulable, schedule_one
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 
@@ -58,7 +58,7 @@ class Boom:
 def test_a_plugin_that_fails_breaks_the_attempt_and_assumes_nothing() -> None:
     cache, pod = equal_nodes(2), info(make_pod("a"))
     outcome = schedule_one(pod, cache, framework(Enabled(Boom())), 0)
-    assert isinstance(outcome, Broken)
+    assert isinstance(outcome, AttemptFailed)
     assert str(outcome.error) == 'plugin "Boom" failed in Score: RuntimeError: boom (test_cycle.py:55)'
     assert len(cache) == 0
 
@@ -97,7 +97,7 @@ def test_a_plugin_that_does_not_want_the_chosen_node() -> None:
 
 def test_a_plugin_that_fails_after_the_choice_leaves_nothing_assumed() -> None:
     cache, late = equal_nodes(1), Late(RuntimeError("boom"))
-    assert isinstance(schedule_one(info(make_pod("a")), cache, framework(Enabled(late)), 0), Broken)
+    assert isinstance(schedule_one(info(make_pod("a")), cache, framework(Enabled(late)), 0), AttemptFailed)
     assert late.undone == ["n0"] and len(cache) == 0
 
 

@@ -12,7 +12,7 @@ from pinnace.cli.verbs.sched import cache_lines, queue_lines
 from pinnace.runtime.logs import StateDumped
 from scheduler.cache.cache import Cache
 from scheduler.debugger import MOST, Debugger
-from scheduler.framework.handle import WaitingPods
+from scheduler.framework.profile import WaitingPods
 from scheduler.framework.runtime import Profiles
 from scheduler.informers import Informers
 from scheduler.queue import SchedulingQueue

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduler.framework.diagnosis import Diagnosis
+from scheduler.framework.results import Diagnosis
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 
@@ -16,7 +16,7 @@ def gpu(name: str) -> NodeBuilder:
 
 
 def diagnose(pod: PodBuilder, *nodes: NodeBuilder) -> Diagnosis:
-    return framework().judge({}, info(pod), cache_of(*nodes).nodes)
+    return framework().run_filters({}, info(pod), cache_of(*nodes).nodes)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_what_preemption_cannot_overcome_is_waited_for_first(
 ) -> None:
     """Where it might overcome the first that refuses a node, all others that do are waited for, too."""
     plugins = framework()
-    found = plugins.judge({}, info(pod), cache_of(*nodes, placed=[FULL]).nodes)
+    found = plugins.run_filters({}, info(pod), cache_of(*nodes, placed=[FULL]).nodes)
     assert plugins.awaited_plugins(info(pod), found) == may_preempt
     assert plugins.awaited_plugins(info(pod.preemption_policy("Never")), found) == may_not
 

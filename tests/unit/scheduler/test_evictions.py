@@ -8,8 +8,8 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.status import Code, Refusal, encode
 from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest, Disruption
 from pinnace.client.errors import from_refusal
-from scheduler.framework.results import Refused
-from scheduler.preemption.evictions import AGAIN, DEADLINE, Evictions
+from scheduler.framework.results import PluginRejection
+from scheduler.preemption import AGAIN, DEADLINE, Evictions
 from tests.builders import make_pod
 from tests.clock import FakeClock
 from tests.unit.scheduler.pods import cache_of, info
@@ -46,10 +46,10 @@ class World:
         self.activated: list[str] = []
         self.unbound: set[str] = set()
         """Pods that can be called off."""
-        self.called_off: dict[str, Refused] = {}
+        self.called_off: dict[str, PluginRejection] = {}
         self.evictions = Evictions(self.api, self, self.store, self.api, self.activated.append, clock=self.clock)
 
-    def call_off(self, uid: str, refused: Refused) -> bool:
+    def call_off(self, uid: str, refused: PluginRejection) -> bool:
         if uid in self.unbound:
             self.called_off[uid] = refused
         return uid in self.unbound
@@ -83,7 +83,7 @@ async def test_who_can_be_called_off_is_not_deleted_but_told(world: World) -> No
     uid = info(make_pod("a")).uid
     world.unbound = {uid}
     world.submit()
-    assert world.called_off == {uid: Refused("Preemptor", "preempted")} and world.evictions.pending(uid)
+    assert world.called_off == {uid: PluginRejection("Preemptor", "preempted")} and world.evictions.pending(uid)
     await world.clock.advance(0)
     assert world.api.deletes == [["b uid-default-b"]]
     assert world.api.events[0] == "a Normal Preempted: Preempted by pod default/high on node n"

@@ -16,11 +16,10 @@ from examples.policies.compare import main as compare
 from examples.policies.compare import play
 from examples.policies.trace import nodes, trace
 from scheduler.config import build, parse
-from scheduler.cycle import Placed, schedule_one
-from scheduler.extenders.asking import ask_about_nodes
-from scheduler.extenders.extenders import Extenders
-from scheduler.framework.handle import Offline
+from scheduler.extenders.extender import Extenders, query_extenders
+from scheduler.framework.profile import Offline
 from scheduler.main import main
+from scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 
@@ -103,7 +102,7 @@ async def test_the_extender_knows_which_racks_are_hot(monkeypatch: pytest.Monkey
     [configured] = parse((EXAMPLES.parent / "extenders" / "hot_racks.yaml").read_text()).extenders
     extenders = Extenders([replace(configured, url_prefix=f"http://127.0.0.1:{server.server_port}")])
     pod, nodes = info(make_pod("a")), [make_node(f"in-{rack}").label("rack", rack).build() for rack in "abc"]
-    opinion = await ask_about_nodes(extenders.interested(pod), pod, nodes)
+    opinion = await query_extenders(extenders.interested(pod), pod, nodes)
     await extenders.close()
     server.shutdown()
     server.server_close()

@@ -4,10 +4,10 @@ import pytest
 
 from pinnace.api.pods_pb2 import Fence
 from pinnace.client.errors import ApiError
-from scheduler.extenders.binder import ExtenderBinder
+from scheduler.binding_cycle import BindResult, bind_result
+from scheduler.extenders.extender import ExtenderBinder
 from scheduler.extenders.interface import AnswerLost, ExtenderError, NotSent
 from scheduler.framework import SKIP
-from scheduler.verdict import Verdict, verdict
 from tests.builders import make_pod
 from tests.unit.scheduler.fake_extender import URL, FakeTransport
 from tests.unit.scheduler.pods import info
@@ -30,14 +30,14 @@ def test_pods_that_do_not_interest_it_go_on_to_the_other_plugins() -> None:
 @pytest.mark.parametrize(
     ("failure", "means"),
     [
-        (AnswerLost("bind", URL, ": no answer within 5 s"), Verdict.UNKNOWN),
-        (ExtenderError("bind", URL, ": out of order"), Verdict.REFUSED),
+        (AnswerLost("bind", URL, ": no answer within 5 s"), BindResult.UNKNOWN),
+        (ExtenderError("bind", URL, ": out of order"), BindResult.REFUSED),
     ],
 )
-async def test_what_is_not_certain_is_looked_up(failure: ExtenderError, means: Verdict) -> None:
+async def test_what_is_not_certain_is_looked_up(failure: ExtenderError, means: BindResult) -> None:
     with pytest.raises(ApiError) as raised:
         await ExtenderBinder(FakeTransport(bind=failure).extender()).bind({}, POD, "n1", FENCE)
-    assert verdict(raised.value) is means and str(failure) in str(raised.value)
+    assert bind_result(raised.value) is means and str(failure) in str(raised.value)
 
 
 async def test_a_bind_that_was_never_sent_has_failed() -> None:

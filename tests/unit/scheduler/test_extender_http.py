@@ -14,19 +14,19 @@ import pytest
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.pods_pb2 import Fence
-from scheduler.extenders.http import BINDS, QUESTIONS, HttpTransport
+from scheduler.extenders.client import BINDS, QUESTIONS, HttpTransport
 from scheduler.extenders.interface import (
     BIND,
     FILTER,
     PREEMPT,
     PRIORITIZE,
     AnswerLost,
-    Demanded,
     ExtenderConfiguration,
     ExtenderError,
     Filtered,
+    NodeVictims,
     NotSent,
-    Sacrifice,
+    VictimUids,
 )
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.http_extender import REDIRECTS, Answer, HttpExtender
@@ -120,8 +120,8 @@ async def test_preempt(by_uid: bool) -> None:
     answer = {"NodeNameToMetaVictims": {"n0": {"Pods": [{"UID": "other"}], "NumPDBViolations": 1}}}
     victim = make_pod("v").build()
     async with serving({"preempt": lambda args: answer}, node_cache_capable=by_uid) as (transport, server):
-        found = await transport.preempt(POD, {"n0": Sacrifice([victim], 2)})
-    assert found == {"n0": Demanded(["other"], 1)}
+        found = await transport.preempt(POD, {"n0": NodeVictims([victim], 2)})
+    assert found == {"n0": VictimUids(["other"], 1)}
     [(_, args)] = server.asked
     sent, not_sent = ("NodeNameToMetaVictims", "NodeNameToVictims")[:: 1 if by_uid else -1]
     shown = {"UID": victim.metadata.uid} if by_uid else to_dict(victim)

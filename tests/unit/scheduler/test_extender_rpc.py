@@ -14,20 +14,20 @@ import pytest
 from pinnace.api import extender_pb2 as pb
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.pods_pb2 import Fence
+from scheduler.extenders.client import METHODS, RpcTransport
 from scheduler.extenders.interface import (
     BIND,
     FILTER,
     PREEMPT,
     PRIORITIZE,
     AnswerLost,
-    Demanded,
     ExtenderConfiguration,
     ExtenderError,
     Filtered,
+    NodeVictims,
     NotSent,
-    Sacrifice,
+    VictimUids,
 )
-from scheduler.extenders.rpc import METHODS, RpcTransport
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.rpc_extender import Answer, answering, rpc_extender
 
@@ -66,7 +66,7 @@ async def test_preempt(by_uid: bool) -> None:
     meta = pb.MetaVictims(pods=[pb.MetaPod(uid="v")], numPDBViolations=1)
     result, victim = pb.ExtenderPreemptionResult(nodeNameToMetaVictims={"n0": meta}), make_pod("v").uid("v").build()
     async with serving("Preempt", answering(result), node_cache_capable=by_uid) as (transport, asked):
-        assert await transport.preempt(POD, {"n0": Sacrifice([victim], 1)}) == {"n0": Demanded(["v"], 1)}
+        assert await transport.preempt(POD, {"n0": NodeVictims([victim], 1)}) == {"n0": VictimUids(["v"], 1)}
     full = {} if by_uid else {"n0": pb.Victims(pods=[victim], numPDBViolations=1)}
     assert asked == [
         pb.ExtenderPreemptionArgs(pod=POD, nodeNameToVictims=full, nodeNameToMetaVictims={"n0": meta} if by_uid else {})

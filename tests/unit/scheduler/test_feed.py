@@ -9,10 +9,9 @@ from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.selectors import parse_labels
 from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.client.informer import Delta
-from scheduler.cache.cache import Cache
-from scheduler.cache.changes import Change
+from scheduler.cache.cache import Cache, Change
 from scheduler.cache.pod_index import Selection
-from scheduler.feed import Feed
+from scheduler.informers import EventHandlers
 from scheduler.queue import SchedulingQueue
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.clock import FakeClock
@@ -28,7 +27,7 @@ class World:
         self.changes = 0
         self.cache = Cache()
         self.queue = SchedulingQueue(framework())
-        self.feed = Feed(self.cache, self.queue, {"default-scheduler"}, lambda: self.now, self.changed)
+        self.feed = EventHandlers(self.cache, self.queue, {"default-scheduler"}, lambda: self.now, self.changed)
         self.tell_nodes([Delta(ADDED, make_node("n").capacity(cpu=1, pods=9, memory="1Gi").build(), None)])
 
     def changed(self) -> None:

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
-from scheduler.cache.cache import Cache
-from scheduler.cache.changes import Change, ClusterEvent
-from scheduler.explain import survey
+from scheduler.cache.cache import Cache, Change, ClusterEvent
+from scheduler.explain.explain import scores
 from scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNodeFilter, PerNodeScore, PodInfo, Status
-from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.profile import Enabled, Point, everywhere
-from scheduler.framework.results import PluginError, Proposed
+from scheduler.framework.results import Diagnosis, PluginError, Proposed
 from scheduler.framework.runtime import Framework
 from scheduler.plugins.defaults import DefaultBinder, PrioritySort
 from tests.builders import make_node, make_pod
@@ -78,10 +76,10 @@ def test_a_failure_that_stops_nothing_is_logged_once(caplog: pytest.LogCaptureFi
 
 
 def test_a_plain_filter() -> None:
-    judged = framework(Enabled(OnlyM())).judge({}, POD, NODES)
+    judged = framework(Enabled(OnlyM())).run_filters({}, POD, NODES)
     assert judged.feasible.tolist() == [False, True]
     alone = cache_of(make_node("n"), make_node("o")).nodes
-    refused = framework(Enabled(OnlyM())).judge({}, POD, alone)
+    refused = framework(Enabled(OnlyM())).run_filters({}, POD, alone)
     assert refused.message == "0/2 nodes are available: 2 node(s) were not a's favourite."
 
 
@@ -109,7 +107,7 @@ def test_a_node_as_a_plain_plugin_sees_it() -> None:
             return None
 
     table = cache_of(make_node("n").label("zone", "east"), placed=[make_pod("p").req(cpu=1).node("n")]).nodes
-    framework(Enabled(Look())).judge({}, POD, table)
+    framework(Enabled(Look())).run_filters({}, POD, table)
     assert seen == {"n": (4000, 3000, 1000, "east", "uid-n")}
 
 
@@ -157,28 +155,30 @@ def test_a_native_plugin_that_reads_what_is_missing_changes_nothing(reads: Any) 
     cache.set_node(node)
     before = own.SerializeToString(), node.SerializeToString()
     with pytest.raises(PluginError, match="KeyError: 'prize'"):
-        framework(Enabled(Custom(filter=lambda state, pod, nodes: reads(pod, nodes)))).judge({}, PodInfo(own), cache.nodes)
+        framework(Enabled(Custom(filter=lambda state, pod, nodes: reads(pod, nodes)))).run_filters(
+            {}, PodInfo(own), cache.nodes
+        )
     assert (own.SerializeToString(), node.SerializeToString()) == before
 
 
 def test_skipped_plugins_are_not_called() -> None:
     skipping = Custom(pre_filter=SKIP, filter=boom, pre_score=SKIP, score=boom)
-    assert framework(Enabled(skipping)).judge({}, POD, NODES).feasible.all()
+    assert framework(Enabled(skipping)).run_filters({}, POD, NODES).feasible.all()
     framework(Enabled(skipping)).score({}, POD, NODES, BOTH)
 
 
 def test_a_plugin_takes_part_only_where_it_is_enabled() -> None:
     profile = dict(everywhere([*default_plugins(), Enabled(Custom(filter=boom, score=np.array([1.0, 2.0])), weight=3)]))
     without = profile | {Point.FILTER: []}
-    assert Framework("x", without).judge({}, POD, NODES).feasible.all()
+    assert Framework("x", without).run_filters({}, POD, NODES).feasible.all()
     with pytest.raises(PluginError):
-        Framework("x", profile).judge({}, POD, NODES)
+        Framework("x", profile).run_filters({}, POD, NODES)
     total = Framework("x", without).score({}, POD, NODES, BOTH)
     assert total[1] - total[0] == pytest.approx(3.0)
 
 
 def test_pre_filter_can_refuse_for_all_nodes() -> None:
-    refused = framework(Enabled(Custom(pre_filter=Status("no budget"), filter=boom))).judge({}, POD, NODES)
+    refused = framework(Enabled(Custom(pre_filter=Status("no budget"), filter=boom))).run_filters({}, POD, NODES)
     assert not refused.feasible.any() and refused.pre_filter == ("Custom", "no budget")
 
 
@@ -194,7 +194,7 @@ def test_pre_filter_can_refuse_for_all_nodes() -> None:
 )  # fmt: skip
 def test_a_filter_that_fails_is_named(plugin: Custom, message: str) -> None:
     with pytest.raises(PluginError) as raised:
-        str(framework(Enabled(plugin)).judge({}, POD, NODES).message)
+        str(framework(Enabled(plugin)).run_filters({}, POD, NODES).message)
     assert message in str(raised.value)
 
 
@@ -214,7 +214,7 @@ def test_a_score_that_fails_is_named(plugin: Custom, message: str) -> None:
     with pytest.raises(PluginError) as raised:
         failing.score({}, POD, NODES, BOTH)
     with pytest.raises(PluginError) as explained:
-        list(survey.scores(failing, {}, POD, NODES, BOTH))
+        list(scores(failing, {}, POD, NODES, BOTH))
     assert message in str(raised.value) == str(explained.value)
 
 

@@ -28,19 +28,19 @@ def some_pod(rng: random.Random, name: str) -> PodBuilder:
 
 
 def test_it_stays_refused_whoever_leaves() -> None:
-    rng, plugins, hopeless = random.Random(3), framework(), Counter[str]()
+    rng, plugins, unresolvable = random.Random(3), framework(), Counter[str]()
     for _ in range(TRIES):
         names = [f"n{number}" for number in range(rng.randint(1, 4))]
         placed = [some_pod(rng, f"p{number}").node(rng.choice(names)) for number in range(rng.randint(0, 6))]
         cache = cache_of(*(some_node(rng, name) for name in names), placed=placed)
         wanted = info(some_pod(rng, "new"))
-        for plugin, result in plugins.judge({}, wanted, cache.nodes).refusals:
-            for row in result.hopeless().nonzero()[0].tolist() if result.hopeless is not None else ():
-                hopeless[plugin] += 1
+        for plugin, result in plugins.run_filters({}, wanted, cache.nodes).refusals:
+            for row in result.unresolvable().nonzero()[0].tolist() if result.unresolvable is not None else ():
+                unresolvable[plugin] += 1
                 assert not result.passed[row]
                 pods = list(cache.pods_on(cache.nodes.names[row]))
                 with cache.what_if() as what_if:
                     for each in rng.sample(pods, rng.randint(0, len(pods))):
                         what_if.lift(each)
-                    assert not dict(plugins.judge({}, wanted, cache.nodes).refusals)[plugin].passed[row]
-    assert min(hopeless[name] for name in ("InterPodAffinity", "PodTopologySpread", "NodeResourcesFit")) > 20
+                    assert not dict(plugins.run_filters({}, wanted, cache.nodes).refusals)[plugin].passed[row]
+    assert min(unresolvable[name] for name in ("InterPodAffinity", "PodTopologySpread", "NodeResourcesFit")) > 20

@@ -10,8 +10,7 @@ import pytest
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES
-from scheduler.cache.cache import Cache
-from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.cache import Cache, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework import SKIP, CycleState, NodeTable
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity

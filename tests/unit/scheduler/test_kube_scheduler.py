@@ -18,10 +18,10 @@ from pinnace.api.codec import from_dict
 from pinnace.api.resources import NODES, PODS
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
-from scheduler.cycle import Unschedulable, schedule_one
 from scheduler.framework.profile import Enabled, everywhere, make
 from scheduler.framework.runtime import Framework
 from scheduler.plugins import DEFAULTS
+from scheduler.scheduling_cycle import Unschedulable, schedule_one
 from tests.unit.scheduler.preempting import Bench
 
 RECORDED = Path(__file__).parents[2] / "data/kubernetes-placement-1.36.jsonl"
@@ -63,7 +63,7 @@ def cluster(recorded: dict[str, Any]) -> tuple[Cache, Framework]:
 def test_the_recorded_node_is_among_the_best(recorded: dict[str, Any]) -> None:
     cache, framework = cluster(recorded)
     pod, nodes = pod_info(recorded["pod"]), cache.nodes
-    diagnosis = framework.judge({}, pod, nodes)
+    diagnosis = framework.run_filters({}, pod, nodes)
     assert diagnosis.feasible.any()
     scores = framework.score({}, pod, nodes, diagnosis.feasible)
     best = [name for name, score in zip(nodes.names, scores, strict=True) if score == scores.max()]

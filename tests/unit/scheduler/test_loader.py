@@ -7,8 +7,7 @@ import pytest
 
 from pinnace.api.core_v1_pb2 import Pod
 from scheduler.framework import Plugin
-from scheduler.framework.handle import Offline
-from scheduler.framework.profile import PluginLoadError, find, make
+from scheduler.framework.profile import Offline, PluginLoadError, find, make
 from tests.builders import make_pod
 
 GOOD = """

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from scheduler.config import parse
 from scheduler.main import main
-from scheduler.metrics import Census, register
+from scheduler.metrics import QueueCollector, register
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_configuration_is_written_instead(tmp_path: Path) -> None:
 
 def test_pods_are_counted_when_they_are_asked_for() -> None:
     counts = {"active": 1}
-    metric = Census("scheduler_pending_pods", "Pods that wait.", "queue", lambda: counts)
+    metric = QueueCollector("scheduler_pending_pods", "Pods that wait.", "queue", lambda: counts)
     counts["gated"] = 2
     [family] = metric.collect()
     assert {sample.labels["queue"]: sample.value for sample in family.samples} == {"active": 1, "gated": 2}

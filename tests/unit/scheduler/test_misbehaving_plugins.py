@@ -21,8 +21,8 @@ from pinnace.client.standby import ProgressTimeout
 from pinnace.runtime.logs import LeadershipAbandoned, PluginFailed
 from pinnace.runtime.stalls import LoopWatch
 from scheduler.config import parse
-from scheduler.framework import SKIP, Change, FilterResult, Nominated, Status, Verdicts, Wait
-from scheduler.framework.faults import on_stack
+from scheduler.framework import SKIP, Change, FilterResult, NodeReasons, Nominated, Status, Wait
+from scheduler.framework.plugin_errors import on_stack
 from scheduler.framework.results import Cost
 from scheduler.scheduler import Scheduler
 from tests.builders import make_node, make_pod
@@ -86,21 +86,25 @@ SCORES: dict[str, Callable[[], Any]] = {
 }
 FILTERED: dict[str, Callable[[], Any]] = {
     "too-short": lambda: FilterResult.refusing(np.zeros(1, np.bool_), "no"),
-    "numbers": lambda: FilterResult(np.ones(2), lambda: Verdicts(np.ones(2), lambda code: ("no",))),
+    "numbers": lambda: FilterResult(np.ones(2), lambda: NodeReasons(np.ones(2), lambda code: ("no",))),
     "passed-none": lambda: FilterResult(None, lambda: None),  # type: ignore[arg-type,return-value]
 }
 EXPLAINED: dict[str, Callable[[], Any]] = {
     "explain-raises": lambda: FilterResult(np.zeros(2, np.bool_), lambda: sys.exit(1)),
     "explain-none": lambda: FilterResult(np.zeros(2, np.bool_), lambda: None),  # type: ignore[arg-type,return-value]
-    "explain-short": lambda: FilterResult(np.zeros(2, np.bool_), lambda: Verdicts(np.ones(1, np.int64), lambda code: ("no",))),
-    "reasons-none": lambda: FilterResult(np.zeros(2, np.bool_), lambda: Verdicts(np.ones(2, np.int64), lambda code: None)),  # type: ignore[arg-type,return-value]
-    "reasons-text": lambda: FilterResult(np.zeros(2, np.bool_), lambda: Verdicts(np.ones(2, np.int64), lambda code: "no")),
-    "reasons-hang": lambda: FilterResult(np.zeros(2, np.bool_), lambda: Verdicts(np.ones(2, np.int64), lambda code: _spin())),  # type: ignore[arg-type,return-value,func-returns-value]
+    "explain-short": lambda: FilterResult(
+        np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(1, np.int64), lambda code: ("no",))
+    ),
+    "reasons-none": lambda: FilterResult(np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda code: None)),  # type: ignore[arg-type,return-value]
+    "reasons-text": lambda: FilterResult(
+        np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda code: "no")
+    ),
+    "reasons-hang": lambda: FilterResult(np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda _: _spin())),  # type: ignore[arg-type,return-value,func-returns-value]
     "hopeless-raises": lambda: FilterResult(
-        np.zeros(2, np.bool_), lambda: Verdicts(np.ones(2, np.int64), lambda code: ("no",)), lambda: _raise(SystemExit())
+        np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda code: ("no",)), lambda: _raise(SystemExit())
     ),
     "hopeless-none": lambda: FilterResult(
-        np.zeros(2, np.bool_), lambda: Verdicts(np.ones(2, np.int64), lambda code: ("no",)), lambda: None  # type: ignore[arg-type,return-value]
+        np.zeros(2, np.bool_), lambda: NodeReasons(np.ones(2, np.int64), lambda code: ("no",)), lambda: None  # type: ignore[arg-type,return-value]
     ),
 }  # fmt: skip
 EMPTY_STATUS: dict[str, Callable[[], Any]] = {"reason-none": lambda: Status(None)}  # type: ignore[arg-type]

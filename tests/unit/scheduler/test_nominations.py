@@ -10,14 +10,13 @@ from pinnace.api.records import Place
 from pinnace.api.resources import NODES, PODS
 from pinnace.api.verbs_pb2 import ADDED, MODIFIED
 from pinnace.client.informer import Delta
-from scheduler.cache.cache import Cache
-from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.cache import Cache, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, with_plugin
-from scheduler.cycle import Placed, Unschedulable, schedule_one
-from scheduler.feed import Feed
 from scheduler.framework import CycleState, Status
+from scheduler.informers import EventHandlers
 from scheduler.queue import SchedulingQueue
+from scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.fake_api import Weather
 from tests.unit.scheduler.pods import cache_of, framework, info
@@ -111,7 +110,7 @@ def test_a_pod_can_be_woken_by_name() -> None:
 
 def test_nominations_of_an_earlier_leader_are_known() -> None:
     cache = cache_of(node("a"))
-    feed = Feed(cache, SchedulingQueue(framework()), {"default-scheduler"}, lambda: 0.0, lambda: None)
+    feed = EventHandlers(cache, SchedulingQueue(framework()), {"default-scheduler"}, lambda: 0.0, lambda: None)
     old, cleared = make_pod("p").nominated("a").build(), make_pod("p").version(2)
     feed.on_pods([Delta(ADDED, old, None)])
     assert cache.nodes.nominated.node_of(old.metadata.uid) == "a"
@@ -129,7 +128,7 @@ def test_labels_of_nominated_pods_are_followed() -> None:
     """A pod that will not be near is refused by what the nominated one is called now, and woken when that changes."""
     cache, away = cache_of(node("a")), make_pod("away").anti_affinity("app=x", "kubernetes.io/hostname")
     queue = SchedulingQueue(framework())
-    feed = Feed(cache, queue, {"default-scheduler"}, lambda: 100.0, lambda: None)
+    feed = EventHandlers(cache, queue, {"default-scheduler"}, lambda: 100.0, lambda: None)
     old, new = (make_pod("p").label("app", app).nominated("a").priority(10).build() for app in "yx")
     feed.on_pods([Delta(ADDED, old, None), Delta(MODIFIED, new, old)])
     assert queue.pop(0.0) is not None
@@ -146,7 +145,7 @@ def test_labels_of_nominated_pods_are_followed() -> None:
 
 def test_when_a_pod_started_is_known() -> None:
     cache = cache_of(node("a"))
-    feed = Feed(cache, SchedulingQueue(framework()), {"default-scheduler"}, lambda: 0.0, lambda: None)
+    feed = EventHandlers(cache, SchedulingQueue(framework()), {"default-scheduler"}, lambda: 0.0, lambda: None)
     old = make_pod("p").node("a").build()
     feed.on_pods([Delta(ADDED, old, None)])
     version = cache.version("a")

@@ -7,8 +7,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from pinnace.fit.affinity import matches
-from scheduler.cache.changes import Change, ClusterEvent
+from pinnace.fit.room import matches
+from scheduler.cache.cache import Change, ClusterEvent
 from scheduler.framework import SKIP, CycleState, EnqueueHint, FilterPlugin, NodeTable, PreFilterPlugin
 from scheduler.plugins.defaults import SchedulingGates
 from scheduler.plugins.node_affinity import NodeAffinity

@@ -12,8 +12,7 @@ from pinnace.api.core_v1_pb2 import Node, Pod, Service, ServiceSpec
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.resources import NAMESPACES, SERVICES, Resource
 from pinnace.client.informer import Index
-from scheduler.cache.cache import Cache
-from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.cache import Cache, Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework import SKIP, CycleState, NodeTable
 from scheduler.plugins.helper import Siblings

@@ -5,7 +5,7 @@ import pytest
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework import NodeTable, Nominated, Status
-from scheduler.framework.filtering import OneByOne
+from scheduler.framework.filtering import SingleNodeFilter
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
 from tests.unit.scheduler.preempting import Bench, budget, settled
@@ -135,8 +135,8 @@ def test_where_no_pod_is_to_blame_nothing_is_tried(pod: PodBuilder, reason: str,
     wide = [make_node(name).capacity(cpu=4, memory="4Gi", pods=10).label("zone", name) for name in "ab"]
     bench = Bench(cache_of(*wide, placed=[low(f"p{name}", name).label("app", "web") for name in "ab"]))
     diagnosis, asked = bench.diagnose(info(pod)), []
-    judge = bench.framework.judge
-    monkeypatch.setattr(bench.framework, "judge", lambda *args: asked.append(args) or judge(*args))
+    run_filters = bench.framework.run_filters
+    monkeypatch.setattr(bench.framework, "run_filters", lambda *args: asked.append(args) or run_filters(*args))
     answer = bench.plugin().post_filter({}, info(pod), bench.cache.nodes, diagnosis)
     assert answer == Status(MESSAGE.format(2, f"2 {reason}")) and not asked
 
@@ -191,13 +191,13 @@ def test_nothing_is_changed_by_a_dry_run() -> None:
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rows of which is asked from now on whether the pod would fit there."""
     asked: list[int] = []
-    passes = OneByOne.passes
+    passes = SingleNodeFilter.passes
 
-    def counted(self: OneByOne, pod: PodInfo, row: int, nodes: NodeTable) -> bool:
+    def counted(self: SingleNodeFilter, pod: PodInfo, row: int, nodes: NodeTable) -> bool:
         asked.append(row)
         return passes(self, pod, row, nodes)
 
-    monkeypatch.setattr(OneByOne, "passes", counted)
+    monkeypatch.setattr(SingleNodeFilter, "passes", counted)
     return asked
 
 

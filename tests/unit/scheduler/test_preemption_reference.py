@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
-from scheduler.cache.freed import Freed
-from scheduler.cache.some_nodes import SomeNodes
+from scheduler.cache.table import SomeNodes
+from scheduler.cache.what_if import Freed
 from scheduler.framework import Diagnosis, Nominated
-from scheduler.preemption.candidates import Bounds, Candidates
+from scheduler.preemption import Bounds, Candidates
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler import reference
 from tests.unit.scheduler.pods import cache_of, info
@@ -47,7 +47,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 def test_the_plain_rules(cluster: Cluster, new: PodBuilder) -> None:
     builders, placed, budgets = cluster
     bench = Bench(cache_of(*builders, placed=placed), *budgets)
-    if bench.framework.judge({}, info(new), bench.cache.nodes).feasible.any():
+    if bench.framework.run_filters({}, info(new), bench.cache.nodes).feasible.any():
         return
     best: list[tuple[object, str, list[Pod]]] = []
     for builder in builders:
@@ -113,7 +113,7 @@ def test_what_is_remembered_is_what_would_be_found(cluster: Cluster, new: PodBui
 
     def candidates(search: Candidates) -> list[tuple[str, list[str], int]] | None:
         pod = info(new)
-        diagnosis = bench.framework.judge({}, pod, cache.nodes.seen_at(pod.priority, pod.uid))
+        diagnosis = bench.framework.run_filters({}, pod, cache.nodes.seen_at(pod.priority, pod.uid))
         if diagnosis.feasible.any():
             return None
         found = search.find(pod, diagnosis, cache, bench.framework, budgets, 0)
@@ -137,7 +137,7 @@ def test_a_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuild
     builders, placed, _ = cluster
     bench, pod = Bench(cache_of(*builders, placed=placed)), info(new)
     nodes = bench.cache.nodes
-    one_by_one = bench.framework.one_by_one(bench.framework.judge({}, pod, nodes))
+    one_by_one = bench.framework.one_by_one(bench.framework.run_filters({}, pod, nodes))
     assert one_by_one is not None
     away = {info(placed[index]).uid for index in gone if index < len(placed)}
     leaving = [each for name in nodes.names for each in bench.cache.pods_on(name) if each.uid in away]
@@ -145,7 +145,7 @@ def test_a_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuild
     with bench.cache.what_if() as what_if:
         for each in leaving:
             what_if.lift(each)
-        judged = bench.framework.judge({}, pod, nodes)
+        judged = bench.framework.run_filters({}, pod, nodes)
         among_all = [judged.passes(row) for row in rows]
         assert [one_by_one.passes(pod, row, SomeNodes(nodes, slice(row, row + 1))) for row in rows] == among_all
     freed = [Freed(nodes, row) for row in rows]
@@ -159,4 +159,4 @@ def test_a_node_by_itself_is_judged_as_among_all(cluster: Cluster, new: PodBuild
 def test_with_affinity_no_node_is_judged_by_itself() -> None:
     bench = Bench(cache_of(make_node("n").capacity(cpu=1, memory=1, pods=4)))
     pod = info(make_pod("new").req(cpu=1).affinity("app=x", "zone"))
-    assert bench.framework.one_by_one(bench.framework.judge({}, pod, bench.cache.nodes)) is None
+    assert bench.framework.one_by_one(bench.framework.run_filters({}, pod, bench.cache.nodes)) is None

@@ -1,6 +1,6 @@
 """When a leader does not go on with its work."""
 
-from scheduler.progress import STILL, Progress
+from scheduler.scheduler import PROGRESS_TIMEOUT, Progress
 
 SLOW = {("X", "PreBind"): (256, 40.0)}
 
@@ -23,8 +23,8 @@ def test_one_that_makes_none_although_pods_wait_does_not() -> None:
     progress = Progress()
     progress.begin(0.0)
     progress.doing = "waits for room"
-    assert progress.stuck(True, {}, STILL - 0.1) is None
-    said = progress.stuck(True, SLOW, STILL)
+    assert progress.stuck(True, {}, PROGRESS_TIMEOUT - 0.1) is None
+    said = progress.stuck(True, SLOW, PROGRESS_TIMEOUT)
     assert said is not None
     assert said.endswith('although pods wait: the scheduling loop waits for room, for plugin "X" in PreBind (256 pods)')
 
@@ -33,8 +33,8 @@ def test_extenders_have_the_time_that_is_configured() -> None:
     progress = Progress()
     progress.begin(0.0)
     progress.expect("asks http://x about pod a", 25.0)
-    assert progress.stuck(True, {}, STILL + 24.0) is None
-    assert progress.stuck(True, {}, STILL + 26.0) is not None
+    assert progress.stuck(True, {}, PROGRESS_TIMEOUT + 24.0) is None
+    assert progress.stuck(True, {}, PROGRESS_TIMEOUT + 26.0) is not None
     progress.tried()
     assert progress.stuck(True, {}, 100.0) is None
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from pinnace.runtime.logs import PluginFailed
-from scheduler.cache.changes import Change, ClusterEvent
+from scheduler.cache.cache import Change, ClusterEvent
 from scheduler.cache.pod_info import PodInfo
 from scheduler.cache.table import NodeTable
 from scheduler.framework import CycleState, FilterResult

@@ -14,27 +14,26 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.pod_index import Selection
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import build, parse
-from scheduler.cycle import Placed, Unschedulable, one_of, schedule_one
 from scheduler.framework import (
     SKIP,
     BoolArray,
     CycleState,
+    Dependency,
     FilterResult,
     FloatArray,
     NodeTable,
     NodeView,
     PerNodeFilter,
     PerNodeScore,
-    Sees,
     Status,
 )
-from scheduler.framework.diagnosis import Diagnosis
 from scheduler.framework.filtering import RowFilters
-from scheduler.framework.handle import Offline
-from scheduler.framework.profile import Enabled
-from scheduler.framework.reuse import Passes, equal_best
+from scheduler.framework.profile import Enabled, Offline
+from scheduler.framework.results import Diagnosis
+from scheduler.framework.reuse import EquivalenceCache, equal_best
 from scheduler.framework.runtime import Framework
 from scheduler.plugins.node_resources import NodeResourcesFit
+from scheduler.scheduling_cycle import Placed, Unschedulable, break_tie, schedule_one
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, framework, info
 
@@ -47,7 +46,7 @@ class Crowd:
     """A learner's scorer that looks at the pods of each node, and says so."""
 
     name = "Crowd"
-    score_sees = Sees.ROW
+    score_depends_on = Dependency.ROW
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         scores: FloatArray = np.minimum(100.0, 7.3 * (110 - nodes.free("pods")))
@@ -71,7 +70,7 @@ class Rank:
 
 class Favourites(PerNodeFilter):
     name = "Favourites"
-    filter_sees = Sees.ROW
+    filter_depends_on = Dependency.ROW
 
     def filter_node(self, pod: Pod, node: NodeView) -> str | None:
         return "node(s) were odd" if node.free("pods") % 5 == 3 else None
@@ -150,7 +149,7 @@ def test_as_if_one_by_one(profile: str) -> None:
     for seed, size in enumerate(SIZES):
         rng = random.Random(seed)
         cache = cache_of(*(some_node(rng, f"n{i}") for i in range(size)))
-        passes, placed = Passes(cache.nodes), {}
+        passes, placed = EquivalenceCache(cache.nodes), {}
         template = 0
         for step in range(STEPS):
             if rng.random() < 0.15:
@@ -165,7 +164,7 @@ def test_as_if_one_by_one(profile: str) -> None:
             outcome = schedule_one(pod, cache, plugins, seed, passes)
             if isinstance(outcome, Placed):
                 placed[pod.uid] = pod
-                assert outcome.node == cache.nodes.names[one_of(expected, pod, seed)]
+                assert outcome.node == cache.nodes.names[break_tie(expected, pod, seed)]
             else:
                 assert isinstance(outcome, Unschedulable) and not expected
                 assert schedule_one(pod, cache, plugins, seed) == outcome
@@ -178,7 +177,7 @@ def test_as_if_one_by_one_beside_nominated_pods(profile: str) -> None:
     plugins, outcomes = PROFILES[profile], Counter[type]()
     for seed, size in enumerate(SIZES):
         shared, plain = (Twin(seed, size) for _ in range(2))
-        passes = Passes(shared.cache.nodes)
+        passes = EquivalenceCache(shared.cache.nodes)
         for step in range(STEPS):
             shared.change(step)
             plain.change(step)
@@ -222,7 +221,7 @@ class Twin:
 
 def _equals(pod: PodInfo, cache: Cache, plugins: Framework) -> Sequence[int]:
     state: CycleState = {}
-    feasible = plugins.judge(state, pod, cache.nodes).feasible
+    feasible = plugins.run_filters(state, pod, cache.nodes).feasible
     return list(equal_best(plugins.score(state, pod, cache.nodes, feasible))) if feasible.any() else []
 
 
@@ -270,7 +269,7 @@ class Asked(PerNodeScore):
 def asked_about(plugin: Asked, pods: int = 10) -> int:
     """Nodes that the plugin is asked about, for pods that are alike, on 100 nodes."""
     cache, plugins = cache_of(*(make_node(f"n{i}") for i in range(100))), framework(Enabled(plugin))
-    passes = Passes(cache.nodes)
+    passes = EquivalenceCache(cache.nodes)
     for i in range(pods):
         assert isinstance(schedule_one(info(make_pod(f"p{i}").req(cpu="100m")), cache, plugins, 0, passes), Placed)
     return plugin.nodes
@@ -281,16 +280,16 @@ def test_a_plugin_that_says_nothing_is_asked_about_all_nodes_for_every_pod() -> 
 
 
 def test_a_plugin_that_sees_rows_is_asked_about_those_that_took_a_pod() -> None:
-    assert asked_about(Asked(score_sees=Sees.ROW)) == 100 + 9
+    assert asked_about(Asked(score_depends_on=Dependency.ROW)) == 100 + 9
 
 
 def test_a_plugin_that_sees_nodes_is_asked_once() -> None:
-    assert asked_about(Asked(score_sees=Sees.NODES)) == 100
+    assert asked_about(Asked(score_depends_on=Dependency.NODES)) == 100
 
 
 def test_a_plugin_that_sees_room_is_asked_ahead() -> None:
     """After 16 single nodes, once for all: what each would be like with one more pod. Nearly all pods go to another node."""
-    assert asked_about(Asked(score_sees=Sees.ROOM), pods=60) <= 100 + 16 + 100 + 4
+    assert asked_about(Asked(score_depends_on=Dependency.FREE_RESOURCES), pods=60) <= 100 + 16 + 100 + 4
 
 
 class Choosy:
@@ -308,7 +307,7 @@ class Choosy:
 
 def test_a_pre_filter_that_says_nothing_is_asked_for_every_pod() -> None:
     cache, plugin = cache_of(make_node("n")), Choosy()
-    passes, plugins = Passes(cache.nodes), framework(Enabled(plugin))
+    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
     outcomes = [schedule_one(info(make_pod(f"p{i}").req(cpu="1m")), cache, plugins, 0, passes) for i in range(3)]
     assert [type(outcome) for outcome in outcomes] == [Placed, Placed, Unschedulable]
 
@@ -337,12 +336,12 @@ class Full(PerNodeFilter):
         return None
 
 
-@pytest.mark.parametrize("said, asked", [({"filter_sees": Sees.ROW}, 2 * 3), ({}, 2 * 10)])
+@pytest.mark.parametrize("said, asked", [({"filter_depends_on": Dependency.ROW}, 2 * 3), ({}, 2 * 10)])
 def test_why_no_node_takes_a_pod_is_found_out_once(said: dict[str, Any], asked: int) -> None:
     """For each row that changes, and of a filter that says what it sees; the state is there for PostFilter all the same."""
     plugin = Full(**said)
     cache = cache_of(*(make_node(f"n{i}") for i in range(2)), placed=[make_pod(f"there{i}").node(f"n{i}") for i in range(2)])
-    passes, plugins = Passes(cache.nodes), framework(Enabled(plugin))
+    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
     outcomes = {schedule_one(info(make_pod(f"p{i}")), cache, plugins, 0, passes) for i in range(5)}
     assert outcomes == {Unschedulable(frozenset(["Full"]), "0/2 nodes are available: 2 node(s) were full.")}
     assert [state["full"] for state in plugin.told] == ["yes"] * 5
@@ -352,10 +351,10 @@ def test_why_no_node_takes_a_pod_is_found_out_once(said: dict[str, Any], asked: 
 
 
 def test_a_nomination_has_its_node_asked_about_again_and_no_other() -> None:
-    plugin = Full(filter_sees=Sees.ROW)
+    plugin = Full(filter_depends_on=Dependency.ROW)
     there = [make_pod(f"there{i}").node(f"n{i}") for i in range(100)]
     cache = cache_of(*(make_node(f"n{i}") for i in range(100)), placed=there)
-    passes, plugins = Passes(cache.nodes), framework(Enabled(plugin))
+    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
     for i in range(50):
         pod = info(make_pod(f"p{i}"))
         assert isinstance(schedule_one(pod, cache, plugins, 0, passes), Unschedulable)
@@ -366,10 +365,10 @@ def test_a_nomination_has_its_node_asked_about_again_and_no_other() -> None:
 @pytest.mark.parametrize("others", [False, True], ids=["alone", "beside one that is ahead"])
 def test_a_nominated_pod_asks_about_its_node_alone(others: bool) -> None:
     """If it fits there; and, where there is somebody whom it must leave the room, as among all nodes."""
-    plugin = Full(filter_sees=Sees.ROW)
+    plugin = Full(filter_depends_on=Dependency.ROW)
     there = [make_pod(f"there{i}").node(f"n{i}") for i in range(100)]
     cache = cache_of(*(make_node(f"n{i}") for i in range(100)), placed=there)
-    passes, plugins = Passes(cache.nodes), framework(Enabled(plugin))
+    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin))
     pod, ahead = info(make_pod("p")), info(make_pod("ahead").priority(1))
     schedule_one(pod, cache, plugins, 0, passes)
     cache.nominate(pod, "n7")
@@ -405,7 +404,7 @@ def test_only_who_says_both_is_asked_about_single_nodes(plugin: NodeResourcesFit
 def test_what_a_nomination_adds_to_a_refusal_is_told() -> None:
     small = (make_node(f"n{i}").capacity(cpu=1, memory="4Gi", pods=10) for i in range(3))
     cache, plugins = cache_of(*small), framework()
-    passes = Passes(cache.nodes)
+    passes = EquivalenceCache(cache.nodes)
 
     def message(name: str) -> str:
         outcome = schedule_one(info(make_pod(name).req(cpu=2, memory="3Gi")), cache, plugins, 0, passes)
@@ -425,7 +424,7 @@ class Moody:
     """Skips as long as an object is as it is."""
 
     name = "Moody"
-    skip_sees = Sees.NODES
+    skip_depends_on = Dependency.NODES
 
     def __init__(self) -> None:
         self.liked = ""
@@ -439,10 +438,10 @@ class Moody:
 
 def test_a_skip_holds_until_an_object_changes() -> None:
     cache, plugin = cache_of(*(make_node(f"n{i}") for i in range(9))), Moody()
-    passes, plugins = Passes(cache.nodes), framework(Enabled(plugin, 1000))
+    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(plugin, 1000))
     schedule_one(info(make_pod("a")), cache, plugins, 0, passes)
     plugin.liked = "n5"
-    cache.nodes.begin_epoch()
+    cache.nodes.begin_generation()
     assert schedule_one(info(make_pod("b")), cache, plugins, 0, passes) == Placed("n5")
 
 
@@ -450,7 +449,7 @@ def test_the_terms_of_placed_pods_begin_an_epoch() -> None:
     """A pod without terms of its own is refused where the first pod that will not have it is."""
     nodes = [make_node(f"n{i}").capacity(cpu=4, memory="4Gi", pods=10).label(HOSTNAME, f"n{i}") for i in range(2)]
     cache = cache_of(*nodes, placed=[make_pod("large").req(cpu=3).node("n1")])
-    passes, plugins = Passes(cache.nodes), framework()
+    passes, plugins = EquivalenceCache(cache.nodes), framework()
     web = make_pod("a").label("app", "web")
     schedule_one(info(web), cache, plugins, 0, passes)
     cache.observe(info(make_pod("hermit").anti_affinity("app=web", HOSTNAME)), "n0")
@@ -460,7 +459,7 @@ def test_the_terms_of_placed_pods_begin_an_epoch() -> None:
 
 def test_what_was_asked_ahead_is_about_pods_of_the_same_requests() -> None:
     cache = cache_of(*(make_node(f"n{i}").capacity(cpu=8, memory="8Gi", pods=110) for i in range(40)))
-    passes, plugins = Passes(cache.nodes), framework()
+    passes, plugins = EquivalenceCache(cache.nodes), framework()
     for i in range(20):
         assert isinstance(schedule_one(info(make_pod(f"p{i}").req(cpu=1)), cache, plugins, 0, passes), Placed)
     empty = cache.nodes.free("cpu").argmax()
@@ -475,7 +474,7 @@ class Company:
     """Likes nodes with a pod of a certain label."""
 
     name = "Company"
-    score_sees = Sees.ROW
+    score_depends_on = Dependency.ROW
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeTable, feasible: BoolArray) -> FloatArray:
         scores: FloatArray = (nodes.pods.pods(Selection(None, selectors.parse_labels("app=web"))) > 0) * 100.0
@@ -485,7 +484,7 @@ class Company:
 def test_rows_are_asked_about_when_a_pod_there_is_relabelled() -> None:
     there = make_pod("there").req(cpu=3)
     cache = cache_of(*(make_node(f"n{i}") for i in range(3)), placed=[there.node("n2")])
-    passes, plugins = Passes(cache.nodes), framework(Enabled(Company(), 10))
+    passes, plugins = EquivalenceCache(cache.nodes), framework(Enabled(Company(), 10))
     assert isinstance(schedule_one(info(make_pod("a").req(cpu="1m")), cache, plugins, 0, passes), Placed)
     cache.relabel(there.label("app", "web").build())
     assert schedule_one(info(make_pod("b").req(cpu="1m")), cache, plugins, 0, passes) == Placed("n2")
@@ -493,7 +492,7 @@ def test_rows_are_asked_about_when_a_pod_there_is_relabelled() -> None:
 
 def test_more_templates_than_are_remembered() -> None:
     cache = cache_of(*(make_node(f"n{i}") for i in range(3)))
-    passes = Passes(cache.nodes)
+    passes = EquivalenceCache(cache.nodes)
     for i in range(100):
         pod = info(make_pod(f"p{i}").req(cpu=f"{i % 40 + 1}m"))
         assert passes.best({}, pod, cache.nodes, PROFILES["default"]) == _equals(pod, cache, PROFILES["default"])

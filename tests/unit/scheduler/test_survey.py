@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from scheduler.cache.pod_info import PodInfo
-from scheduler.explain.survey import scores, survey
+from scheduler.explain.explain import scores, survey_nodes
 from scheduler.framework import CycleState
 from tests.builders import NodeBuilder, PodBuilder
 from tests.unit.scheduler.pods import cache_of, framework
@@ -19,9 +19,9 @@ def test_nothing_is_decided_otherwise(cluster: tuple[list[NodeBuilder], list[Pod
     builders, placed = cluster
     nodes, pod = cache_of(*builders, placed=placed).nodes, PodInfo(wanted.build())
     filtered: CycleState = {}
-    decided = FRAMEWORK.judge(filtered, pod, nodes)
+    decided = FRAMEWORK.run_filters(filtered, pod, nodes)
     state: CycleState = {}
-    surveyed = survey(FRAMEWORK, state, pod, nodes)
+    surveyed = survey_nodes(FRAMEWORK, state, pod, nodes)
     feasible = decided.feasible
     assert surveyed.feasible.tolist() == feasible.tolist()
     if not feasible.any():

@@ -127,7 +127,7 @@ class World:
             self.cache.remove(gone.metadata.uid)
         if rng.random() < 0.1:
             self.stores.put(csi_node(name, d=rng.randrange(4)))
-            self.cache.nodes.begin_epoch()
+            self.cache.nodes.begin_generation()
         if rng.random() < 0.05:
             node = self.cache.nodes.nodes[self.cache.nodes.row(name) or 0]
             self.cache.remove_node(node.metadata.name)

@@ -181,7 +181,7 @@ class TestNodeVolumeLimits:
         cache.observe(pod("c0", name="old"), "n0")
         assert refusals(plugin, pod("c1"), cache.nodes) == [FULL]
         stores.put(csi_node("n0", d=2))
-        cache.nodes.begin_epoch()
+        cache.nodes.begin_generation()
         assert refusals(plugin, pod("c1"), cache.nodes) == [""]
         cache.observe(pod("late", name="older"), "n0")
         assert refusals(plugin, pod("c1"), cache.nodes) == [""]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduler.framework.handle import MAX_TIMEOUT, WaitingPods
-from scheduler.framework.results import Refused
+from scheduler.framework.profile import MAX_TIMEOUT, WaitingPods
+from scheduler.framework.results import PluginRejection
 from tests.builders import make_pod
 from tests.unit.scheduler.pods import info
 
@@ -18,7 +18,7 @@ class World:
     def changed(self) -> None:
         self.changes += 1
 
-    def settled(self, now: float = 0.0) -> list[tuple[str, Refused | None]]:
+    def settled(self, now: float = 0.0) -> list[tuple[str, PluginRejection | None]]:
         return [(waiting.pod.name, refused) for waiting, refused in self.pods.settled(now)]
 
 
@@ -47,7 +47,7 @@ def test_the_first_word_counts(world: World) -> None:
     first.allow("P")
     second.allow("P")
     second.reject("P", "too late")
-    assert world.settled() == [("a", Refused("Q", "no")), ("b", None)]
+    assert world.settled() == [("a", PluginRejection("Q", "no")), ("b", None)]
 
 
 def test_all_can_be_let_go_while_they_are_looked_at(world: World) -> None:
@@ -65,7 +65,7 @@ def test_time_runs_out_for_the_plugin_that_has_not_allowed(world: World) -> None
     assert waiting is not None
     waiting.allow("P")
     assert world.settled(11.0) == [] and world.pods.next_due() == 12.0
-    assert world.settled(12.0) == [("a", Refused("Q", "rejected due to timeout after waiting 2s at plugin Q"))]
+    assert world.settled(12.0) == [("a", PluginRejection("Q", "rejected due to timeout after waiting 2s at plugin Q"))]
     assert world.pods.next_due() is None
 
 

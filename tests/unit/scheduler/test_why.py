@@ -23,7 +23,7 @@ from pinnace.cli.verbs.why import lines, understood
 from pinnace.client.errors import Forbidden
 from pinnace.fit.table import BoolArray
 from scheduler.config import with_plugin
-from scheduler.explain.configured import Followed, follow
+from scheduler.explaining import SelectedConfiguration, select_configuration
 from scheduler.extenders.interface import ExtenderConfiguration
 from scheduler.framework import CycleState, FilterResult, NodeTable, PodInfo
 from tests.builders import make_node, make_pod
@@ -158,7 +158,7 @@ def test_a_plugin_that_fails_without_a_word_leaves_no_gap() -> None:
 
 def test_a_scheduler_that_nothing_runs() -> None:
     pod = make_pod("a").scheduler("cheap")
-    followed = follow("cheap", [Election(name="scheduler", scheduler_names=["default-scheduler"])])
+    followed = select_configuration("cheap", [Election(name="scheduler", scheduler_names=["default-scheduler"])])
     said = 'no running scheduler has a profile named "cheap"; profiles: default-scheduler.\n'
     assert why(pod, THREE, followed=followed) == f"pod default/a is pending. Nothing more is known: {said}"
     assert why(pod.node("n1"), THREE, followed=followed) == f"pod default/a is on n1. Nothing more is known: {said}"
@@ -167,7 +167,7 @@ def test_a_scheduler_that_nothing_runs() -> None:
 def test_of_a_configuration_that_is_not_confirmed_only_filters_are_shown() -> None:
     """With a scoring policy of its own, the scheduler may have good reasons for a node that the default one ranks last."""
     nodes = [*THREE[:2], make_node("n2").taint("gpu", "true")]
-    followed = Followed(NO_PREEMPTION, "the default configuration", "it differs", assumed=True)
+    followed = SelectedConfiguration(NO_PREEMPTION, "the default configuration", "it differs", assumed=True)
     assert why(make_pod("a").node("n1"), nodes, followed=followed).splitlines() == [
         "pod default/a is on n1. How its scheduler decides is not known here: it differs.",
         "What follows is certain only for the filters of the default configuration that the scheduler has enabled, too:",
@@ -182,7 +182,7 @@ def test_of_a_configuration_that_is_not_confirmed_only_filters_are_shown() -> No
 
 
 def test_a_configuration_that_was_asked_for_is_followed_with_a_warning() -> None:
-    followed = Followed(NO_PREEMPTION, "my.yaml", "it differs")
+    followed = SelectedConfiguration(NO_PREEMPTION, "my.yaml", "it differs")
     first, *_, last = why(make_pod("a"), THREE, followed=followed).splitlines()
     assert first == "This follows my.yaml. It is not known to be what the scheduler uses: it differs."
     assert last.split()[:2] == ["1", "n2"]

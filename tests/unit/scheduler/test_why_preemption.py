@@ -5,8 +5,8 @@ from textwrap import dedent
 import pytest
 
 from scheduler.config import with_plugin
-from scheduler.cycle import Placed, Unschedulable, schedule_one
-from scheduler.explain.preempting import MOST
+from scheduler.explain.explain import MAX_PREEMPTION_NODES
+from scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.asking_why import NO_PREEMPTION, THREE, details, explained, remedies, why
 from tests.unit.scheduler.pods import cache_of, framework, info
@@ -138,8 +138,8 @@ class TestOneNodeIsEmptied:
         )
 
     def test_many_are_not_counted(self) -> None:
-        nodes = [make_node(f"n{number}") for number in range(MOST + 1)]
-        placed = [make_pod(f"b{number}").req(cpu=4).node(f"n{number}") for number in range(MOST + 1)]
+        nodes = [make_node(f"n{number}") for number in range(MAX_PREEMPTION_NODES + 1)]
+        placed = [make_pod(f"b{number}").req(cpu=4).node(f"n{number}") for number in range(MAX_PREEMPTION_NODES + 1)]
         assert explained(make_pod("a").req(cpu=1).priority(10), nodes, placed).preemption.startswith(
             "100 nodes or more could take it without their pods of lower priority than 10; on n"
         )

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Group
 from rich.table import Table
 
-from kubelet.stages import SETS
+from kubelet.runtime.stages import SETS
 from pinnace.bench import BenchError
 from pinnace.cli.local import clusters, running
 from pinnace.cli.main import run

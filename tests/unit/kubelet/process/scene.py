@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kubelet.addresses import Addresses
-from kubelet.process import files
-from kubelet.process.root import Root
-from kubelet.process.runtime import ProcessRuntime
-from kubelet.runtime import ContainerState, ContainerView, read
+from kubelet.runtime.interface import ContainerState, ContainerView, read
+from kubelet.runtime.process import files
+from kubelet.runtime.process.root import Root
+from kubelet.runtime.process.runtime import ProcessRuntime
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.builders import make_pod

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.process import crilog
-from kubelet.process.crilog import MAX_LINE, LogWriter
+from kubelet.runtime.process import shim
+from kubelet.runtime.process.shim import MAX_LINE, LogWriter
 
 
 def entries(path: Path) -> list[str]:
@@ -57,8 +57,8 @@ class Disk:
         self.free = 1 << 30
         self._write = os.write
         self._open = os.open
-        monkeypatch.setattr(crilog.os, "write", self.write)
-        monkeypatch.setattr(crilog.os, "open", self.open)
+        monkeypatch.setattr(shim.os, "write", self.write)
+        monkeypatch.setattr(shim.os, "open", self.open)
 
     def write(self, file: int, data: bytes) -> int:
         self._check()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.process import logs
-from kubelet.process.crilog import LogWriter
-from kubelet.process.logs import Wanted
+from kubelet.runtime.process import streams
+from kubelet.runtime.process.shim import LogWriter
+from kubelet.runtime.process.streams import LogSelection
 
 LINES = [f"line {number}\n" for number in range(300)]
 
@@ -29,8 +29,8 @@ def put(path: Path, data: str) -> None:
     path.write_text(data)
 
 
-async def text(path: Path, wanted: Wanted = Wanted()) -> str:  # noqa: B008 (immutable)
-    return b"".join([data async for data in logs.read(path, wanted, lambda: True)]).decode()
+async def text(path: Path, wanted: LogSelection = LogSelection()) -> str:  # noqa: B008 (immutable)
+    return b"".join([data async for data in streams.read_log(path, wanted, lambda: True)]).decode()
 
 
 async def test_a_log_is_read_over_all_of_its_files(path: Path) -> None:
@@ -43,23 +43,23 @@ async def test_a_log_is_read_over_all_of_its_files(path: Path) -> None:
 @pytest.mark.parametrize("size", [4000, 1 << 20])
 async def test_the_tail_is_counted_over_all_of_its_files(path: Path, tail: int, size: int) -> None:
     write(path, LINES, size=size).close()
-    assert await text(path, Wanted(tail=tail)) == "".join(LINES[len(LINES) - tail :] if tail < 300 else LINES)
+    assert await text(path, LogSelection(tail=tail)) == "".join(LINES[len(LINES) - tail :] if tail < 300 else LINES)
 
 
 async def test_the_parts_of_a_long_line_are_put_together_and_the_end_stays_open(path: Path) -> None:
     whole = "x" * 50_000 + "\n" + "no end"
     write(path, [whole]).close()
     assert await text(path) == whole
-    stamped = await text(path, Wanted(timestamps=True))
+    stamped = await text(path, LogSelection(timestamps=True))
     assert [line.split(" ", 1)[1] for line in stamped.splitlines()] == whole.splitlines()
 
 
 async def test_only_what_is_new_enough_and_fits_is_shown(path: Path) -> None:
     stamps = [f"2026-11-22T11:45:5{number}.000000000Z" for number in range(3)]
     put(path, "".join(f"{stamp} stdout F {number}\n" for number, stamp in enumerate(stamps)))
-    assert await text(path, Wanted(since=stamps[1])) == "1\n2\n"
-    assert await text(path, Wanted(limit=3)) == "0\n1"
-    assert await text(path, Wanted(timestamps=True, tail=1)) == f"{stamps[2]} 2\n"
+    assert await text(path, LogSelection(since=stamps[1])) == "1\n2\n"
+    assert await text(path, LogSelection(limit=3)) == "0\n1"
+    assert await text(path, LogSelection(timestamps=True, tail=1)) == f"{stamps[2]} 2\n"
 
 
 async def test_what_is_no_log_shows_nothing(path: Path) -> None:
@@ -72,7 +72,7 @@ class TestFollowing:
     async def test_shows_what_is_added_through_rotations_until_the_container_ends(self, path: Path) -> None:
         over = False
         log = write(path, ["first\n"], size=200, files=10)
-        following = logs.read(path, Wanted(follow=True), lambda: over)
+        following = streams.read_log(path, LogSelection(follow=True), lambda: over)
         shown = await anext(following)
         for number in range(20):
             log.write("stdout", b"added %d\n" % number)
@@ -85,7 +85,7 @@ class TestFollowing:
 
     async def test_begins_with_the_tail(self, path: Path) -> None:
         write(path, LINES).close()
-        following = logs.read(path, Wanted(follow=True, tail=1), lambda: False)
+        following = streams.read_log(path, LogSelection(follow=True, tail=1), lambda: False)
         assert await anext(following) == LINES[-1].encode()
         await self.stops(following)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.process import messages
+from kubelet.runtime.process import shim
 from tests.unit.kubelet.process.scene import Scene, shell
 
 
@@ -55,25 +55,25 @@ async def test_an_attempt_begins_without_the_message_of_the_one_before(scene: Sc
 def test_a_message_is_the_end_of_its_file(tmp_path: Path) -> None:
     path = tmp_path / "message"
     path.write_bytes(b"x" * 5000 + b"end")
-    assert messages.read(str(path), 4096) == "x" * 4093 + "end"
+    assert shim.read_message(str(path), 4096) == "x" * 4093 + "end"
     path.write_bytes(b"\xff" * 4096)
-    assert len(messages.read(str(path), 4096).encode()) <= 4096
+    assert len(shim.read_message(str(path), 4096).encode()) <= 4096
 
 
 def test_what_is_no_regular_file_has_no_message(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert messages.read(str(tmp_path / "pipe"), 10) == ""
-    assert messages.read(str(tmp_path), 10) == ""
-    assert messages.read(str(tmp_path / "none"), 10) == ""
+    assert shim.read_message(str(tmp_path / "pipe"), 10) == ""
+    assert shim.read_message(str(tmp_path), 10) == ""
+    assert shim.read_message(str(tmp_path / "none"), 10) == ""
 
 
 def test_the_end_of_a_log_is_at_most_eighty_lines_and_2048_bytes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"2026-01-01T00:00:00.000000000Z stdout F {number}\n" for number in range(100)))
-    assert messages.end_of_log(str(log), 5, 4096).split() == [str(number) for number in range(20, 100)]
+    assert shim.end_of_log(str(log), 5, 4096).split() == [str(number) for number in range(20, 100)]
     log.rename(tmp_path / "log.1")
     log.write_text("2026-01-01T00:00:00.000000000Z stderr P par\n2026-01-01T00:00:00.000000000Z stderr F tial\n")
-    assert messages.end_of_log(str(log), 5, 4096).endswith("98\n99\npartial\n")
+    assert shim.end_of_log(str(log), 5, 4096).endswith("98\n99\npartial\n")
     log.write_text(f"2026-01-01T00:00:00.000000000Z stdout F {'x' * 5000}\n")
-    assert messages.end_of_log(str(log), 5, 4096) == "x" * 2047 + "\n"
-    assert messages.end_of_log(str(log), 5, 10) == "x" * 9 + "\n"
+    assert shim.end_of_log(str(log), 5, 4096) == "x" * 2047 + "\n"
+    assert shim.end_of_log(str(log), 5, 10) == "x" * 9 + "\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.process import meter
-from kubelet.process.meter import ProcessMeter
+from kubelet.runtime.process import runtime
+from kubelet.runtime.process.runtime import ProcessMeter
 from kubelet.stats import Running, Usage
 from pinnace.api.core_v1_pb2 import Pod
 from tests.unit.kubelet.process.scene import FOR_EVER, Scene, shell
@@ -32,8 +32,8 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     await scene.close()
 
 
-async def measure(meter: ProcessMeter, pod: Pod, *containers: str) -> dict[str, Usage]:
-    (found,) = await meter.measure([Running(pod, containers)])
+async def measure(runtime: ProcessMeter, pod: Pod, *containers: str) -> dict[str, Usage]:
+    (found,) = await runtime.measure([Running(pod, containers)])
     return dict(found)
 
 
@@ -74,7 +74,7 @@ async def test_a_child_that_has_ended_counts_also_while_nobody_has_waited_for_it
 
 
 async def test_the_cpu_is_that_since_somebody_asked_before(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "LEAST_WINDOW", 0.0)
+    monkeypatch.setattr(runtime, "LEAST_WINDOW", 0.0)
     pod = shell(f"{BURN}; echo done; {FOR_EVER}")
     scene.run(pod)
     await scene.says("done")
@@ -85,7 +85,7 @@ async def test_the_cpu_is_that_since_somebody_asked_before(scene: Scene, monkeyp
 
 
 async def test_who_asks_again_at_once_hears_the_same_of_the_cpu(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meter, "LEAST_WINDOW", 3600.0)
+    monkeypatch.setattr(runtime, "LEAST_WINDOW", 3600.0)
     pod = shell(FOR_EVER)
     scene.run(pod)
     await scene.running()

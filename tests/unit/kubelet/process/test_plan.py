@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.process import volumes
-from kubelet.process.environment import environment
-from kubelet.process.expansion import LARGEST, LONGEST, Expansion
-from kubelet.process.plan import plan
-from kubelet.runtime import Unsupported
+from kubelet.runtime.interface import Unsupported
+from kubelet.runtime.process import plan as volumes
+from kubelet.runtime.process.plan import LARGEST, LONGEST, Expansion, container_plan, environment
 from pinnace.api.core_v1_pb2 import Container, Pod
 from pinnace.api.resource_v1_pb2 import Quantity
 from tests.builders import make_pod
@@ -89,7 +87,7 @@ def test_what_the_runtime_does_not_have_is_refused_by_name_unless_it_is_optional
 def test_what_the_kubelet_knows_of_its_user_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PASSWORD", "secret")
     pod, container = pod_and_container()
-    variables = plan(pod, container, ADDRESSES, ROOT, {"web-pages": "/volumes/web-pages"})["env"]
+    variables = container_plan(pod, container, ADDRESSES, ROOT, {"web-pages": "/volumes/web-pages"})["env"]
     assert "PASSWORD" not in variables
     assert (variables["HOME"], variables["PINNACE_VOLUME_WEB_PAGES"]) == (str(ROOT), "/volumes/web-pages")
 
@@ -106,14 +104,14 @@ def test_what_the_kubelet_knows_of_its_user_is_not_told(monkeypatch: pytest.Monk
 def test_a_host_has_at_most_63_characters_of_a_name(name: str, hostname: str) -> None:
     pod, container = pod_and_container()
     pod.metadata.name = name
-    assert plan(pod, container, ADDRESSES, ROOT, {})["env"]["HOSTNAME"] == hostname
+    assert container_plan(pod, container, ADDRESSES, ROOT, {})["env"]["HOSTNAME"] == hostname
 
 
 def test_what_an_image_or_a_runtime_would_bring_cannot_be_referred_to() -> None:
     pod, container = pod_and_container()
     container.env.add(name="PATH", value="/opt/bin:$(PATH)")
     container.command[:] = ["echo", "$(HOSTNAME) $(HOME) $(PATH)"]
-    made = plan(pod, container, ADDRESSES, ROOT, {})
+    made = container_plan(pod, container, ADDRESSES, ROOT, {})
     assert made["env"]["PATH"] == "/opt/bin:$(PATH)"
     assert made["argv"] == ["echo", "$(HOSTNAME) $(HOME) /opt/bin:$(PATH)"]
 
@@ -139,7 +137,7 @@ def test_arguments_follow_the_command_and_memory_is_in_bytes() -> None:
     pod, container = pod_and_container()
     container.args.append("$(POD_IP):8080")
     container.resources.limits["memory"].CopyFrom(Quantity(string="1Mi"))
-    made = plan(pod, container, ADDRESSES, ROOT, {})
+    made = container_plan(pod, container, ADDRESSES, ROOT, {})
     assert (list(made["argv"][-2:]), made["memory"]) == (["unused", "127.0.1.2:8080"], 1 << 20)
 
 
@@ -155,21 +153,21 @@ class TestWhatLinuxWouldNotTake:
     def test_is_not_made_of_variables_that_double(self) -> None:
         pod, container = self.doubling(12)
         with pytest.raises(Unsupported, match='container "c0": env "V8" is longer than 131072 characters, which'):
-            plan(pod, container, ADDRESSES, ROOT, {})
+            container_plan(pod, container, ADDRESSES, ROOT, {})
 
     def test_is_not_made_of_an_argument(self) -> None:
         pod, container = self.doubling(7)
         container.args.append("$(V7)")
-        assert len(plan(pod, container, ADDRESSES, ROOT, {})["argv"][-1]) == 128_000
+        assert len(container_plan(pod, container, ADDRESSES, ROOT, {})["argv"][-1]) == 128_000
         container.args.append("$(V7)" * 100_000)
         with pytest.raises(Unsupported, match=r'container "c0": args\[1\] is longer'):
-            plan(pod, container, ADDRESSES, ROOT, {})
+            container_plan(pod, container, ADDRESSES, ROOT, {})
 
     def test_is_not_made_of_many_together(self) -> None:
         pod, container = self.doubling(7)
         container.args.extend(["$(V7)"] * 100)
         with pytest.raises(Unsupported, match=r"with args\[14\] its command, arguments and variables are more than 2097152"):
-            plan(pod, container, ADDRESSES, ROOT, {})
+            container_plan(pod, container, ADDRESSES, ROOT, {})
 
     def test_is_not_made_of_one_field_in_many_variables(self) -> None:
         pod, container = pod_and_container()
@@ -177,7 +175,7 @@ class TestWhatLinuxWouldNotTake:
         for number in range(LARGEST // LONGEST + 1):
             container.env.add(name=f"V{number}").valueFrom.fieldRef.fieldPath = "metadata.annotations['large']"
         with pytest.raises(Unsupported, match='with env "V16" its command'):
-            plan(pod, container, ADDRESSES, ROOT, {})
+            container_plan(pod, container, ADDRESSES, ROOT, {})
 
     def test_is_counted_once_replaced(self) -> None:
         assert Expansion("c").expand("$$" * LONGEST, {}, "args[0]") == "$" * LONGEST
@@ -203,9 +201,9 @@ class TestVolumes:
     def test_are_linked_at_their_mount_paths(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
         where = volumes.places(pod, tmp_path / "volumes")
-        volumes.make(pod, where)
-        volumes.link(pod.spec.containers[0], tmp_path / "root", where)
-        volumes.link(pod.spec.containers[0], tmp_path / "root", where)  # again, after a restart
+        volumes.make_volumes(pod, where)
+        volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where)
+        volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where)  # again, after a restart
         (tmp_path / "root/var/scratch/file").touch()
         (tmp_path / "root/host/file").touch()
         assert (tmp_path / "volumes/scratch/part/file").exists()
@@ -221,12 +219,12 @@ class TestVolumes:
         pod = self.pod(tmp_path)
         pod.spec.volumes[1].volumeSource.hostPath.type = "File"
         with pytest.raises(Unsupported, match='volume "host": hostPath type check failed'):
-            volumes.make(pod, volumes.places(pod, tmp_path / "volumes"))
+            volumes.make_volumes(pod, volumes.places(pod, tmp_path / "volumes"))
 
     def test_do_not_hold_one_another(self, tmp_path: Path) -> None:
         pod = self.pod(tmp_path)
         pod.spec.containers[0].volumeMounts.add(name="scratch", mountPath="/host/inside")
         where = volumes.places(pod, tmp_path / "volumes")
-        volumes.make(pod, where)
+        volumes.make_volumes(pod, where)
         with pytest.raises(Unsupported, match='mountPath "/host/inside" is inside of another volume'):
-            volumes.link(pod.spec.containers[0], tmp_path / "root", where)
+            volumes.link_volumes(pod.spec.containers[0], tmp_path / "root", where)

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from kubelet.process import files, shims
-from kubelet.process.reset import reset
-from kubelet.process.root import Root, bury
+from kubelet.runtime.process import files, root
+from kubelet.runtime.process.root import Root, remove_pod, reset
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import FOR_EVER, PATIENCE, UID, Scene, eventually, exists, shell
 from tests.unprivileged import read_only, unprivileged
@@ -29,7 +28,7 @@ def a_pod(root: Root) -> Path:
 async def test_a_pod_that_is_removed_leaves_nothing() -> None:
     with unprivileged() as folder:
         root = Root(folder / "root")
-        await bury(root.put_away(a_pod(root)), SYSTEM_CLOCK, asyncio.Lock())
+        await remove_pod(root.move_to_removed(a_pod(root)), SYSTEM_CLOCK, asyncio.Lock())
         assert (root.pods(), root.removed()) == ([], [])
         root.close()
 
@@ -86,7 +85,7 @@ async def test_a_shim_of_before_is_told_by_a_file(tmp_path: Path, monkeypatch: p
     await eventually(lambda: bool(scene.log()))
     await scene.running()
     running = (scene.pid(), int(scene.log()[0].split()[-1]))
-    monkeypatch.setattr(shims, "_heeds", lambda folder, number: False)
+    monkeypatch.setattr(root, "_heeds", lambda folder, number: False)
     monkeypatch.setattr(files, "KILL", None)  # whoever sends it fails
     scene.runtime.remove(UID)
     await scene.runtime.settled()
@@ -109,9 +108,9 @@ async def test_what_stays_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise PermissionError(13, "Permission denied", f"{path}/file")
 
     root = Root(tmp_path / "root")
-    left = root.put_away(a_pod(root))
-    monkeypatch.setattr("kubelet.process.root.remove_tree", refuse)
-    await bury(left, SYSTEM_CLOCK, asyncio.Lock())
+    left = root.move_to_removed(a_pod(root))
+    monkeypatch.setattr("kubelet.runtime.process.root.remove_tree", refuse)
+    await remove_pod(left, SYSTEM_CLOCK, asyncio.Lock())
     assert f"{left}/file" in caplog.text
     root.close()
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kubelet.process import files
-from kubelet.process.root import Root
-from kubelet.runtime import ContainerState, Unsupported, read
+from kubelet.runtime.interface import ContainerState, Unsupported, read
+from kubelet.runtime.process import files
+from kubelet.runtime.process.root import Root
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.unit.kubelet.process.scene import ADDRESSES, FOR_EVER, UID, Scene, eventually, exists, shell
@@ -224,7 +224,7 @@ async def test_the_event_loop_goes_on_while_a_pods_files_are_removed(scene: Scen
 
     scene.run(shell("exit 0"))
     await scene.exited()
-    monkeypatch.setattr("kubelet.process.root.remove_tree", remove_tree)
+    monkeypatch.setattr("kubelet.runtime.process.root.remove_tree", remove_tree)
     scene.runtime.remove(UID)
     await scene.runtime.settled()
     assert seen == [True]

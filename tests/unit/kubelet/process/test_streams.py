@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.process.streams import ProcessStreams
-from kubelet.streams import Unstreamable
+from kubelet.runtime.interface import StreamError
+from kubelet.runtime.process.streams import ProcessStreams
 from pinnace.api.pods_pb2 import ExecStart, LogOptions, LogsRequest
 from tests.unit.kubelet.process.scene import FOR_EVER, UID, Scene, eventually, exists, shell
 
@@ -70,16 +70,16 @@ async def test_a_command_ends_with_its_first_process_or_its_reader(scene: Scene)
 async def test_there_is_nothing_to_run_in_once_the_container_has_ended(scene: Scene) -> None:
     scene.run(shell("exit 0"))
     await scene.exited()
-    with pytest.raises(Unstreamable, match='container "c0" in pod "a" is not running'):
+    with pytest.raises(StreamError, match='container "c0" in pod "a" is not running'):
         await execute(scene, "true")
 
 
 async def test_the_log_of_the_latest_attempt_and_of_the_one_before(scene: Scene) -> None:
-    with pytest.raises(Unstreamable, match='container "c0" in pod "a" is waiting to start'):
+    with pytest.raises(StreamError, match='container "c0" in pod "a" is waiting to start'):
         await read(scene)
     scene.run(shell("echo $0; exit 1"))
     await scene.exited()
-    with pytest.raises(Unstreamable, match='previous terminated container "c0" in pod "a" not found'):
+    with pytest.raises(StreamError, match='previous terminated container "c0" in pod "a" not found'):
         await read(scene, previous=True)
     (scene.home(attempt=0) / "log").write_text("2026-11-22T11:45:59.000000000Z stdout F the first\n")
     scene.start("c0", 1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kubelet.stages import StagesError, load, parse
+from kubelet.runtime.stages import StagesError, load, parse
 
 GOOD = """apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage

@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 
-from kubelet.behaviour import Behaviour
-from kubelet.stages import SETS, Stages, load, parse
+from kubelet.runtime.stages import SETS, Behaviour, Stages, load, parse
 from pinnace.api.core_v1_pb2 import Pod
 from tests.builders import make_pod
 

@@ -1,0 +1,422 @@
+"""Virtual nodes: their resources and addresses, node-pressure eviction, and simulated faults.
+
+    running --freeze--> frozen: writes and hears nothing of its pods --set--> running
+            --power_off--> off: it has no pods --set--> booted: its pods are restarted --settle--> running
+
+`EvictionManager` checks a node when it changes, and every MONITORING_INTERVAL seconds: it updates the pressure conditions, and
+evicts at most one pod per node and check while the pressure lasts. It checks only nodes that are declared to be short of
+something, or that have a pod that declares its usage: on all others pods use what they request, and the node admits no more
+than it has.
+
+Faults that annotations declare:
+
+    on a node   pinnace.io/fault: failed    power loss: no heartbeats, no writes, no containers; when the annotation is removed,
+                                            the node boots and its pods are restarted
+                pinnace.io/fault: frozen    network loss: no heartbeats, no writes, no watch events; containers go on
+    on a pod    pinnace.io/crash.CONTAINER: "ATTEMPT CODE"
+                                            that attempt of the container exits with this code
+
+A crash names the attempt, so an annotation that is seen twice crashes the container once. Invalid values are ignored.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from kubelet.addresses import Addresses, AddressPool, host_ip, pod_cidr
+from kubelet.eviction import (
+    RESOURCES,
+    THRESHOLD,
+    Kind,
+    available,
+    consumer,
+    eviction_message,
+    over_limit,
+    shortages,
+    used,
+    victim,
+)
+from kubelet.lifecycle.plan import Template
+from pinnace.api.core_v1_pb2 import ContainerStateTerminated, Node, Pod, Taint, Toleration
+from pinnace.api.names import is_extended_resource
+from pinnace.api.pods import evicting, tolerates
+from pinnace.api.scalars import natural, to_time
+from pinnace.api.wellknown import CRASH_ANNOTATION, FAULT_ANNOTATION
+from pinnace.fit import Predicate, Refusal, Requests, Room, allocatable, matches
+from pinnace.fit.requests import DEFERRED, INFEASIBLE, PODS
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+
+log = logging.getLogger(__name__)
+
+POD_IPS = "podIPs"
+"""What a node is out of, in the reason of a refusal, when its podCIDR has no address left."""
+
+
+class VirtualNode:
+    def __init__(self, node: Node, *, local: bool = False) -> None:
+        """`local`: its addresses are this machine's (see kubelet.addresses), whatever its podCIDR says."""
+        self._local = local
+        self._host = host_ip(node.metadata.name, local=local)
+        self._room = Room(allocatable(node))
+        self._network = self._network_of(node)
+        self._addresses = self._pool(node)
+        self._node = node
+        self._taints = evicting(node)
+        self._pods_by_uid: dict[str, tuple[Requests, str]] = {}
+
+    def update(self, node: Node) -> None:
+        """The node has changed: perhaps in what it has. Pods that it runs stay, with their addresses."""
+        self._node = node
+        self._taints = evicting(node)
+        self._room.allocatable = allocatable(node)
+        if (network := self._network_of(node)) != self._network:  # it was played before it was said how many pods it takes
+            self._network = network
+            self._addresses = self._pool(node)
+            for _, address in self._pods_by_uid.values():
+                self._addresses.reserve(address)
+
+    def _network_of(self, node: Node) -> str:
+        """Of its pods. That of a node that has said it once stays: the API server lets nobody change it."""
+        if node.spec.podCIDR and not self._local:
+            return node.spec.podCIDR
+        return pod_cidr(node.metadata.name, self._room.allocatable.get(PODS, 0), local=self._local)
+
+    def _pool(self, node: Node) -> AddressPool:
+        try:
+            return AddressPool(self._network)
+        except ValueError as error:
+            log.warning("node %s: podCIDR: %s; it is ignored", node.metadata.name, error)
+            return AddressPool(pod_cidr(node.metadata.name, self._room.allocatable.get(PODS, 0), local=self._local))
+
+    @property
+    def allocatable(self) -> Mapping[str, int]:
+        """What its pods may use, by resource name."""
+        return self._room.allocatable
+
+    @property
+    def tenants(self) -> Collection[str]:
+        """The uids of the pods that it counts."""
+        return self._pods_by_uid.keys()
+
+    def admit(self, uid: str, template: Template) -> Addresses | Refusal:
+        """Counts a pod and gives it addresses, or says why it cannot run here. A pod for which no address is left is refused,
+        too: nobody would find it."""
+        if refusals := self._refusals(template):
+            return refusals[0]
+        address = self._new_address(template)
+        if not address:
+            return Refusal(POD_IPS, 1, self._addresses.size, self._addresses.size)
+        return self._settle(uid, template, address)
+
+    def lacking(self, template: Template, leaving: Iterable[str]) -> Mapping[str, int] | None:
+        """What is missing for a pod when the tenants that are leaving, by uid, have gone. None: room would not help it."""
+        refusals = self._refusals(template)
+        if not refusals or not all(each.resource for each in refusals):
+            return None
+        freed = Counter[str]()
+        for uid in leaving:
+            requests, _ = self._pods_by_uid[uid]
+            freed.update(dict(requests.amounts))
+        short = {each.resource: each.requested + each.used - each.capacity - freed[each.resource] for each in refusals}
+        return {resource: amount for resource, amount in short.items() if amount > 0}
+
+    def _refusals(self, template: Template) -> list[Refusal]:
+        """Extended resources that the node knows nothing of are somebody else's to count, as in Kubernetes: a scheduler
+        extender's. Of taints only those count that would send the pod away again."""
+        found = [
+            refusal
+            for refusal in self._room.refusals(template.requests)
+            if refusal.resource in self._room.allocatable or not is_extended_resource(refusal.resource)
+        ]
+        if template.choosy is not None and not matches(template.choosy, self._node):
+            found.append(Refusal(predicate=Predicate.NODE_AFFINITY))
+        if not all(_tolerated(taint, template.tolerations) for taint in self._taints):
+            found.append(Refusal(predicate=Predicate.TAINT_TOLERATION))
+        return found
+
+    def readmit(self, uid: str, template: Template, address: str) -> Addresses:
+        """Counts a pod that had been admitted before, whether it fits or not. It keeps the address that it had, if any; it has
+        none if none is left."""
+        if address:
+            self._addresses.reserve(address)
+        return self._settle(uid, template, address or self._new_address(template))
+
+    def _new_address(self, template: Template) -> str:
+        """Empty when there is none left."""
+        return self._host if template.host_network else self._addresses.take()
+
+    def _settle(self, uid: str, template: Template, address: str) -> Addresses:
+        self._room.add(template.requests)
+        self._pods_by_uid[uid] = template.requests, address
+        return Addresses(self._host, address)
+
+    def cannot_resize(self, uid: str, wanted: Requests) -> tuple[str, str] | None:
+        """Why a pod that counts cannot ask for as much, as reason and message of PodResizePending. None: it can. Only the
+        resources of which it asks for more are compared: a pod may always shrink."""
+        requests, _ = self._pods_by_uid[uid]
+        before = dict(requests.amounts)
+        grown = tuple((resource, amount) for resource, amount in wanted.amounts if amount > before.get(resource, 0))
+        for resource, amount in grown:
+            if amount > (capacity := self._room.allocatable.get(resource, 0)):
+                enough = f"Node didn't have enough capacity: {resource}, requested: {amount}, capacity: {capacity}"
+                return INFEASIBLE, enough
+        self._room.remove(requests)
+        refusals = self._room.refusals(Requests(grown))
+        self._room.add(requests)
+        return (DEFERRED, refusals[0].admission_message) if refusals else None
+
+    def recount(self, uid: str, requests: Requests) -> None:
+        """Counts what the pod asks for now, whether it fits or not; nothing, when the pod does not count."""
+        if (tenant := self._pods_by_uid.get(uid)) is not None:
+            before, address = tenant
+            self._room.remove(before)
+            self._room.add(requests)
+            self._pods_by_uid[uid] = requests, address
+
+    def vacate(self, uid: str) -> None:
+        """Takes back `admit` and `readmit`; nothing, when the pod does not count."""
+        if (tenant := self._pods_by_uid.pop(uid, None)) is not None:
+            requests, address = tenant
+            self._room.remove(requests)
+            self._addresses.release(address)
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    return any(tolerates(each, taint.key, taint.value, taint.effect) for each in tolerations)
+
+
+class VirtualNodes:
+    def __init__(self, *, local: bool = False) -> None:
+        """`local`: see VirtualNode."""
+        self._local = local
+        self._nodes: dict[str, VirtualNode] = {}
+        self._off: set[str] = set()
+        self._booted: set[str] = set()
+        self._pressures: dict[str, Sequence[Kind]] = {}
+        self.frozen: set[str] = set()
+        self.consuming: set[str] = set()
+        """Nodes that have, or had, pods that declare what they use."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    def of(self, pod: Pod) -> VirtualNode | None:
+        return self._nodes.get(pod.spec.nodeName)
+
+    def is_played(self, name: str) -> bool:
+        """Can anything be said of the node?"""
+        return name in self._nodes and name not in self.frozen
+
+    def tenants(self, name: str) -> Collection[str]:
+        """The uids of the pods that use something of the node."""
+        found = self._nodes.get(name)
+        return found.tenants if found is not None else ()
+
+    def allocatable(self, name: str) -> Mapping[str, int]:
+        """What the node's pods may use, by resource name."""
+        found = self._nodes.get(name)
+        return found.allocatable if found is not None else {}
+
+    def set(self, node: Node) -> bool:
+        """Takes a node up, or learns what has changed of it. Has it thawed by that?"""
+        name = node.metadata.name
+        if (known := self._nodes.get(name)) is not None:
+            known.update(node)
+        else:
+            self._nodes[name] = VirtualNode(node, local=self._local)
+        if name in self._off:
+            self._off.discard(name)
+            self._booted.add(name)
+        thawed = name in self.frozen
+        self.frozen.discard(name)
+        return thawed
+
+    def drop(self, names: Collection[str]) -> None:
+        for known in (self.frozen, self.consuming, self._off, self._booted):
+            known.difference_update(names)
+        for name in names:
+            self._nodes.pop(name, None)
+            self._pressures.pop(name, None)
+
+    def power_off(self, names: Collection[str]) -> None:
+        self.drop(names)
+        self._off.update(names)
+
+    def freeze(self, names: Collection[str]) -> None:
+        """These lose their network, if they have power. When they have thawed their pods must be brought again."""
+        self.frozen.update(name for name in names if name in self._nodes)
+
+    def is_silenced(self, pod: Pod) -> bool:
+        """Can nothing be said of the pod, because its node is frozen?"""
+        return pod.spec.nodeName in self.frozen
+
+    def has_booted(self, pod: Pod) -> bool:
+        """Since the pod ran, if an earlier kubelet says that it did?"""
+        return pod.spec.nodeName in self._booted
+
+    def settle(self, names: Collection[str]) -> None:
+        """All pods of these nodes have been brought."""
+        self._booted.difference_update(names)
+
+    def press(self, name: str, pressures: Sequence[Kind]) -> None:
+        """What the node is short of from now on; it does not admit everybody then."""
+        self._pressures[name] = pressures
+
+    def pressures(self, pod: Pod) -> Sequence[Kind]:
+        """Of the pod's node."""
+        return self._pressures.get(pod.spec.nodeName, ())
+
+
+MONITORING_INTERVAL = 2.0
+"""Seconds between two looks, and so between two evictions of one node. The kubelet's is 10."""
+PRESSURE_TRANSITION_PERIOD = 30.0
+"""Seconds for which a node says that it is under pressure after it was: else what it has evicted might come back at once, and
+push again. The kubelet's eviction-pressure-transition-period is 5 minutes."""
+
+
+class PodEvictor(Protocol):
+    """What this needs of kubelet.pod_manager.Pods."""
+
+    def staying(self, node: str) -> Sequence[Pod]:
+        """The pods that use something of the node, and are to stay."""
+        ...
+
+    def evict(self, uid: str, message: str, *, disrupts: bool) -> None:
+        """`disrupts`: it is the node's need, and nothing that the pod has done."""
+        ...
+
+
+class EvictionManager:
+    """`on_change(nodes)`: what these are short of has changed."""
+
+    def __init__(
+        self,
+        nodes: VirtualNodes,
+        tenants: PodEvictor,
+        *,
+        on_change: Callable[[Collection[str]], None],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._nodes = nodes
+        self._pods_by_uid = tenants
+        self._on_change = on_change
+        self._clock = clock
+        self._told: dict[str, dict[Kind, int | None]] = {}
+        self._until: dict[str, dict[Kind, float]] = {}  # monotonic
+
+    def pressures(self, node: str) -> Sequence[Kind]:
+        held = self._until.get(node, {})
+        return [kind for kind in Kind if kind in held]
+
+    def beside(self, node: str) -> int:
+        """Bytes of memory that others use beside the node's pods."""
+        return self._told.get(node, {}).get(Kind.MEMORY) or 0
+
+    def learn(self, node: Node) -> None:
+        """A node that is played is there, or has changed."""
+        name, told = node.metadata.name, shortages(node)
+        if told == self._told.get(name, {}):
+            return
+        self._told[name] = told
+        if not told:
+            del self._told[name]
+        self._until.pop(name, None)  # somebody has put it right, or made it worse
+        self._look(name, evict=False)
+
+    def forget(self, nodes: Collection[str]) -> None:
+        for name in nodes:
+            self._told.pop(name, None)
+            self._until.pop(name, None)
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            await self._clock.sleep(MONITORING_INTERVAL)
+            concerned = {*self._told, *self._until, *self._nodes.consuming}
+            changed = [name for name in sorted(concerned) if self._look(name, evict=True)]
+            if changed:
+                self._on_change(changed)
+
+    def _look(self, name: str, *, evict: bool) -> bool:
+        """Has what it is short of changed?"""
+        before, now = self.pressures(name), self._clock.monotonic()
+        held = {kind: until for kind, until in self._until.get(name, {}).items() if until > now}
+        pods = self._pods_by_uid.staying(name)
+        gone: str | None = None
+        for pod in pods if evict else ():
+            if message := over_limit(pod):
+                self._pods_by_uid.evict(pod.metadata.uid, message, disrupts=False)
+                gone = pod.metadata.uid
+        for kind in Kind:
+            short, left = self._short(name, kind, pods)
+            if short:
+                held[kind] = now + PRESSURE_TRANSITION_PERIOD
+                if evict and gone is None:
+                    gone = self._evict_one(kind, pods, left)
+        self._until[name] = held
+        if not held:
+            del self._until[name]
+        self._nodes.press(name, self.pressures(name))
+        return self.pressures(name) != before
+
+    def _short(self, name: str, kind: Kind, pods: Sequence[Pod]) -> tuple[bool, int | None]:
+        """Is it short of it, and how much is left, where that is known?"""
+        told, capacity = self._told.get(name, {}), self._nodes.allocatable(name).get(RESOURCES[kind])
+        if kind in told and told[kind] is None:
+            return True, None
+        if capacity is None:
+            return kind in told, None
+        left = available((used(pod, kind) for pod in pods), capacity, told.get(kind) or 0)
+        return left < THRESHOLD, left
+
+    def _evict_one(self, kind: Kind, pods: Sequence[Pod], left: int | None) -> str | None:
+        uid = victim(kind, (consumer(pod, kind) for pod in pods))
+        for pod in pods:
+            if pod.metadata.uid == uid:
+                self._pods_by_uid.evict(pod.metadata.uid, eviction_message(pod, kind, left), disrupts=True)
+        return uid
+
+
+LOST_POWER = 255
+"""The exit code of a container that was running when its machine lost power: nobody was there to see it end. The code, and the
+reason "Unknown" beside it, are those that containerd gives."""
+
+
+class Fault(StrEnum):
+    FAILED = "failed"
+    FROZEN = "frozen"
+
+
+class Crash(NamedTuple):
+    container: str
+    attempt: int
+    code: int
+
+
+def fault_of(node: Node) -> Fault | None:
+    value = node.metadata.annotations.get(FAULT_ANNOTATION, "")
+    return next((fault for fault in Fault if fault == value), None)
+
+
+def crashes(pod: Pod) -> Iterator[Crash]:
+    for key, value in pod.metadata.annotations.items():
+        if key.startswith(CRASH_ANNOTATION):
+            attempt, code = map(natural, value.partition(" ")[::2])
+            if attempt is not None and code is not None:
+                yield Crash(key.removeprefix(CRASH_ANNOTATION), attempt, code % 256)
+
+
+def rebooted(pod: Pod, now: float) -> Pod:
+    """The pod as a kubelet finds it after its machine has lost power: what ran runs no more. `now` is Unix time."""
+    found = Pod()
+    found.CopyFrom(pod)
+    for status in (*found.status.initContainerStatuses, *found.status.containerStatuses):
+        if status.state.HasField("running"):
+            ended = ContainerStateTerminated(exitCode=LOST_POWER, reason="Unknown", finishedAt=to_time(now))
+            ended.startedAt.CopyFrom(status.state.running.startedAt)
+            status.state.Clear()
+            status.state.terminated.CopyFrom(ended)
+            status.ready = status.started = False
+    return found

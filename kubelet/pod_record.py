@@ -1,0 +1,164 @@
+"""What this process knows of one pod: the last version from the API, the desired state, the lifecycle state, and its
+reports."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kubelet.addresses import Addresses
+from kubelet.lifecycle import DesiredState, Phase, PodState, accepted
+from kubelet.lifecycle.plan import Template, template_of
+from kubelet.runtime.interface import ContainerState, ContainerView
+from kubelet.status import Resize, alike, render, resources_of, with_resources
+from pinnace.api.core_v1_pb2 import Pod, PodCondition
+from pinnace.api.pods import ended
+from pinnace.fit import Requests
+
+
+@dataclass(slots=True, eq=False)
+class PodRecord:
+    pod: Pod
+    """As the informer has it."""
+    revision: str
+    """The latest that is known: the informer's, or that of our own last write."""
+    template: Template
+    want: DesiredState
+    state: PodState | None = None
+    """None: not looked at yet."""
+    containers: Sequence[ContainerView] = ()
+    addresses: Addresses = Addresses("", "")  # noqa: RUF009 (immutable)
+    changes: int = 0
+    """How often there was something to report."""
+    acknowledged: int = 0
+    """The value of `changes` that the server knows of."""
+    sent_revision: str = ""
+    sent_changes: int = 0
+    """`revision` and `changes` of the report that is on its way."""
+    waiting: bool = False
+    """A report met a Conflict, and the informer has not brought what it conflicts with."""
+    foreign: bool = False
+    """Somebody else may have written the informer's latest status, and nobody has compared it with ours."""
+    patient_until: float = 0.0
+    """Monotonic time until which nobody is contradicted."""
+    over: bool = False
+    """The pod is to be removed, once everything is reported."""
+    resize: Resize | None = None
+    """None: the pod has the resources that its spec asks for, as nearly all do."""
+
+    @classmethod
+    def of(cls, pod: Pod) -> "PodRecord":
+        template = template_of(pod)
+        return cls(pod, pod.metadata.resourceVersion, template, wanted(pod, template))
+
+    @property
+    def reported(self) -> bool:
+        return self.acknowledged == self.changes
+
+    @property
+    def is_anothers(self) -> bool:
+        """Has another process, a twin of this fleet, accepted the pod before any report of ours was stored, or ended it? Then
+        its word counts: our own would set the pod back."""
+        if self.state is None or not accepted(self.pod):
+            return False
+        status = self.pod.status
+        if ended(self.pod) and status.phase != self.state.phase:
+            return True
+        if self.acknowledged:
+            return False
+        return self._is_behind or status.startTime.seconds != int(self.state.accepted.unix)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Has a twin of this fleet started the pod, which we have not yet? No phase goes back."""
+        ours = self.state is not None and self.state.phase is Phase.PENDING
+        return ours and self.pod.status.phase not in ("", Phase.PENDING)
+
+    def is_contradicted(self) -> bool:
+        """Does the API say something else of the pod than we have? Somebody took its node to be unreachable, or wrote over what
+        is ours. Only the informer's latest word counts, which may come before the answer to our own. What agrees is not looked
+        at again. Of a pod that had ended when it was taken up we know no more than what is said there."""
+        if not self.foreign or self.state is None or not self.reported or self._is_behind or self.state.over_before:
+            return False
+        if self.revision != self.pod.metadata.resourceVersion:  # our report is newer
+            return False
+        ours = self._render(self.state)
+        self.foreign = not alike(ours.status, self.pod.status)
+        return self.foreign
+
+    @property
+    def running(self) -> list[str]:
+        """The names of its containers that run."""
+        return [each.name for each in self.containers if each.state is ContainerState.RUNNING]
+
+    def refresh(self, pod: Pod) -> bool:
+        """Takes a newer version of the pod, or an echo of our own write. False: it is an older one. If something else may be
+        wanted of the pod now, `want` is another object."""
+        metadata = pod.metadata
+        revision = metadata.resourceVersion
+        if int(revision) < int(self.revision):
+            return False
+        if revision != self.pod.metadata.resourceVersion:
+            # While a report is on its way it is its echo, as a rule, and the answer will say so.
+            self.foreign = revision != self.revision and (self.foreign or not self.reported or pod.status != self.pod.status)
+        moved = metadata.generation != self.pod.metadata.generation
+        if moved and self.state is not None and self.resize is None and resources_of(self.pod.spec) != resources_of(pod.spec):
+            self.resize = Resize(resources_of(self.pod.spec))
+        self.pod, self.revision = pod, revision
+        if moved:
+            self.template = template_of(self.granted)
+        if moved or metadata.HasField("deletionTimestamp") or self.template.plan.gates:
+            self.want = wanted(pod, self.template)._replace(mounted_at=self.want.mounted_at)
+        return True
+
+    @property
+    def granted(self) -> Pod:
+        """The pod with the resources that its node has allocated."""
+        return self.pod if self.resize is None else with_resources(self.pod, self.resize.allocated)
+
+    @property
+    def counted(self) -> Requests:
+        """What the node counts."""
+        if self.resize is None or not self.resize.restarting:
+            return self.template.requests
+        return template_of(with_resources(self.pod, self.resize.counted())).requests
+
+    def set_resize(self, resize: Resize | None) -> None:
+        """What is left to do of a resize has changed."""
+        self.resize = resize
+        self.template = template_of(self.granted)
+        self.want = self.want._replace(plan=self.template.plan)
+
+    def report(self) -> Pod | None:
+        """What to send to UpdateStatus now."""
+        if self.state is None:
+            return None
+        self.sent_revision, self.sent_changes = self.revision, self.changes
+        return self._render(self.state)
+
+    def _render(self, state: PodState) -> Pod:
+        return render(self.pod, self.revision, self.template, state, self.containers, self.addresses, self.resize)
+
+    def acknowledge(self, revision: str) -> None:
+        """The report that was sent is stored, at `revision`."""
+        self.acknowledged = self.sent_changes
+        if int(revision) > int(self.revision):
+            self.revision = revision
+        if revision == self.pod.metadata.resourceVersion:
+            self.foreign = False
+
+
+def wanted(pod: Pod, template: Template) -> DesiredState:
+    metadata, plan = pod.metadata, template.plan
+    grace = float(metadata.deletionGracePeriodSeconds) if metadata.HasField("deletionTimestamp") else None
+    return DesiredState(plan, grace, unmet(plan.gates, pod.status.conditions) if plan.gates else "")
+
+
+def unmet(gates: Sequence[str], conditions: Sequence[PodCondition]) -> str:
+    """The readiness gates that are not True, in Kubernetes' words; empty when all are."""
+    found = {condition.type: condition.status for condition in conditions}
+    return ", ".join(
+        f'the status of pod readiness gate "{gate}" is not "True", but {found[gate]}'
+        if gate in found
+        else f'corresponding condition of pod readiness gate "{gate}" does not exist.'
+        for gate in gates
+        if found.get(gate) != "True"
+    )

@@ -1,0 +1,1 @@
+"""Container runtimes: the interface, the fake runtime with its stages, and the process runtime (process/)."""

@@ -1,0 +1,306 @@
+"""A runtime without processes: containers only pass through their states.
+
+Stages and annotations of the pod (both in kubelet.runtime.stages) declare what a container does. A container that still runs
+when its grace period ends is killed: exit code 137 (128 + SIGKILL). Hooks and probes end as declared, whatever they would call;
+only `sleep` sleeps. The state of a container is computed when it is read, so idle containers cost nothing.
+
+The interface between the kubelet and what provides volumes, a CSI in small; and volumes that are pretended.
+
+    a pod comes    its volumes are attached to the node, where they are not yet, and mounted for the pod; then containers start
+    a pod is over  they are unmounted, and detached when no other pod of the node has them
+
+What takes time are volumes that come from elsewhere: claims. The others (emptyDir, configMap and the like) are folders of the
+node, and there at once. Nothing is ever waited for: `publish` begins, and says when it will be done.
+Source: https://github.com/container-storage-interface/spec (ControllerPublishVolume, NodePublishVolume)
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from kubelet.addresses import Addresses
+from kubelet.runtime.interface import (
+    Call,
+    CallKind,
+    CallView,
+    ContainerState,
+    ContainerView,
+    Exit,
+    Instant,
+    Unsupported,
+    past,
+    reported_exit,
+)
+from kubelet.runtime.stages import PREFIX, Behaviour, PodBehaviour, Stages, script, seconds
+from pinnace.api.core_v1_pb2 import ContainerStatus, Pod, SleepAction
+from pinnace.api.scalars import to_seconds
+
+KILLED = 137
+NO_STAGES = Stages(())
+
+
+class _Attempt(NamedTuple):
+    """What is going to happen to a container, unless somebody stops it."""
+
+    name: str
+    number: int
+    starts: Instant
+    ends: Instant | None
+    code: int
+    stop_grace: float | None
+    last_exit: Exit | None
+    calls: tuple[CallView, ...] = ()
+    """As they are going to end."""
+    reason: str = ""
+    """That was reported of its end; see Exit."""
+
+    def view(self, now: Instant) -> ContainerView:
+        if self.ends is not None and now.monotonic >= self.ends.monotonic:
+            exit_ = Exit(self.code, min(self.starts, self.ends), self.ends, self.reason)
+            return self._view(ContainerState.EXITED, exit_.started, exit_, None, now)
+        if now.monotonic < self.starts.monotonic:
+            return self._view(ContainerState.CREATED, None, None, self.starts.monotonic, now)
+        return self._view(ContainerState.RUNNING, self.starts, None, self.ends.monotonic if self.ends else None, now)
+
+    def _view(
+        self, state: ContainerState, started: Instant | None, exit_: Exit | None, changes_at: float | None, now: Instant
+    ) -> ContainerView:
+        calls = tuple(_seen(call, now) for call in self.calls) if self.calls else ()
+        return ContainerView(self.name, self.number, state, started, exit_, self.last_exit, self.stop_grace, changes_at, calls)
+
+
+def _seen(planned: CallView, now: Instant) -> CallView:
+    if planned.ended is None or now.monotonic >= planned.ended.monotonic:
+        return planned
+    return planned._replace(ended=None, failure="", changes_at=planned.ended.monotonic)
+
+
+class _PodSandbox:
+    __slots__ = ("attempts", "script")
+
+    def __init__(self, script: PodBehaviour) -> None:
+        self.script = script
+        self.attempts: dict[str, _Attempt] = {}
+
+
+class FakeRuntime:
+    """Implements kubelet.runtime.interface.Runtime."""
+
+    def __init__(self, default: Behaviour, stages: Stages = NO_STAGES) -> None:
+        """`default`: of containers of which neither a stage nor an annotation says something."""
+        self._default = default
+        self._stages = stages
+        self._unscripted = PodBehaviour(default, {})
+        self._pods: dict[str, _PodSandbox] = {}
+
+    def listen(self, notify: Callable[[str], None]) -> None:
+        """Whatever happens is foreseen."""
+
+    def prepare(self, pod: Pod, addresses: Addresses) -> None:
+        self._pods[pod.metadata.uid] = _PodSandbox(self._script(pod))
+
+    def _script(self, pod: Pod) -> PodBehaviour:
+        """Raises Unsupported."""
+        behaviour = self._stages.behaviour(pod, self._default)
+        if (declared := script(pod, behaviour)) is not None:
+            return declared
+        return self._unscripted if behaviour is self._default else PodBehaviour(behaviour, {})
+
+    def adopt(self, pod: Pod, now: Instant) -> None:
+        """A fake container lives on in the status that was reported of it: one that ran keeps its start and its end."""
+        try:
+            sandbox = _PodSandbox(self._script(pod))
+        except Unsupported:  # annotations were edited after the pod was accepted
+            sandbox = _PodSandbox(self._unscripted)
+        self._pods[pod.metadata.uid] = sandbox
+        for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses):
+            if attempt := _resume(status, sandbox.script.of(status.name), now):
+                sandbox.attempts[status.name] = attempt
+
+    def resize(self, pod: Pod) -> None:
+        """Fake containers use nothing."""
+
+    def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
+        sandbox = self._pods[uid]
+        before = sandbox.attempts.get(container)
+        declared = sandbox.script.of(container)
+        starts = now.after(declared.start_seconds)
+        last_exit = before.view(now).exit if before else None
+        sandbox.attempts[container] = _plan(container, attempt, starts, declared, last_exit)
+
+    def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
+        sandbox = self._pods[uid]
+        attempt, stop_seconds = sandbox.attempts[container], sandbox.script.of(container).stop_seconds
+        if now.monotonic < attempt.starts.monotonic:
+            ends, code = now, KILLED
+        elif attempt.stop_grace is None and stop_seconds <= grace and grace > 0:
+            ends, code = now.after(stop_seconds), 0
+        else:
+            ends, code = now.after(grace), KILLED
+        if attempt.ends is not None and attempt.ends <= ends:
+            ends, code = attempt.ends, attempt.code
+        sandbox.attempts[container] = attempt._replace(ends=ends, code=code, stop_grace=grace)
+
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+        sandbox = self._pods.get(uid)
+        found = sandbox.attempts.get(container) if sandbox is not None else None
+        if sandbox is None or found is None or found.number != attempt:
+            return
+        if found.view(now).state is ContainerState.RUNNING:
+            sandbox.attempts[container] = found._replace(ends=now, code=code)
+
+    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+        sandbox = self._pods[uid]
+        attempt = sandbox.attempts[container]
+        takes, failure = _outcome(call, sandbox.script.of(container), now.monotonic - attempt.starts.monotonic)
+        if takes > call.timeout:
+            takes, failure = call.timeout, f"timed out after {call.timeout:g} s"
+        others = tuple(each for each in attempt.calls if each.kind is not call.kind)
+        planned = CallView(call.kind, call.number, now, now.after(takes), failure, None)
+        sandbox.attempts[container] = attempt._replace(calls=(*others, planned))
+
+    def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
+        sandbox = self._pods.get(uid)
+        return [attempt.view(now) for attempt in sandbox.attempts.values()] if sandbox else ()
+
+    def remove(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+
+    def end(self, uid: str) -> None:
+        """An earlier process leaves nothing."""
+
+    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        """An earlier process leaves nothing."""
+
+    def close(self) -> None:
+        """There is nothing that could run on."""
+
+
+def _outcome(call: Call, declared: Behaviour, age: float) -> tuple[float, str]:
+    """How long the call takes, and why it fails, if it does. `age`: seconds that the container has run."""
+    match call.kind:
+        case CallKind.POST_START:
+            takes, code = declared.post_start_seconds, declared.post_start_exit_code
+        case CallKind.PRE_STOP:
+            takes, code = declared.pre_stop_seconds, declared.pre_stop_exit_code
+        case CallKind.STARTUP:
+            takes, code = declared.probe_seconds, int(age < declared.started_after_seconds)
+        case CallKind.READINESS:
+            ready = declared.ready_after_seconds <= age < declared.unready_after_seconds
+            takes, code = declared.probe_seconds, int(not ready)
+        case CallKind.LIVENESS:
+            takes, code = declared.probe_seconds, int(age >= declared.unhealthy_after_seconds)
+    if isinstance(call.handler, SleepAction):
+        takes = float(call.handler.seconds)
+    return takes, f"exit code {code}" if code else ""
+
+
+def _plan(name: str, number: int, starts: Instant, declared: Behaviour, last_exit: Exit | None) -> _Attempt:
+    ends = None if declared.run_seconds is None else starts.after(declared.run_seconds)
+    return _Attempt(name, number, starts, ends, declared.exit_code, None, last_exit)
+
+
+def _resume(status: ContainerStatus, declared: Behaviour, now: Instant) -> _Attempt | None:
+    """The attempt that a reported status speaks of; None when it never ran."""
+    last_exit = reported_exit(status.lastState, now)
+    if status.state.HasField("running"):
+        started = past(to_seconds(status.state.running.startedAt), now)
+        return _plan(status.name, status.restartCount, started, declared, last_exit)
+    ended, before = reported_exit(status.state, now), last_exit
+    if ended is None:  # waiting: for its first start, or to be restarted, and then its last state is how it ended
+        ended, before = last_exit, None
+    if ended is None:
+        return None
+    number, code = status.restartCount, ended.code
+    return _Attempt(status.name, number, ended.started, ended.finished, code, None, before, reason=ended.reason)
+
+
+ATTACH = f"{PREFIX}attach-seconds"
+"""Annotation: how long it takes to attach a claim of the pod to a node."""
+MOUNT = f"{PREFIX}mount-seconds"
+"""Annotation: how long it takes to mount the claims of the pod."""
+
+
+class Volumes(Protocol):
+    def publish(self, pod: Pod, now: Instant) -> float:
+        """Begins to attach and mount what the pod has on its node. Monotonic time at which it will all be there. Raises
+        Unsupported, and then there is nothing to unpublish."""
+        ...
+
+    def adopt(self, pod: Pod, now: Instant, *, started: bool) -> float:
+        """The same for a pod that an earlier kubelet process had accepted. If a container of it has started, they are there."""
+        ...
+
+    def unpublish(self, pod: Pod) -> None:
+        """Of a pod that is over, or gone; nothing, when there is nothing."""
+        ...
+
+
+class Delays(NamedTuple):
+    """Seconds, of pods that declare none."""
+
+    attach: float = 0.0
+    mount: float = 0.0
+
+
+AT_ONCE = Delays()
+
+
+@dataclass(slots=True)
+class _Attachment:
+    done: float
+    """Monotonic."""
+    pods: set[str] = field(default_factory=set)
+
+
+class FakeVolumes:
+    def __init__(self, delays: Delays = AT_ONCE) -> None:
+        self._delays = delays
+        self._attached: dict[tuple[str, str], _Attachment] = {}
+        """By node and claim."""
+
+    def publish(self, pod: Pod, now: Instant) -> float:
+        return self._publish(pod, self._declared(pod), now)
+
+    def adopt(self, pod: Pod, now: Instant, *, started: bool) -> float:
+        try:
+            delays = AT_ONCE if started else self._declared(pod)
+        except Unsupported:  # annotations were edited after the pod was accepted
+            delays = AT_ONCE
+        return self._publish(pod, delays, now)
+
+    def _publish(self, pod: Pod, delays: Delays, now: Instant) -> float:
+        done = now.monotonic
+        for claim in _claims(pod):
+            key = pod.spec.nodeName, claim
+            attachment = self._attached.get(key)
+            if attachment is None:
+                attachment = self._attached[key] = _Attachment(now.monotonic + delays.attach)
+            attachment.pods.add(pod.metadata.uid)
+            done = max(done, attachment.done + delays.mount, now.monotonic + delays.mount)
+        return done
+
+    def _declared(self, pod: Pod) -> Delays:
+        annotations = pod.metadata.annotations
+        return Delays(
+            seconds(ATTACH, annotations[ATTACH]) if ATTACH in annotations else self._delays.attach,
+            seconds(MOUNT, annotations[MOUNT]) if MOUNT in annotations else self._delays.mount,
+        )
+
+    def unpublish(self, pod: Pod) -> None:
+        for claim in _claims(pod):
+            key = pod.spec.nodeName, claim
+            if (attachment := self._attached.get(key)) is not None:
+                attachment.pods.discard(pod.metadata.uid)
+                if not attachment.pods:
+                    del self._attached[key]
+
+
+def _claims(pod: Pod) -> Iterator[str]:
+    """namespace/name of each."""
+    for volume in pod.spec.volumes:
+        source = volume.volumeSource
+        if source.HasField("persistentVolumeClaim"):
+            yield f"{pod.metadata.namespace}/{source.persistentVolumeClaim.claimName}"
+        elif source.HasField("ephemeral"):
+            yield f"{pod.metadata.namespace}/{pod.metadata.name}-{volume.name}"

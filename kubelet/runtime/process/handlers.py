@@ -1,0 +1,271 @@
+"""Lifecycle hooks and probes of process containers: each call is a task.
+
+HTTP handlers send one GET. Redirects to the same host, on any port, are followed, up to ten requests; any other redirect is the
+result. Headers of the action replace the default headers, case-insensitively; an empty value removes the header. Failures have
+Kubernetes' wording, with the truncated output of the command.
+Source: Kubernetes, pkg/probe/http, and https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/
+"""
+
+import asyncio
+import math
+import os
+import ssl
+from collections.abc import Callable, Iterable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from kubelet.runtime.interface import Call, CallKind, CallView, Instant, read
+from kubelet.runtime.process.files import Plan
+from kubelet.runtime.process.plan import instead
+from kubelet.runtime.process.streams import run_command
+from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, HTTPHeader, TCPSocketAction
+from pinnace.runtime.clock import Clock
+
+REDIRECTS = 10
+_FOLLOWED = (301, 302, 303, 307, 308)
+_PORTS = {"http": 80, "https": 443}
+_PLAIN = "/%:@!$&'()*+,;=~"
+"""What is sent of a path as it is, beside letters and digits: what is escaped already stays so."""
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG")
+"""What OpenSSL makes of an answer in HTTP: which of them depends on its version."""
+
+
+class Failed(Exception):
+    """The message says how."""
+
+
+class NotTLS(Failed):
+    """The server was asked over TLS, and its answer is none: it may be plain HTTP."""
+
+
+class _Place(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+    path: str
+    """With its query."""
+
+    @property
+    def authority(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def target(self) -> str:
+        """The path as it is sent: without its fragment, and what may not stand in a request's first line is escaped."""
+        path, mark, query = self.path.partition("#")[0].partition("?")
+        return f"{quote(path, _PLAIN)}{mark}{quote(query, f'{_PLAIN}?')}"
+
+    def towards(self, location: str) -> "_Place | None":
+        """Where a redirect leads; None: to another host. Raises ValueError."""
+        found = urlsplit(urljoin(f"{self.scheme}://{self.authority}{self.path}", location))
+        if found.hostname != self.host.lower():
+            return None
+        if found.scheme not in _PORTS:
+            raise ValueError(f"unsupported protocol scheme {found.scheme}")
+        path = (found.path or "/") + (f"?{found.query}" if found.query else "")
+        return _Place(found.scheme, found.hostname, found.port or _PORTS[found.scheme], path)
+
+
+async def get(action: HTTPGetAction, host: str, agent: str) -> int:
+    """The status. `agent`: "probe", or what else asks. Raises Failed, OSError."""
+    place = _Place((action.scheme or "http").lower(), host, action.port.intVal, f"/{action.path.lstrip('/')}")
+    for _ in range(REDIRECTS):
+        try:
+            status, location = await _ask(place, action.httpHeaders, agent)
+            if status not in _FOLLOWED or not location:
+                return status
+            there = place.towards(location)
+        except ssl.SSLError as error:
+            raise _told(error) from None
+        except ValueError as error:  # a line without an end, or an address that is none
+            raise Failed(f"malformed HTTP response: {error}") from None
+        if there is None:
+            return status
+        place = there
+    raise Failed(f"stopped after {REDIRECTS} redirects")
+
+
+async def connect(
+    host: str, port: int, context: ssl.SSLContext | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Raises Failed, TimeoutError, ssl.SSLError."""
+    try:
+        return await asyncio.open_connection(host, port, ssl=context)
+    except (TimeoutError, ssl.SSLError):  # the latter's errno is OpenSSL's: as one of the system it would say something else
+        raise
+    except UnicodeError:  # it cannot be a name: an empty label, or one that is too long
+        raise Failed(f"dial tcp: lookup {host[:253]}: no such host") from None
+    except OSError as error:
+        why = f"connect: {os.strerror(error.errno).lower()}" if error.errno else str(error)
+        raise Failed(f"dial tcp {host}:{port}: {why}") from None
+
+
+def _told(error: ssl.SSLError) -> Failed:
+    if error.reason in _NOT_TLS:
+        return NotTLS("tls: first record does not look like a TLS handshake")
+    return Failed(f"tls: {(error.reason or str(error)).replace('_', ' ').lower()}")
+
+
+async def _ask(place: _Place, headers: Iterable[HTTPHeader], agent: str) -> tuple[int, str]:
+    """The status, and where it redirects to. Raises ValueError too."""
+    context = _trusts_everybody() if place.scheme == "https" else None
+    lines = [f"GET {place.target} HTTP/1.1", *_headers(place, headers, agent), "", ""]
+    reader, writer = await connect(place.host, place.port, context)
+    try:
+        writer.write("\r\n".join(lines).encode())
+        version, _, rest = (await reader.readline()).partition(b" ")
+        status = rest[:3]
+        if not version.startswith(b"HTTP/") or not status.isdigit():
+            raise Failed("malformed HTTP response")
+        return int(status), await _location(reader) if int(status) in _FOLLOWED else ""
+    finally:
+        writer.close()
+
+
+def _headers(place: _Place, given: Iterable[HTTPHeader], agent: str) -> list[str]:
+    usual = {"Host": place.authority, "User-Agent": f"kube-{agent}/1.36", "Accept": "*/*", "Connection": "close"}
+    own = [(each.name.title(), each.value) for each in given if each.value or each.name.lower() != "host"]
+    replaced = {name for name, _ in own}
+    sent = [*((name, usual[name]) for name in usual if name not in replaced), *own]
+    return [f"{name}: {value}" for name, value in sent if value or name not in usual]
+
+
+async def _location(reader: asyncio.StreamReader) -> str:
+    while line := (await reader.readline()).strip():
+        name, _, value = line.partition(b":")
+        if name.lower() == b"location":
+            return value.strip().decode(errors="replace")
+    return ""
+
+
+@cache
+def _trusts_everybody() -> ssl.SSLContext:
+    """Whose certificate it is does not matter, as with Kubernetes. (A default context reads whom the machine trusts: 20 ms.)"""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+MAX_OUTPUT = 10 << 10
+"""Bytes of what a command writes that are kept, as Kubernetes keeps."""
+
+
+HOOKS = (CallKind.POST_START, CallKind.PRE_STOP)
+
+
+@dataclass(slots=True)
+class _Begun:
+    view: CallView
+    task: "asyncio.Task[None]"
+
+
+class Calls:
+    """Those of one attempt. `end` them with it."""
+
+    def __init__(self, changed: Callable[[], None], clock: Clock) -> None:
+        self._changed = changed
+        self._clock = clock
+        self._begun: dict[CallKind, _Begun] = {}
+
+    @property
+    def views(self) -> tuple[CallView, ...]:
+        return tuple(each.view for each in self._begun.values())
+
+    def begin(self, call: Call, plan: Plan, host: str, now: Instant) -> None:
+        """`plan`: what the container runs; `host`: its pod's address."""
+        if (earlier := self._begun.get(call.kind)) is not None:
+            earlier.task.cancel()
+        task = asyncio.get_running_loop().create_task(self._run(call, plan, host))
+        self._begun[call.kind] = _Begun(CallView(call.kind, call.number, now, None, "", None), task)
+
+    def end(self, failure: str) -> None:
+        """Whatever has not ended has failed."""
+        for kind, begun in self._begun.items():
+            if begun.view.ended is None:
+                begun.task.cancel()
+                self._ended(kind, failure)
+
+    async def _run(self, call: Call, plan: Plan, host: str) -> None:
+        failure = ""
+        try:
+            async with asyncio.timeout(None if math.isinf(call.timeout) else call.timeout):
+                await _make(call, plan, host)
+        except TimeoutError:
+            failure = f"timed out after {call.timeout:g} s"
+        except Exception as error:  # whatever it is: a call that never ends is waited for
+            failure = str(error) or type(error).__name__
+        self._ended(call.kind, failure)
+        self._changed()
+
+    def _ended(self, kind: CallKind, failure: str) -> None:
+        begun = self._begun[kind]
+        begun.view = begun.view._replace(ended=read(self._clock), failure=failure)
+
+
+async def _make(call: Call, plan: Plan, host: str) -> None:
+    """Raises Failed, OSError, of which TimeoutError is one, and whatever libraries make of what they are given."""
+    match call.handler:
+        case ExecAction() as action:
+            await _execute(instead(plan, action.command))
+        case HTTPGetAction() as action:
+            await _get(action, action.host or host, hook=call.kind in HOOKS)
+        case TCPSocketAction() as action:
+            if call.kind in HOOKS:
+                raise Failed("invalid handler")
+            _, writer = await connect(action.host or host, action.port.intVal)
+            writer.close()
+        case GRPCAction() as action:
+            await _ask_health(action, host)
+        case action:
+            await asyncio.sleep(action.seconds)
+
+
+async def _execute(plan: Plan) -> None:
+    output, code = b"", 0
+    async with aclosing(run_command(plan, None)) as responses:
+        async for response in responses:
+            output = (output + response.stdout + response.stderr)[:MAX_OUTPUT]
+            code = response.exit.code
+    if code:
+        raise Failed(output.decode(errors="replace").strip() or f"command terminated with exit code {code}")
+
+
+async def _get(action: HTTPGetAction, host: str, *, hook: bool) -> None:
+    """Whatever is answered to a hook, it was called."""
+    if hook:
+        await _call(action, host)
+    elif not 200 <= (status := await get(action, host, "probe")) < 400:
+        raise Failed(f"HTTP probe failed with statuscode: {status}")
+
+
+async def _call(action: HTTPGetAction, host: str) -> None:
+    """Once more without TLS where the server has none, as in Kubernetes, whose hooks went over HTTP whatever they said; then
+    nothing secret goes along. When that fails, too, it is the first failure that counts.
+    Source: pkg/kubelet/lifecycle/handlers.go"""
+    try:
+        await get(action, host, "lifecycle")
+    except NotTLS:
+        bare = HTTPGetAction(scheme="HTTP", port=action.port, path=action.path)
+        bare.httpHeaders.extend(each for each in action.httpHeaders if each.name.lower() != "authorization")
+        with suppress(Failed, OSError):
+            await get(bare, host, "lifecycle")
+            return
+        raise
+
+
+async def _ask_health(action: GRPCAction, host: str) -> None:
+    """Source: https://github.com/grpc/grpc/blob/master/doc/health-checking.md"""
+    async with grpc.aio.insecure_channel(f"{host}:{action.port}", options=[("grpc.enable_http_proxy", 0)]) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = await stub.Check(health_pb2.HealthCheckRequest(service=action.service))
+        except grpc.aio.AioRpcError as error:
+            raise Failed(f"error: health rpc failed: {error.details() or error.code().name}") from None
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        raise Failed(f'service unhealthy (responded with "{health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)}")')

@@ -1,0 +1,507 @@
+"""Implements Runtime with local processes, and measures what they use.
+
+    <root>/lock                                    one kubelet at a time
+    <root>/pods/<uid>/node                         the pod's node
+    <root>/pods/<uid>/volumes/<volume>             emptyDirs
+    <root>/pods/<uid>/containers/<name>/root       the container's start directory (see plan)
+    <root>/pods/<uid>/containers/<name>/<attempt>  one run of it (see files); the last two are kept
+    <root>/removed/<uid>.<number>                  pods that are being killed and removed
+
+The directories hold all state of a container, and its shim continues to write while no kubelet runs. A kubelet that starts
+adopts what it finds, and starts nothing twice. A removed pod is moved away at once, so that another pod with its uid finds
+nothing of it.
+
+An attempt:
+
+    begin --> created --the process runs--> running --it has ended--> exited
+       '------- could not be started --------------------------------^
+    find: whichever of these an earlier kubelet has left
+
+If a shim ends without a record of the exit, its process is dead too: exit code 137.
+
+`ProcessMeter` counts everything that descends from a container's shim. CPU is the average since the last measurement, or since
+the start. Memory is the resident memory of its processes; shared pages count for each.
+"""
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kubelet.addresses import Addresses
+from kubelet.runtime.interface import (
+    Call,
+    ContainerState,
+    ContainerView,
+    Exit,
+    Instant,
+    Unsupported,
+    past,
+    read,
+    reported_exit,
+)
+from kubelet.runtime.process import files
+from kubelet.runtime.process.files import Ended, Plan, Running
+from kubelet.runtime.process.handlers import Calls
+from kubelet.runtime.process.plan import container_plan, link_volumes, make_volumes, places
+from kubelet.runtime.process.root import (
+    NODE,
+    Root,
+    end_pod,
+    kill_pod,
+    kill_shim,
+    reap_shim,
+    remove_pod,
+    shim_lives,
+    shim_pidfd,
+    start_shim,
+    stop_shim,
+)
+from kubelet.stats import Running as RunningPod
+from kubelet.stats import Usage
+from pinnace.api.core_v1_pb2 import Container, ContainerStatus, Pod
+from pinnace.api.scalars import to_seconds
+from pinnace.runtime import procfs
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.procfs import Entry, Identity
+
+
+def kill_rest(running: Running) -> None:
+    """Kills the session that the process led. While anybody is in it the kernel gives its number to nobody else; so when
+    another process has that number now, there is nobody left."""
+    leader = Identity(running["pid"], running["started"], running["boot"])
+    if leader.boot != procfs.boot_id() or procfs.identify(leader.pid) not in (None, leader):
+        return
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if (entry / "stat").read_text().rpartition(")")[2].split()[3] == str(leader.pid):
+                    os.kill(int(entry.name), signal.SIGKILL)
+
+
+LOST = 137
+START_ERROR = 128
+POLL = 0.05
+"""Seconds between looks at a shim that an earlier kubelet process had just begun."""
+
+
+class Attempt:
+    """`begin` or `find` it. `stop_grace`: the grace with which it was last asked to stop."""
+
+    def __init__(self, folder: Path, number: int, changed: Callable[[], None], clock: Clock) -> None:
+        self.folder = folder
+        self.number = number
+        self.started: Instant | None = None
+        self.exit: Exit | None = None
+        self.stop_grace: float | None = None
+        self._changed = changed
+        self._clock = clock
+        self._deadline: float | None = None
+        self._pid = 0  # of a shim that is our own child
+        self._pidfd: int | None = None
+        self._ready: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def state(self) -> ContainerState:
+        if self.exit is not None:
+            return ContainerState.EXITED
+        return ContainerState.RUNNING if self.started is not None else ContainerState.CREATED
+
+    @property
+    def log(self) -> Path:
+        return self.folder / files.LOG
+
+    def begin(self, plan: Plan, now: Instant) -> None:
+        """Starts it, or has it exited with the reason why it cannot be."""
+        try:
+            self.folder.mkdir(parents=True)
+            files.write(str(self.folder / files.PLAN), plan)
+            self._pid, self._ready = start_shim(self.folder)
+            self._pidfd = os.pidfd_open(self._pid)
+        except OSError as error:
+            self.fail(str(error), now)
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._ready, self._runs)
+        loop.add_reader(self._pidfd, self._ended)
+
+    def fail(self, why: str, now: Instant) -> None:
+        """It could not be started."""
+        self.exit = Exit(START_ERROR, now, now, "StartError", why)
+
+    def find(self, now: Instant) -> None:
+        """Takes up what is in the folder."""
+        if (stop := files.read(str(self.folder / files.STOP))) is not None:
+            self.stop_grace, self._deadline = stop["grace"], stop["deadline"]
+        self._look(now)
+
+    def stop(self, grace: float, now: Instant) -> None:
+        """Implements Runtime.stop. Raises OSError when the disk is full: the caller asks again. Once its time is
+        over it is killed, which needs none."""
+        if self.exit is None:
+            deadline = now.after(grace).monotonic
+            self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
+            try:
+                stop_shim(self.folder, grace, self._deadline)
+            except OSError:
+                if now.monotonic < self._deadline:
+                    raise
+                kill_shim(self.folder)
+            self.stop_grace = grace
+
+    def forget(self) -> None:
+        """Lets it run on, unobserved."""
+        loop = asyncio.get_running_loop()
+        for descriptor in (self._ready, self._pidfd):
+            if descriptor is not None:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+        self._ready = self._pidfd = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self, now: Instant) -> None:
+        """At one that we have not begun: it may be anywhere on its way."""
+        self._timer = None
+        alive = shim_lives(self.folder)
+        if alive and self._pidfd is None and (descriptor := shim_pidfd(self.folder)) is not None:
+            self._pidfd = descriptor
+            self._pid = int((self.folder / files.LOCK).read_text())
+            asyncio.get_running_loop().add_reader(descriptor, self._ended)
+        self._read_running(now)
+        if not alive:
+            self._read_exit(now)
+        elif self._pidfd is None or self.started is None:
+            self._timer = asyncio.get_running_loop().call_later(POLL, self._look_again)
+
+    def _look_again(self) -> None:
+        before = self.state
+        self._look(read(self._clock))
+        if self.state is not before:
+            self._changed()
+
+    def _runs(self) -> None:
+        """The shim has closed the descriptor by which it says so; or has ended."""
+        assert self._ready is not None
+        asyncio.get_running_loop().remove_reader(self._ready)
+        os.close(self._ready)
+        self._ready = None
+        if self.exit is None and self.started is None:
+            self._read_running(read(self._clock))
+            if self.started is not None:
+                self._changed()
+
+    def _ended(self) -> None:
+        """The shim has."""
+        now = read(self._clock)
+        reap_shim(self._pid)
+        self.forget()
+        self._read_running(now)
+        self._read_exit(now)
+        self._changed()
+
+    def _read_running(self, now: Instant) -> None:
+        running: Running | None = files.read(str(self.folder / files.RUNNING))
+        if running is not None and self.started is None:
+            self.started = past(running["at"], now)
+
+    def _read_exit(self, now: Instant) -> None:
+        ended: Ended | None = files.read(str(self.folder / files.EXIT))
+        if ended is not None:
+            started = self.started or past(ended["started"], now)
+            finished = max(started, past(ended["finished"], now))
+            self.exit = Exit(ended["code"], started, finished, ended["reason"], ended["message"])
+            return
+        if (running := files.read(str(self.folder / files.RUNNING))) is not None:
+            kill_rest(running)
+        message = "its shim has ended without saying how the process did: it was killed, or the machine has booted again"
+        self.exit = Exit(LOST, self.started or now, now, "ContainerStatusUnknown", message)
+
+
+log = logging.getLogger(__name__)
+
+KEPT = 2
+"""Attempts whose folders are kept: the latest, and the one before, for `logs --previous`."""
+
+
+class _Sandbox:
+    """One pod."""
+
+    def __init__(self, pod: Pod, addresses: Addresses, folder: Path) -> None:
+        self.pod = pod
+        self.addresses = addresses
+        self.folder = folder
+        self.containers: dict[str, _Ran] = {}
+
+    def container(self, name: str) -> Container:
+        return next(each for each in (*self.pod.spec.initContainers, *self.pod.spec.containers) if each.name == name)
+
+    def home(self, container: str) -> Path:
+        return self.folder / "containers" / container
+
+
+class _Ran:
+    """The latest attempt at one container."""
+
+    def __init__(self, attempt: Attempt, last_exit: Exit | None, calls: Calls) -> None:
+        self.attempt = attempt
+        self.last_exit = last_exit
+        self.calls = calls
+
+    def view(self, name: str) -> ContainerView:
+        attempt = self.attempt
+        return ContainerView(
+            name, attempt.number, attempt.state, attempt.started, attempt.exit, self.last_exit, attempt.stop_grace, None,
+            self.calls.views,
+        )  # fmt: skip
+
+
+class ProcessRuntime:
+    """Everything happens on the event loop; nothing waits."""
+
+    def __init__(self, root: Root, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._root = root
+        self._clock = clock
+        self._pods: dict[str, _Sandbox] = {}
+        self._notify: Callable[[str], None] = lambda uid: None
+        self._removals: set[asyncio.Task[None]] = set()
+        self._removing = asyncio.Lock()
+
+    def listen(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
+        for folder in self._root.removed():
+            if folder not in self._root.removing:
+                self._bury(folder)
+
+    def prepare(self, pod: Pod, addresses: Addresses) -> None:
+        sandbox = _Sandbox(pod, addresses, self._root.pod(pod.metadata.uid))
+        where = places(pod, sandbox.folder / "volumes")
+        for container in (*pod.spec.initContainers, *pod.spec.containers):
+            container_plan(pod, container, addresses, sandbox.home(container.name) / "root", where)
+        try:
+            _make(sandbox)
+        except (OSError, Unsupported) as error:
+            shutil.rmtree(sandbox.folder, ignore_errors=True)
+            raise Unsupported(str(error)) from None
+        self._take_up(sandbox, read(self._clock))  # a kubelet that was killed before it could report has started it already
+
+    def adopt(self, pod: Pod, now: Instant) -> None:
+        addresses = Addresses(pod.status.hostIP, pod.status.podIP)
+        sandbox = _Sandbox(pod, addresses, self._root.pod(pod.metadata.uid))
+        with suppress(OSError, Unsupported):  # then what is started says so
+            _make(sandbox)
+        self._take_up(sandbox, now)
+
+    def resize(self, pod: Pod) -> None:
+        """The memory limit of a process is set when it starts: one that runs keeps its own."""
+        self._pods[pod.metadata.uid].pod = pod
+
+    def start(self, uid: str, container: str, attempt: int, now: Instant) -> None:
+        sandbox = self._pods[uid]
+        before = sandbox.containers.get(container)
+        home = sandbox.home(container)
+        begun = self._attempt(sandbox, container, attempt)
+        sandbox.containers[container] = self._ran(sandbox, begun, before.attempt.exit if before else None)
+        try:
+            where = places(sandbox.pod, sandbox.folder / "volumes")
+            begun.begin(container_plan(sandbox.pod, sandbox.container(container), sandbox.addresses, home / "root", where), now)
+        except Unsupported as error:  # of a pod that another runtime had accepted
+            begun.fail(str(error), now)
+        shutil.rmtree(home / str(attempt - KEPT), ignore_errors=True)
+
+    def stop(self, uid: str, container: str, grace: float, now: Instant) -> None:
+        self._pods[uid].containers[container].attempt.stop(grace, now)
+
+    def crash(self, uid: str, container: str, attempt: int, code: int, now: Instant) -> None:
+        """By SIGKILL, whatever the code."""
+        sandbox = self._pods.get(uid)
+        ran = sandbox.containers.get(container) if sandbox is not None else None
+        if ran is not None and ran.attempt.number == attempt:
+            ran.attempt.stop(0.0, now)
+
+    def call(self, uid: str, container: str, call: Call, now: Instant) -> None:
+        sandbox = self._pods[uid]
+        ran = sandbox.containers[container]
+        ran.calls.begin(call, files.read(str(ran.attempt.folder / files.PLAN)), sandbox.addresses.pod, now)
+
+    def observe(self, uid: str, now: Instant) -> Sequence[ContainerView]:
+        sandbox = self._pods.get(uid)
+        return [ran.view(name) for name, ran in sandbox.containers.items()] if sandbox else ()
+
+    def remove(self, uid: str) -> None:
+        if (sandbox := self._pods.pop(uid, None)) is not None:
+            for ran in sandbox.containers.values():
+                ran.attempt.forget()
+                ran.calls.end("the pod was removed")
+        if (folder := self._root.pod(uid)).exists():
+            self._bury(self._root.move_to_removed(folder))
+
+    def end(self, uid: str) -> None:
+        if kill_pod(folder := self._root.pod(uid)):
+            log.warning("pod %s has ended while no kubelet looked: what runs of it is killed", uid)
+            self._see_to(end_pod(folder, self._clock))
+
+    def retain(self, nodes: Collection[str], uids: Collection[str]) -> None:
+        for folder in self._root.pods():
+            if folder.name not in uids and folder.name not in self._pods and self._root.node(folder) in nodes:
+                log.warning("pod %s was deleted while no kubelet looked: it is killed", folder.name)
+                self._bury(self._root.move_to_removed(folder))
+
+    def close(self) -> None:
+        """Pods that were removed are removed all the same."""
+        for sandbox in self._pods.values():
+            for ran in sandbox.containers.values():
+                ran.attempt.forget()
+                ran.calls.end("the kubelet begins anew")
+        self._pods.clear()
+
+    async def settled(self) -> None:
+        """Waits until nothing is left of the pods that were removed, and nothing runs of those that were ended."""
+        await asyncio.gather(*self._removals)
+
+    def _bury(self, folder: Path) -> None:
+        self._root.removing.add(folder)
+        removal = self._see_to(remove_pod(folder, self._clock, self._removing))
+        removal.add_done_callback(lambda _: self._root.removing.discard(folder))
+
+    def _see_to(self, removal: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(removal)
+        self._removals.add(task)
+        task.add_done_callback(self._removals.discard)
+        return task
+
+    def _attempt(self, sandbox: _Sandbox, container: str, number: int) -> Attempt:
+        changed = partial(self._changed, sandbox)
+        return Attempt(sandbox.home(container) / str(number), number, changed, self._clock)
+
+    def _ran(self, sandbox: _Sandbox, attempt: Attempt, last_exit: Exit | None) -> _Ran:
+        return _Ran(attempt, last_exit, Calls(partial(self._changed, sandbox), self._clock))
+
+    def _changed(self, sandbox: _Sandbox) -> None:
+        for ran in sandbox.containers.values():
+            if ran.attempt.exit is not None:
+                ran.calls.end("the container has ended")
+        self._notify(sandbox.pod.metadata.uid)
+
+    def _take_up(self, sandbox: _Sandbox, now: Instant) -> None:
+        """What there is of a pod."""
+        pod = sandbox.pod
+        self._pods[pod.metadata.uid] = sandbox
+        statuses = {status.name: status for status in (*pod.status.initContainerStatuses, *pod.status.containerStatuses)}
+        for container in (*pod.spec.initContainers, *pod.spec.containers):
+            if ran := self._find(sandbox, container.name, statuses.get(container.name), now):
+                sandbox.containers[container.name] = ran
+
+    def _find(self, sandbox: _Sandbox, name: str, status: ContainerStatus | None, now: Instant) -> _Ran | None:
+        """What is left of a container; where its folders are gone, what was reported of it. None when it never ran."""
+        last_exit = reported_exit(status.lastState, now) if status is not None else None
+        numbers = sorted(int(each.name) for each in sandbox.home(name).glob("[0-9]*"))
+        if numbers:
+            found = [self._attempt(sandbox, name, number) for number in numbers[-KEPT:]]
+            for attempt in found:
+                attempt.find(now)
+            return self._ran(sandbox, found[-1], found[0].exit if len(found) > 1 else last_exit)
+        if status is None:
+            return None
+        attempt = self._attempt(sandbox, name, status.restartCount)
+        attempt.exit = reported_exit(status.state, now)
+        if status.state.HasField("running"):
+            started = past(to_seconds(status.state.running.startedAt), now)
+            attempt.exit = Exit(LOST, started, now, "ContainerStatusUnknown", "the container's folder is gone")
+        if attempt.exit is None:  # it waits, to be restarted, and how it ended is in its last state
+            attempt.exit, last_exit = last_exit, None
+        return self._ran(sandbox, attempt, last_exit) if attempt.exit is not None else None
+
+
+def _make(sandbox: _Sandbox) -> None:
+    """The pod's folder. Raises OSError and Unsupported."""
+    pod, folder = sandbox.pod, sandbox.folder
+    where = places(pod, folder / "volumes")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / NODE).write_text(pod.spec.nodeName)
+    try:
+        make_volumes(pod, where)
+        for container in (*pod.spec.initContainers, *pod.spec.containers):
+            home = sandbox.home(container.name)
+            home.mkdir(parents=True, exist_ok=True)
+            link_volumes(container, home / "root", where)
+    except ValueError as error:  # as of a null character, which the API refuses by now
+        raise Unsupported(f"a path of its volumes cannot be one: {error}") from None
+
+
+LEAST_WINDOW = 1.0
+"""Seconds. The kernel counts in hundredths; who asks again within these hears the same."""
+Shim = tuple[int, int]
+"""A pid, and when it started: one process and no other."""
+
+
+class _Sample(NamedTuple):
+    age: float
+    """Of the shim, in seconds."""
+    cpu_s: float
+    """Of the container since it began."""
+    told: int
+    """Nanocores."""
+    window: float
+
+
+class ProcessMeter:
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._samples: dict[Shim, _Sample] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="meter")
+        """One after the other, also where somebody does not wait for the answer any more."""
+
+    async def measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, Usage]]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._measure, running)
+
+    def _measure(self, running: Sequence[RunningPod]) -> Sequence[Mapping[str, Usage]]:
+        table = procfs.table()
+        children: dict[int, list[Entry]] = {}
+        for entry in table.values():
+            children.setdefault(entry.parent, []).append(entry)
+        found: list[Mapping[str, Usage]] = []
+        for pod, names in running:
+            shims = {name: table.get(self._shim(pod.metadata.uid, name)) for name in names}
+            found.append({name: self._used(shim, children) for name, shim in shims.items() if shim is not None})
+        self._samples = {
+            key: each for key, each in self._samples.items() if key[0] in table and table[key[0]].started == key[1]
+        }
+        return found
+
+    def _shim(self, uid: str, container: str) -> int:
+        """Its pid; 0: it is not known."""
+        attempts = self._root.attempts(uid, container)
+        try:
+            return int((attempts[-1] / files.LOCK).read_text() or "0") if attempts else 0
+        except (OSError, ValueError):
+            return 0
+
+    def _used(self, shim: Entry, children: Mapping[int, Sequence[Entry]]) -> Usage:
+        processes = list(_below(shim.pid, children))
+        memory = sum(each.rss for each in processes)
+        cpu_s, age = shim.waited_s + sum(each.cpu_s + each.waited_s for each in processes), shim.age
+        before = self._samples.get((shim.pid, shim.started), _Sample(0.0, 0.0, 0, 0.0))
+        window = age - before.age
+        if window < LEAST_WINDOW and before.window:
+            return Usage(before.told, memory, before.window)
+        told = round(max(0.0, cpu_s - before.cpu_s) / max(window, 0.01) * 1e9)
+        self._samples[shim.pid, shim.started] = _Sample(age, cpu_s, told, window)
+        return Usage(told, memory, window)
+
+
+def _below(pid: int, children: Mapping[int, Sequence[Entry]]) -> Iterator[Entry]:
+    """All descendants."""
+    waiting = [*children.get(pid, ())]
+    while waiting:
+        entry = waiting.pop()
+        yield entry
+        waiting += children.get(entry.pid, ())

@@ -1,0 +1,399 @@
+"""The shim: the parent of one container's process, as containerd-shim is. It outlives the kubelet. Standard library only.
+
+    kubelet --starts--> shim --starts--> the process, in a session of its own --> its children
+
+* The shim writes the log, and records the start and the exit in files that any later kubelet reads (see files).
+* When asked to stop, it sends SIGTERM to the process group, and SIGKILL when the grace period is over, with or without a
+  kubelet.
+* No descendant survives the container's process. Whatever it has started, including daemons in sessions of their own, is
+  reparented to the shim, which kills it.
+* If the shim is killed, the process dies with it.
+
+The log has the format of the CRI, one entry per line or per 16 KiB:
+
+    2026-11-22T11:45:59.720367123Z stdout F hello
+    2026-11-22T11:45:59.720401544Z stderr P a line without its end, or longer than 16 KiB
+
+A log file that reaches its size limit is renamed to <name>.1 (and .1 to .2, and so on); the oldest is deleted. Files contain
+whole entries only. Lines that cannot be written are counted, and reported in an entry of stderr before the next one that can
+be written.
+
+The termination message is the end of the file at terminationMessagePath. With the policy FallbackToLogsOnError, a container
+that fails without a message has the end of its log as its message: 80 lines or 2,048 bytes.
+Source: https://github.com/kubernetes/design-proposals-archive/blob/main/node/kubelet-cri-logging.md,
+https://kubernetes.io/docs/tasks/debug/debug-application/determine-reason-pod-failure/
+"""
+
+import errno
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from functools import partial
+
+from kubelet.runtime.process import files, launch
+from kubelet.runtime.process.files import Ended, Plan, Running, Stop
+
+MAX_LINE = 16 << 10
+"""Bytes of one entry, as containerd's."""
+
+
+def stamp(nanoseconds: int) -> str:
+    """Of Unix time; RFC 3339, always as long, so that stamps compare as text."""
+    seconds, rest = divmod(nanoseconds, 10**9)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09d}Z"
+
+
+class LogWriter:
+    """A disk that is full loses output; it does not stop the container."""
+
+    def __init__(self, path: str, max_bytes: int, files: int) -> None:
+        """`files`: how many there may be in all, the one that is written included. Raises OSError."""
+        self._path = path
+        self._max_bytes = max_bytes
+        self._files = files
+        self._pending: dict[str, bytes] = {}
+        self._lost: int | None = None  # lines; 0: parts of one
+        self._why = ""
+        self._file = _open(path)
+        self._size = os.fstat(self._file).st_size
+
+    def write(self, stream: str, data: bytes) -> None:
+        """What came from "stdout" or "stderr". What is behind the last end of a line waits for more."""
+        *lines, rest = (self._pending.get(stream, b"") + data).split(b"\n")
+        entries = [entry for line in lines for entry in _entries(line, b"F")]
+        while len(rest) >= MAX_LINE:
+            entries.append((b"P", rest[:MAX_LINE]))
+            rest = rest[MAX_LINE:]
+        self._pending[stream] = rest
+        self._append(stream, entries)
+
+    def flush(self) -> None:
+        """Writes what is left."""
+        for stream, rest in self._pending.items():
+            if rest:
+                self._append(stream, [(b"P", rest)])
+        self._pending.clear()
+        self._tell_loss()
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self.flush()
+        os.close(self._file)
+
+    def _append(self, stream: str, entries: list[tuple[bytes, bytes]]) -> None:
+        if not entries:
+            return
+        written = self._put(_encoded(stream, entries)) if self._tell_loss() else 0
+        if written < len(entries):
+            self._lost = (self._lost or 0) + sum(tag == b"F" for tag, _ in entries[written:])
+
+    def _tell_loss(self) -> bool:
+        """Whether there is nothing more to tell of it."""
+        if self._lost is not None:
+            many = self._lost > 1
+            text = f"{self._lost if many else 1} line{'s were' if many else ' was'} lost: {self._why}"
+            if not self._put(_encoded("stderr", [(b"F", text.encode())])):
+                return False
+            self._lost = None
+        return True
+
+    def _put(self, data: bytes) -> int:
+        """How many of the entries were written, the first ones; of the others nothing is in the file."""
+        written = 0
+        try:
+            if self._size and self._size + len(data) > self._max_bytes:
+                self._rotate()
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+        except OSError as error:
+            self._why = os.strerror(error.errno or 0).lower()
+        whole = data.rfind(b"\n", 0, written) + 1
+        if whole < written:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size + whole)
+        self._size += whole
+        return data.count(b"\n", 0, whole)
+
+    def _rotate(self) -> None:
+        """Raises OSError; what was open stays open then."""
+        fresh = _open(f"{self._path}.new")
+        try:
+            for number in range(self._files - 1, 0, -1):
+                older = f"{self._path}.{number - 1}" if number > 1 else self._path
+                if os.path.exists(older):
+                    os.replace(older, f"{self._path}.{number}")
+            os.replace(f"{self._path}.new", self._path)
+        except OSError:
+            os.close(fresh)
+            raise
+        os.close(self._file)
+        self._file, self._size = fresh, 0
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+
+
+def _encoded(stream: str, entries: list[tuple[bytes, bytes]]) -> bytes:
+    head = f"{stamp(time.time_ns())} {stream} ".encode()
+    return b"".join(head + tag + b" " + content + b"\n" for tag, content in entries)
+
+
+def _entries(line: bytes, tag: bytes) -> list[tuple[bytes, bytes]]:
+    """A whole line; all parts but the last of a long one are partial."""
+    parts = [line[start : start + MAX_LINE] for start in range(0, len(line), MAX_LINE)] or [b""]
+    return [(b"P", part) for part in parts[:-1]] + [(tag, parts[-1])]
+
+
+LOG_LINES = 80
+LOG_BYTES = 2048
+_SCANNED = 1 << 16
+"""Bytes of each log file that are read for the message: stamps make entries longer than their text."""
+
+
+def make_message_file(path: str) -> None:
+    """An empty file. A path that cannot be made has no message."""
+    with suppress(OSError, ValueError):  # ValueError: of a null character
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666))
+
+
+def read_message(path: str, limit: int) -> str:
+    """The last `limit` bytes; empty when there is no regular file."""
+    return _text(_tail(path, limit), limit)
+
+
+def end_of_log(path: str, files: int, limit: int) -> str:
+    """The last lines of a log in the format of the CRI."""
+    data = b""
+    for number in range(files):
+        data = _tail(f"{path}.{number}" if number else path, _SCANNED) + data
+        if data.count(b"\n") > LOG_LINES or len(data) >= _SCANNED:
+            break
+    text = b""
+    for entry in data.splitlines()[-LOG_LINES:]:
+        _, _, rest = entry.partition(b" ")
+        _, _, rest = rest.partition(b" ")
+        tag, _, content = rest.partition(b" ")
+        text += content if tag == b"P" else content + b"\n"
+    limit = min(limit, LOG_BYTES)
+    return _text(text[-limit:], limit)
+
+
+def _tail(path: str, limit: int) -> bytes:
+    """Not through a symbolic link, which the container may have put there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return b""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return b""
+        return os.pread(descriptor, limit, max(0, status.st_size - limit))
+    finally:
+        os.close(descriptor)
+
+
+def _text(data: bytes, limit: int) -> str:
+    """What is no UTF-8 is replaced, in as many bytes at most."""
+    return data.decode(errors="replace").encode()[-limit:].decode(errors="ignore") if data else ""
+
+
+CHUNK = 1 << 16
+CLEANUP = 5.0
+"""Seconds that what the process leaves behind has to die of SIGKILL."""
+START_ERROR = 128
+"""The exit code of what could not be started, as containerd's."""
+KILLED = 128 + signal.SIGKILL
+LONGEST_POLL = 2**31 - 1
+"""Milliseconds that one poll can wait: 24.8 days."""
+
+
+class Shim:
+    """In the folder of the attempt, which is the working directory: that may be moved."""
+
+    def __init__(self, plan: Plan, ready: int) -> None:
+        """`ready`: a descriptor that is closed once the process runs, or never will."""
+        self._plan = plan
+        self._ready = ready
+        self._log = LogWriter(files.LOG, plan["log_bytes"], plan["log_files"])
+        self._stop: Stop | None = None
+        self._terminated = self._killed = False
+        self._began = time.time()
+        self._code: int | None = None
+
+    def run(self) -> None:
+        launch.adopt_orphans()
+        woken = _wake_on_signals()
+        if files.read(files.STOP) is not None:
+            return self._never(KILLED, message="stopped before it was started")
+        make_message_file(self._plan["message_path"])
+        try:
+            process = self._start()
+        except (OSError, ValueError, subprocess.SubprocessError) as error:  # ValueError: of a null character
+            why = f"{self._plan['argv'][0]}: {getattr(error, 'strerror', None) or error}"
+            if isinstance(error, OSError) and error.filename == self._plan["cwd"]:
+                why = f"workingDir {error.filename}: {error.strerror}"
+            return self._never(START_ERROR, "StartError", f"cannot start {why}")
+        self._announce(process.pid)
+        self._tend(process, woken)
+        code = self._code if self._code is not None else KILLED
+        return self._end(code, message=self._message(code))
+
+    def _message(self, code: int) -> str:
+        """The termination message."""
+        plan = self._plan
+        found = read_message(plan["message_path"], plan["message_bytes"])
+        if not found and code and plan["message_from_log"]:
+            self._log.flush()
+            return end_of_log(files.LOG, plan["log_files"], plan["message_bytes"])
+        return found
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        plan = self._plan
+        return subprocess.Popen(
+            plan["argv"], env=plan["env"], cwd=plan["cwd"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, start_new_session=True, preexec_fn=partial(launch.bind, plan["memory"], os.getpid()),
+        )  # fmt: skip
+
+    def _announce(self, pid: int) -> None:
+        self._began = time.time()
+        with open(f"/proc/{pid}/stat") as file:  # a zombie has one, too
+            started = int(file.read().rpartition(")")[2].split()[19])
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        files.write(files.RUNNING, Running(pid=pid, started=started, boot=boot, at=self._began))
+        os.close(self._ready)
+
+    def _tend(self, process: "subprocess.Popen[bytes]", woken: int) -> None:
+        """Until the process has ended, and everything that it has started."""
+        assert process.stdout is not None and process.stderr is not None
+        streams = {process.stdout.fileno(): "stdout", process.stderr.fileno(): "stderr"}
+        for descriptor in streams:
+            os.set_blocking(descriptor, False)
+        poll = select.poll()
+        for descriptor in (*streams, woken):
+            poll.register(descriptor, select.POLLIN)
+        self._look_for_stop(process.pid)
+        while not self._reap(process.pid):
+            for descriptor, _ in poll.poll(self._patience()):
+                if descriptor == woken:
+                    if files.KILL in os.read(woken, CHUNK):
+                        self._kill(process.pid)
+                    self._look_for_stop(process.pid)
+                elif self._copy(descriptor, streams[descriptor]) == 0:
+                    poll.unregister(descriptor)
+            self._kill_when_due(process.pid)
+        _kill_descendants()
+        for descriptor, stream in streams.items():
+            while self._copy(descriptor, stream):
+                pass
+
+    def _copy(self, descriptor: int, stream: str) -> int | None:
+        """How many bytes; 0 at the end, None when there are none now."""
+        try:
+            data = os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            return None
+        self._log.write(stream, data)
+        return len(data)
+
+    def _look_for_stop(self, pid: int) -> None:
+        self._stop = files.read(files.STOP)
+        if self._stop is not None and not self._terminated and self._stop["grace"] > 0:
+            self._terminated = True
+            _signal_group(pid, signal.SIGTERM)
+
+    def _patience(self) -> int | None:
+        """Milliseconds until there is something to do unasked."""
+        if self._stop is None or self._killed:
+            return None
+        return min(LONGEST_POLL, max(0, int((self._stop["deadline"] - time.monotonic()) * 1000) + 1))
+
+    def _kill_when_due(self, pid: int) -> None:
+        if self._stop is not None and not self._killed and time.monotonic() >= self._stop["deadline"]:
+            self._kill(pid)
+
+    def _kill(self, pid: int) -> None:
+        self._killed = True
+        _signal_group(pid, signal.SIGKILL)
+
+    def _reap(self, pid: int) -> bool:
+        """Takes the ends of all children that have ended. True: the process is among them."""
+        while True:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if ended == 0:
+                return False
+            if ended == pid:
+                code = os.waitstatus_to_exitcode(status)
+                self._code = code if code >= 0 else 128 - code
+                return True
+
+    def _never(self, code: int, reason: str = "", message: str = "") -> None:
+        """The process was not started."""
+        self._log.write("stderr", f"{message}\n".encode())
+        self._end(code, reason, message)
+
+    def _end(self, code: int, reason: str = "", message: str = "") -> None:
+        self._log.close()
+        finished = time.time()
+        ended = Ended(code=code, started=self._began, finished=finished, reason=reason, message=message)
+        files.write(files.EXIT, ended)
+
+
+def _wake_on_signals() -> int:
+    """A descriptor that has something to read after a child has ended or the kubelet has nudged. What ends other programs means
+    nothing to a shim: it ends when its process does."""
+    readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, files.NUDGE, files.KILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: None)  # and not SIG_IGN, which the process would inherit
+    return readable
+
+
+def _signal_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def _kill_descendants() -> None:
+    """Kills children until there are none: the children of each that dies become ours."""
+    deadline = time.monotonic() + CLEANUP
+    while time.monotonic() < deadline:
+        for child in _children():
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.001)
+        except ChildProcessError as error:
+            assert error.errno == errno.ECHILD
+            return
+
+
+def _children() -> list[int]:
+    me, found = str(os.getpid()), []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with suppress(OSError), open(f"/proc/{entry}/stat") as file:
+                if file.read().rpartition(")")[2].split()[1] == me:
+                    found.append(int(entry))
+    return found
+
+
+def main() -> None:
+    """Arguments: the folder, and the descriptors of its lock and of `ready`."""
+    folder, lock, ready = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    os.chdir(folder)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    Shim(files.read(files.PLAN), ready).run()
+
+
+if __name__ == "__main__":
+    main()

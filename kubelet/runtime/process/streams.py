@@ -1,0 +1,335 @@
+"""Reading a container's log again: its end or all of it, and what is added, over the files that it is kept in (see crilog).
+
+Files are followed by what they are, not by their names: a reader that has one open goes on with the next newer one, whatever
+that is called by then. One that is slower than two rotations misses what has been removed, as with any log that is bounded.
+
+A command that is run in a container for somebody who looks on: an exec.
+
+What it writes waits for its reader in pipes, and then it waits itself: nothing is gathered here. When it has ended, or nobody
+looks on any more, its whole process group is killed; so it is when the kubelet is.
+
+Logs and exec of the process runtime, from what is in the folders: implements kubelet.runtime.interface.Streams.
+
+Nothing here asks the runtime, so that the log of a pod that is over can be read, too, and while it is being written.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, SubprocessStreamProtocol
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from kubelet.runtime.interface import StreamError
+from kubelet.runtime.process import files
+from kubelet.runtime.process.files import Plan
+from kubelet.runtime.process.plan import instead
+from kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root, shim_lives
+from kubelet.runtime.process.shim import stamp
+from pinnace.api.pods_pb2 import ExecExit, ExecResponse, ExecStart, LogOptions, LogsRequest
+from pinnace.api.status import Code
+
+CHUNK = 1 << 16
+POLL = 0.1
+"""Seconds between two looks at a log that is followed."""
+
+
+class LogSelection(NamedTuple):
+    """`since` is a stamp (crilog.stamp), or empty; `tail` counts entries, as Kubernetes' kubelet does: the parts of a line that
+    is longer than an entry count as several."""
+
+    tail: int | None = None
+    since: str = ""
+    timestamps: bool = False
+    limit: int | None = None
+    follow: bool = False
+
+
+async def read_log(path: Path, wanted: LogSelection, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+    """In chunks. `ended`: nothing more will be written; that is when following ends."""
+    render = _Renderer(wanted)
+    file = _begin(path, wanted.tail)
+    try:
+        while file is not None:
+            last = ended() or not wanted.follow
+            newest = _is_newest(file, path)
+            rest = b""
+            while data := file.read(CHUNK):
+                *lines, rest = (rest + data).split(b"\n")
+                if text := render.lines(lines):
+                    yield text
+                if render.full:
+                    return
+            file.seek(-len(rest), os.SEEK_CUR)  # half a line: there will be more of it
+            if not newest and (newer := _next(file, path)) is not None:
+                file.close()
+                file = newer
+            elif newest and last:
+                return
+            else:
+                await asyncio.sleep(POLL)
+    finally:
+        if file is not None:
+            file.close()
+
+
+class _Renderer:
+    def __init__(self, wanted: LogSelection) -> None:
+        self._since = wanted.since.encode()
+        self._timestamps = wanted.timestamps
+        self._left = wanted.limit
+        self._inside = False  # of a line
+
+    @property
+    def full(self) -> bool:
+        return self._left == 0
+
+    def lines(self, entries: list[bytes]) -> bytes:
+        """Raises nothing: what is no entry is left out."""
+        text = b"".join(part for entry in entries for part in self._entry(entry))
+        if self._left is not None:
+            text = text[: self._left]
+            self._left -= len(text)
+        return text
+
+    def _entry(self, entry: bytes) -> Iterator[bytes]:
+        moment, _, rest = entry.partition(b" ")
+        _, _, rest = rest.partition(b" ")
+        tag, blank, content = rest.partition(b" ")
+        if blank and moment >= self._since:
+            if self._timestamps and not self._inside:
+                yield moment + b" "
+            yield content
+            self._inside = tag == b"P"
+            if not self._inside:
+                yield b"\n"
+
+
+def _files(path: Path) -> list[Path]:
+    """Newest first."""
+    older = sorted((int(each.suffix[1:]), each) for each in path.parent.glob(f"{path.name}.[0-9]*"))
+    return [path, *(each for _, each in older)]
+
+
+def _begin(path: Path, tail: int | None) -> BinaryIO | None:
+    """The file with the first wanted entry, and there; None when there is no log."""
+    file = None
+    for candidate in _files(path):
+        if (older := _open(candidate)) is None:
+            continue
+        if file is not None:
+            file.close()
+        file = older
+        if tail is not None:
+            offset, tail = _back(file, tail)
+            file.seek(offset)
+            if tail < 0:
+                break
+    return file
+
+
+def _back(file: BinaryIO, lines: int) -> tuple[int, int]:
+    """Where the last so many lines begin, and how many of them must be in older files; -1: none, not even the end of one."""
+    position = file.seek(0, os.SEEK_END)
+    while position > 0:
+        step = min(CHUNK, position)
+        position -= step
+        file.seek(position)
+        block = file.read(step)
+        end = len(block)
+        while (end := block.rfind(b"\n", 0, end)) >= 0:
+            if lines == 0:
+                return position + end + 1, -1
+            lines -= 1
+    return 0, lines
+
+
+def _is_newest(file: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:  # just being rotated, or the pod is gone
+        return not path.parent.exists()
+
+
+def _next(file: BinaryIO, path: Path) -> BinaryIO | None:
+    """The one that is newer than this one; None while there is none, in the middle of a rotation."""
+    mine, newer = os.fstat(file.fileno()), None
+    for candidate in _files(path):
+        opened = _open(candidate)
+        if opened is not None and os.path.samestat(os.fstat(opened.fileno()), mine):
+            opened.close()
+            break
+        if newer is not None:
+            newer.close()
+        newer = opened
+    return newer
+
+
+def _open(path: Path) -> BinaryIO | None:
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return None
+
+
+DRAIN = 2.0
+"""Seconds in which more must come of what a command has written, once all of its group are dead."""
+
+Written = asyncio.Queue[ExecResponse | None]
+
+
+async def run_command(plan: Plan, stdin: AsyncIterator[bytes] | None) -> AsyncGenerator[ExecResponse, None]:
+    """`stdin` None: there is no input. The last response is the exit. Raises OSError."""
+    command = await _start(plan, stdin is not None)
+    written: Written = asyncio.Queue(1)
+    tasks = [asyncio.ensure_future(command.copy(written))]
+    if stdin is not None:
+        tasks.append(asyncio.ensure_future(command.feed(stdin)))
+    try:
+        while (response := await written.get()) is not None:
+            yield response
+        yield ExecResponse(exit=ExecExit(code=await command.code()))
+    finally:
+        command.kill()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await command.code()
+        command.close()
+
+
+class _Command(SubprocessStreamProtocol):
+    """One that runs. (asyncio's own Process says that it has ended only when its pipes have: a daemon may hold them on.)"""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(limit=CHUNK, loop=loop)
+        self._exited: asyncio.Future[None] = loop.create_future()
+        self._process: asyncio.SubprocessTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._process = transport
+        super().connection_made(transport)
+
+    def process_exited(self) -> None:
+        self.kill()
+        if not self._exited.done():
+            self._exited.set_result(None)
+        super().process_exited()
+
+    async def code(self) -> int:
+        """Waits for its end."""
+        await asyncio.shield(self._exited)
+        code = self._process.get_returncode()
+        assert code is not None
+        return code if code >= 0 else 128 - code
+
+    def kill(self) -> None:
+        """Its group, whether it has ended itself or not."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.get_pid(), signal.SIGKILL)
+
+    def close(self) -> None:
+        self._process.close()
+
+    async def copy(self, written: Written) -> None:
+        """What it writes, and None when there is no more."""
+        assert self.stdout is not None and self.stderr is not None
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pump(self.stdout, lambda data: ExecResponse(stdout=data), written))
+            group.create_task(self._pump(self.stderr, lambda data: ExecResponse(stderr=data), written))
+        await written.put(None)
+
+    async def _pump(self, stream: asyncio.StreamReader, wrap: Callable[[bytes], ExecResponse], written: Written) -> None:
+        """To the end of the stream; or until nothing comes after the command has ended: then somebody else holds it."""
+        while True:
+            reading = asyncio.ensure_future(stream.read(CHUNK))
+            try:
+                await asyncio.wait((reading, self._exited), return_when=asyncio.FIRST_COMPLETED)
+                if not reading.done():
+                    await asyncio.wait((reading,), timeout=DRAIN)
+                if not reading.done() or not reading.result():
+                    return
+            finally:
+                reading.cancel()
+            await written.put(wrap(reading.result()))
+
+    async def feed(self, stdin: AsyncIterator[bytes]) -> None:
+        """Until the input ends, or the command does not want more of it."""
+        assert self.stdin is not None
+        with suppress(BrokenPipeError, ConnectionResetError):
+            async for data in stdin:
+                self.stdin.write(data)
+                await self.stdin.drain()
+        self.stdin.close()
+
+
+async def _start(plan: Plan, has_input: bool) -> _Command:
+    descriptor = os.memfd_create("plan")
+    try:
+        with os.fdopen(os.dup(descriptor), "w") as file:
+            json.dump(plan, file)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        argv = [sys.executable, "-S", "-P", "-m", "kubelet.runtime.process.launch", str(descriptor), str(os.getpid())]
+        _, command = await asyncio.get_running_loop().subprocess_exec(
+            _Command, *argv, env=SHIM_ENVIRONMENT, stdin=PIPE if has_input else DEVNULL, stdout=PIPE, stderr=PIPE,
+            pass_fds=(descriptor,), start_new_session=True,
+        )  # fmt: skip
+        return command
+    finally:
+        os.close(descriptor)
+
+
+class ProcessStreams:
+    def __init__(self, root: Root) -> None:
+        self._root = root
+
+    async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
+        options = request.options
+        attempts = self._root.attempts(request.uid, options.container)
+        if options.previous and len(attempts) < 2:
+            raise StreamError(
+                Code.INVALID_ARGUMENT,
+                f'previous terminated container "{options.container}" in pod "{request.name}" not found',
+            )
+        if not attempts:
+            raise StreamError(
+                Code.INVALID_ARGUMENT, f'container "{options.container}" in pod "{request.name}" is waiting to start'
+            )
+        attempt = attempts[-2 if options.previous else -1]
+        async with aclosing(read_log(attempt / files.LOG, _wanted(options), lambda: not shim_lives(attempt))) as chunks:
+            async for data in chunks:
+                yield data
+
+    async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
+        attempts = self._root.attempts(start.uid, start.container)
+        if not attempts or files.read(str(attempts[-1] / files.RUNNING)) is None or not shim_lives(attempts[-1]):
+            raise StreamError(Code.INVALID_ARGUMENT, f'container "{start.container}" in pod "{start.name}" is not running')
+        plan = instead(files.read(str(attempts[-1] / files.PLAN)), start.command)
+        try:
+            async with aclosing(run_command(plan, stdin if start.stdin else None)) as responses:
+                async for response in responses:
+                    yield response
+        except OSError as error:
+            raise StreamError(Code.UNAVAILABLE, f"the command cannot be started: {error}") from error
+
+
+def _wanted(options: LogOptions) -> LogSelection:
+    since = ""
+    if options.HasField("sinceSeconds"):
+        since = stamp(time.time_ns() - options.sinceSeconds * 10**9)
+    elif options.HasField("sinceTime"):
+        since = stamp(options.sinceTime.seconds * 10**9 + options.sinceTime.nanos)
+    return LogSelection(
+        tail=options.tailLines if options.HasField("tailLines") else None,
+        since=since,
+        timestamps=options.timestamps,
+        limit=options.limitBytes if options.HasField("limitBytes") else None,
+        follow=options.follow,
+    )

@@ -1,0 +1,434 @@
+"""The behavior of simulated containers: annotations of their pod, and stages in YAML.
+
+Annotations hold seconds and numbers. An annotation applies to all main containers of the pod and its sidecars; with a
+container's name behind it, as in `pinnace.io/run-seconds.NAME`, to that container alone, and that takes precedence. An
+init container that is no sidecar exits at once with code 0, unless an annotation with its name says something else.
+
+    start-seconds            from being created to running                    (default: that of the process)
+    run-seconds              from running to exiting by itself                (default: it never exits)
+    exit-code                the code of that exit                            (default: 0)
+    stop-seconds             from being asked to stop to exiting, with code 0 (default: 0)
+    started-after-seconds    from running; until then startup probes fail     (default: 0)
+    ready-after-seconds      from running; until then readiness probes fail   (default: 0)
+    unready-after-seconds    from running; then readiness probes fail         (default: never)
+    unhealthy-after-seconds  from running; then liveness probes fail          (default: never)
+    probe-seconds            the duration of a probe                          (default: 0)
+    post-start-seconds       the duration of the postStart hook               (default: 0)
+    pre-stop-seconds         the duration of the preStop hook                 (default: 0)
+    post-start-exit-code     the exit code of that hook; 0 is success         (default: 0)
+    pre-stop-exit-code       the exit code of that hook; 0 is success         (default: 0)
+
+Stages follow KWOK (https://kwok.sigs.k8s.io/docs/user/stages-configuration/): a stage selects pods and applies after a
+delay with jitter; of several stages of one kind one is chosen by weight. Unlike in KWOK, `next` declares what a container
+does, not a status template: statuses follow from it. Fields of KWOK that are not supported are errors. All errors of a
+file are reported at once, with file, line and field.
+
+    text --parse--> Stages --behaviour(pod)--> Behaviour, which the pod's annotations override
+
+The random choices are seeded with the pod's uid, so a restarted kubelet makes the same ones.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+from kubelet.runtime.interface import Unsupported
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.documents import DocumentError, line_of
+from pinnace.api.documents import parse as documents
+
+PREFIX = "pinnace.io/"
+N = TypeVar("N", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Of one container; see the top of the module. Seconds, and exit codes."""
+
+    start_seconds: float = 0.0
+    run_seconds: float | None = None
+    exit_code: int = 0
+    stop_seconds: float = 0.0
+    started_after_seconds: float = 0.0
+    ready_after_seconds: float = 0.0
+    unready_after_seconds: float = math.inf
+    unhealthy_after_seconds: float = math.inf
+    probe_seconds: float = 0.0
+    post_start_seconds: float = 0.0
+    pre_stop_seconds: float = 0.0
+    post_start_exit_code: int = 0
+    pre_stop_exit_code: int = 0
+
+
+_FIELDS = {PREFIX + field.name.replace("_", "-"): field.name for field in fields(Behaviour)}
+"""Annotation -> field of Behaviour."""
+_OF_INIT = frozenset({"start_seconds", "stop_seconds"})
+"""What is said of all containers and goes for init containers, too."""
+
+
+class PodBehaviour:
+    """What the containers of one pod do."""
+
+    __slots__ = ("_all", "_named")
+
+    def __init__(self, everybody: Behaviour, named: Mapping[str, Behaviour]) -> None:
+        self._all = everybody
+        self._named = named
+
+    def of(self, container: str) -> Behaviour:
+        return self._named.get(container, self._all)
+
+
+def script(pod: Pod, default: Behaviour) -> PodBehaviour | None:
+    """What the annotations of a pod say; None: nothing. Raises Unsupported for a value that makes no sense."""
+    everybody: dict[str, Any] = {}
+    single: dict[str, dict[str, Any]] = {}
+    for key, text in pod.metadata.annotations.items():
+        if key.startswith(PREFIX):
+            what, _, name = key.partition(".io/")[2].partition(".")
+            if field := _FIELDS.get(PREFIX + what):
+                (single.setdefault(name, {}) if name else everybody)[field] = _value(key, field, text)
+    behaviour = replace(default, **everybody) if everybody else default
+    named = {name: replace(behaviour, **declared) for name, declared in single.items()}
+    for container in pod.spec.initContainers:
+        if container.restartPolicy != "Always":
+            own = {field: value for field, value in everybody.items() if field in _OF_INIT} | single.get(container.name, {})
+            plain = Behaviour(start_seconds=default.start_seconds, stop_seconds=default.stop_seconds, run_seconds=0.0)
+            named[container.name] = replace(plain, **own)
+    return PodBehaviour(behaviour, named) if everybody or named else None
+
+
+def seconds(annotation: str, text: str) -> float:
+    """Raises Unsupported."""
+    return _number(annotation, text, float, math.inf, "seconds, such as 1.5")
+
+
+def _value(annotation: str, field: str, text: str) -> float | int:
+    if field.endswith("code"):
+        return _number(annotation, text, int, 256, "a number from 0 to 255")
+    return seconds(annotation, text)
+
+
+def _number(annotation: str, text: str, kind: Callable[[str], N], limit: float, words: str) -> N:
+    try:
+        value = kind(text)
+    except ValueError:
+        pass
+    else:
+        if 0 <= value < limit:
+            return value
+    raise Unsupported(f'annotation {annotation}: "{text}" is not {words}')
+
+
+class What(StrEnum):
+    """What a container does next. The delay counts from its being created for `start`, from being asked to for `stop`, and from
+    running for the others."""
+
+    START = "start"
+    EXIT = "exit"
+    STARTED = "started"
+    READY = "ready"
+    UNREADY = "unready"
+    UNHEALTHY = "unhealthy"
+    STOP = "stop"
+
+
+_SECONDS = {
+    What.START: "start_seconds",
+    What.EXIT: "run_seconds",
+    What.STARTED: "started_after_seconds",
+    What.READY: "ready_after_seconds",
+    What.UNREADY: "unready_after_seconds",
+    What.UNHEALTHY: "unhealthy_after_seconds",
+    What.STOP: "stop_seconds",
+}
+"""The field of Behaviour that the delay becomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """`read`: the values that a pod has of it."""
+
+    read: Callable[[Pod], Sequence[str]]
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def holds(self, pod: Pod) -> bool:
+        found = self.read(pod)
+        match self.operator:
+            case "Exists":
+                return bool(found)
+            case "DoesNotExist":
+                return not found
+            case "In":
+                return not self.values.isdisjoint(found)
+            case _:
+                return self.values.isdisjoint(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    expressions: Sequence[Expression] = ()
+
+    def matches(self, pod: Pod) -> bool:
+        metadata = pod.metadata
+        return (
+            all(metadata.labels.get(key) == value for key, value in self.labels.items())
+            and all(metadata.annotations.get(key) == value for key, value in self.annotations.items())
+            and all(expression.holds(pod) for expression in self.expressions)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    name: str
+    what: What
+    selector: Selector = field(default_factory=Selector)
+    weight: int = 0
+    delay: tuple[float, float] = (0.0, 0.0)
+    """The least and the most, in seconds."""
+    code: int = 0
+    """The exit code, of an exit."""
+    never: bool = False
+    """It does not happen: what a stage can be weighed against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    stages: Sequence[Stage]
+
+    def behaviour(self, pod: Pod, default: Behaviour) -> Behaviour:
+        """Of the containers of this pod; the default itself where no stage is about it."""
+        matching = [stage for stage in self.stages if stage.selector.matches(pod)]
+        if not matching:
+            return default
+        chance = Random(pod.metadata.uid)
+        fields: dict[str, float | int] = {}
+        for what in What:
+            if candidates := [stage for stage in matching if stage.what is what]:
+                chosen = _choose(candidates, chance)
+                seconds = chance.uniform(*chosen.delay)
+                if not chosen.never:
+                    fields[_SECONDS[what]] = seconds
+                    if what is What.EXIT:
+                        fields["exit_code"] = chosen.code
+        return replace(default, **fields)  # type: ignore[arg-type]  # each has the type of its field
+
+
+def _choose(candidates: Sequence[Stage], chance: Random) -> Stage:
+    """By weight; where none has a weight all are alike."""
+    weights = [stage.weight for stage in candidates]
+    return chance.choices(candidates, weights if any(weights) else None)[0]
+
+
+SETS = ("fast", "realistic", "chaos")
+"""Those that come with the package."""
+VERSIONS = ("kwok.x-k8s.io/v1alpha1", "pinnace.io/v1alpha1")
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_MOST_MILLISECONDS = 10**10
+_NEVER = "never"
+_SHOWN = 100
+"""Characters of a field's name that are told."""
+_KEYED = re.compile(r"\.metadata\.(labels|annotations)\[\"([^\"]+)\"\]")
+_READERS: Mapping[str, Callable[[Pod], Sequence[str]]] = {
+    ".metadata.name": lambda pod: [pod.metadata.name],
+    ".metadata.namespace": lambda pod: [pod.metadata.namespace],
+    ".metadata.ownerReferences.[].kind": lambda pod: [owner.kind for owner in pod.metadata.ownerReferences],
+    ".spec.nodeName": lambda pod: [pod.spec.nodeName],
+    ".spec.restartPolicy": lambda pod: [pod.spec.restartPolicy],
+    ".spec.priorityClassName": lambda pod: [pod.spec.priorityClassName] if pod.spec.priorityClassName else [],
+    ".spec.schedulerName": lambda pod: [pod.spec.schedulerName],
+}
+"""What matchExpressions may ask of a pod, beside its labels and annotations."""
+
+Where = tuple[str | int, ...]
+_MISSING = object()
+"""In the place of a field that is needed, and of which it has been told that it is missing."""
+
+
+class StagesError(Exception):
+    """The text cannot be used. One line for each thing that is wrong, "source:line: field: what"."""
+
+
+def load(name: str) -> Stages:
+    """A set by its name, or a file. Raises StagesError."""
+    if name in SETS:
+        return parse(files("kubelet.runtime").joinpath("sets", f"{name}.yaml").read_text("utf-8"), name)
+    try:
+        return parse(Path(name).read_text("utf-8"), name)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
+        raise StagesError(f"{name}: {reason}; the sets are {', '.join(SETS)}") from None
+
+
+def parse(text: str, source: str) -> Stages:
+    """Raises StagesError."""
+    problems: list[tuple[int, str]] = []
+    stages: list[Stage] = []
+    try:
+        for document in documents(text):
+            problems.extend(document.mistakes)
+            if document.data is not None:
+                reader = _Reader()
+                stages.append(reader.stage(document.data))
+                problems += [
+                    (line_of(document.data, path, document.line), f"{_dotted(path)}: {message}" if path else message)
+                    for path, message in reader.problems
+                ]
+    except DocumentError as error:
+        problems.append((error.line, str(error)))
+    if not problems and not stages:
+        problems.append((1, "no stages"))
+    if problems:
+        raise StagesError("\n".join(f"{source}:{line}: {message}" for line, message in sorted(problems)))
+    return Stages(stages)
+
+
+def _dotted(path: Where) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step[:_SHOWN]}" for step in path).removeprefix(".")
+
+
+class _Reader:
+    """One document. What it makes of one with problems is of no use."""
+
+    def __init__(self) -> None:
+        self.problems: list[tuple[Where, str]] = []
+
+    def stage(self, data: Any) -> Stage:
+        whole = self._fields(data, (), ("apiVersion", "kind", "metadata", "spec"), needed=("apiVersion", "kind", "spec"))
+        self._among(whole, ("apiVersion",), VERSIONS)
+        self._among(whole, ("kind",), ("Stage",))
+        metadata = self._fields(whole.get("metadata", {}), ("metadata",), ("name",))
+        spec = self._fields(
+            whole.get("spec", _MISSING),
+            ("spec",),
+            ("resourceRef", "selector", "weight", "delay", "next"),
+            needed=("resourceRef", "next"),
+        )
+        reference = self._fields(
+            spec.get("resourceRef", _MISSING), ("spec", "resourceRef"), ("apiGroup", "kind"), needed=("kind",)
+        )
+        self._among(reference, ("spec", "resourceRef", "kind"), ("Pod",))
+        self._among(reference, ("spec", "resourceRef", "apiGroup"), ("v1", ""))
+        what, code, never = self._next(spec.get("next", _MISSING), ("spec", "next"))
+        return Stage(
+            str(metadata.get("name", "")),
+            what,
+            self._selector(spec.get("selector", {}), ("spec", "selector")),
+            self._number(spec.get("weight", 0), ("spec", "weight"), 10**6),
+            self._delay(spec.get("delay", {}), ("spec", "delay")),
+            code,
+            never,
+        )
+
+    def _next(self, data: Any, at: Where) -> tuple[What, int, bool]:
+        """Exactly one thing: `start: {}`, `exit: {code: 1}`, or `exit: never`."""
+        found = self._fields(data, at, tuple(What))
+        if len(found) != 1:
+            if data is not _MISSING:
+                self._problem(at, f"expected exactly one of {', '.join(What)}")
+            return What.START, 0, False
+        ((name, value),) = found.items()
+        what = What(name)
+        if value == _NEVER:
+            return what, 0, True
+        details = self._fields(value if value is not None else {}, (*at, name), ("code",) if what is What.EXIT else ())
+        return what, self._number(details.get("code", 0), (*at, name, "code"), 255), False
+
+    def _delay(self, data: Any, at: Where) -> tuple[float, float]:
+        found = self._fields(data, at, ("durationMilliseconds", "jitterDurationMilliseconds"))
+        least = self._number(found.get("durationMilliseconds", 0), (*at, "durationMilliseconds"), _MOST_MILLISECONDS)
+        most = self._number(
+            found.get("jitterDurationMilliseconds", least), (*at, "jitterDurationMilliseconds"), _MOST_MILLISECONDS
+        )
+        if most < least:
+            self._problem((*at, "jitterDurationMilliseconds"), f"{most} is less than durationMilliseconds, {least}")
+        return least / 1000, most / 1000
+
+    def _selector(self, data: Any, at: Where) -> Selector:
+        found = self._fields(data, at, ("matchLabels", "matchAnnotations", "matchExpressions"))
+        raw = found.get("matchExpressions", [])
+        if not isinstance(raw, list):
+            self._problem((*at, "matchExpressions"), "expected a list")
+            raw = []
+        expressions = [self._expression(each, (*at, "matchExpressions", index)) for index, each in enumerate(raw)]
+        return Selector(
+            self._texts(found.get("matchLabels", {}), (*at, "matchLabels")),
+            self._texts(found.get("matchAnnotations", {}), (*at, "matchAnnotations")),
+            tuple(each for each in expressions if each is not None),
+        )
+
+    def _expression(self, data: Any, at: Where) -> Expression | None:
+        before = len(self.problems)
+        found = self._fields(data, at, ("key", "operator", "values"), needed=("key", "operator"))
+        self._among(found, (*at, "operator"), OPERATORS)
+        values = found.get("values", [])
+        if not isinstance(values, list) or any(not isinstance(value, str) for value in values):
+            self._problem((*at, "values"), "expected a list of texts")
+        elif bool(values) != (found.get("operator") in ("In", "NotIn")):
+            self._problem((*at, "values"), "needed by In and NotIn, and by nothing else")
+        read = _reader(str(found.get("key", "")))
+        if read is None:
+            some = '.metadata.labels["KEY"], .metadata.annotations["KEY"]'
+            self._problem((*at, "key"), f"not supported; there are {some}, {', '.join(_READERS)}")
+        if read is None or len(self.problems) > before:
+            return None
+        return Expression(read, found["operator"], frozenset(values))
+
+    def _fields(self, data: Any, at: Where, allowed: Sequence[str], *, needed: Sequence[str] = ()) -> Mapping[str, Any]:
+        """Those that are known."""
+        if data is _MISSING:
+            return {}
+        if not isinstance(data, dict):
+            self._problem(at, f"expected fields ({', '.join(allowed)})" if allowed else "expected {}")
+            return {}
+        for name in data:
+            if name not in allowed:
+                there = f"there are {', '.join(allowed)}" if allowed else "there are no fields here"
+                self._problem((*at, name), f"not supported; {there}")
+        for name in needed:
+            if name not in data:
+                self._problem((*at, name), "is missing")
+        return {name: value for name, value in data.items() if name in allowed}
+
+    def _texts(self, data: Any, at: Where) -> Mapping[str, str]:
+        if not isinstance(data, dict) or any(not isinstance(value, str) for value in data.values()):
+            self._problem(at, "expected texts by key")
+            return {}
+        return data
+
+    def _number(self, value: Any, at: Where, most: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            self._problem(at, f"expected a whole number from 0 to {most}")
+            return 0
+        return value
+
+    def _among(self, data: Mapping[str, Any], at: Where, allowed: Sequence[str]) -> None:
+        """That the last step of the path, if it is there, has one of these values."""
+        name = at[-1]
+        if name in data and data[str(name)] not in allowed:
+            self._problem(at, f'"{data[str(name)]}" is not supported; expected {" or ".join(each for each in allowed if each)}')
+
+    def _problem(self, at: Where, message: str) -> None:
+        self.problems.append((at, message))
+
+
+def _reader(key: str) -> Callable[[Pod], Sequence[str]] | None:
+    """None: there is nothing of that name."""
+    if (match := _KEYED.fullmatch(key)) is None:
+        return _READERS.get(key)
+    kind, name = match.groups()
+
+    def read(pod: Pod) -> Sequence[str]:
+        among = pod.metadata.labels if kind == "labels" else pod.metadata.annotations
+        return [among[name]] if name in among else []
+
+    return read

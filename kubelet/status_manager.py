@@ -1,0 +1,288 @@
+"""The status manager: writes pod statuses in batches, and deletes pods whose final status is stored.
+
+    changed --> report, on top of the latest version --stored--> acknowledged; over? --> delete --> gone
+                 '-- Conflict: again after the next watch event; rejected: again with back-off --'
+
+If another writer overwrites fields that the kubelet owns, the kubelet writes them again at once, and then at most every
+OVERWRITE_INTERVAL seconds, so two conflicting writers do not keep each other busy.
+
+`BatchWriter` guarantees:
+* A message is built when it is sent: of several changes of one key only the latest is sent.
+* A key is in at most one call at a time, so its writes reach the server in order.
+* Nothing is lost. The keys of a failed call are sent again after a backoff, without limit. So is a key that was rejected by
+  itself, after a backoff of its own, as Kubernetes' kubelet does: a webhook may be unavailable, or change its answer.
+* Memory is bounded by the number of keys.
+
+A free sender takes all pending keys, up to the batch size. There is no timer: under load batches fill up, and without load no
+key waits.
+Source: pkg/kubelet/status/status_manager.go of Kubernetes, needsReconcile
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from kubelet import metrics
+from kubelet.metrics import PodTraces
+from kubelet.pod_record import PodRecord
+from kubelet.workqueue import DelayQueue, RetryQueue
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.status import Code
+from pinnace.api.verbs_pb2 import BatchItem, DeleteRequest
+from pinnace.api.wire import MAX_BYTES
+from pinnace.client.errors import ApiError, from_status
+from pinnace.client.resource import delete_request
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import supervise, unending
+
+log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=Message)
+
+TRANSIENT = frozenset({Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED})
+"""Codes of a single item after which it is sent again, and the others wait with it: the server has trouble."""
+
+
+class BatchWriter(Generic[M]):
+    """`build` makes the message of a key, None when there is nothing to say any more; `send` makes the call; `settle` is told
+    the outcome of a key, and may mark it again; True: it was refused, and is to be sent again after a pause. Both run on the
+    event loop and must not raise."""
+
+    def __init__(
+        self,
+        name: str,
+        build: Callable[[str], M | None],
+        send: Callable[[Sequence[M]], Awaitable[Sequence[BatchItem]]],
+        settle: Callable[[str, BatchItem], bool],
+        *,
+        size: int = 200,
+        senders: int = 2,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._name = name
+        self._build = build
+        self._send = send
+        self._settle = settle
+        self._size = size
+        self._senders = senders
+        self._clock = clock
+        self._dirty: OrderedDict[str, None] = OrderedDict()
+        self._flying: set[str] = set()
+        self._again: set[str] = set()  # marked while in flight
+        self._refused = RetryQueue(clock)
+        self._work = asyncio.Event()
+
+    def mark(self, key: str) -> None:
+        if key in self._flying:
+            self._again.add(key)
+            return
+        self._dirty[key] = None
+        self._work.set()
+        self._refused.tried(key)
+
+    @property
+    def pending(self) -> int:
+        """Keys that are not settled."""
+        return len(self._dirty) + len(self._flying) + self._refused.waiting
+
+    async def run(self) -> None:
+        """Sends until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._senders):
+                attempt = supervise(self._name, self._loop, retry_on=(ApiError,), clock=self._clock)
+                group.create_task(attempt)
+            group.create_task(unending(self._name, self._repeat))
+
+    async def _repeat(self) -> None:
+        while True:
+            for key in await self._refused.take(self._size):
+                self.mark(key)
+
+    async def _loop(self) -> None:
+        while True:
+            if not self._dirty:
+                self._work.clear()
+                await self._work.wait()
+                continue
+            await self._write(self._take())
+
+    def _take(self) -> dict[str, M]:
+        batch: dict[str, M] = {}
+        room = MAX_BYTES  # the last one may exceed it: a server takes more
+        while self._dirty and len(batch) < self._size and room > 0:
+            key, _ = self._dirty.popitem(last=False)
+            message = self._build(key)
+            if message is None:
+                self._refused.settle(key)
+                continue
+            batch[key] = message
+            room -= message.ByteSize()
+        self._flying.update(batch)
+        return batch
+
+    async def _write(self, batch: dict[str, M]) -> None:
+        """Raises the first error after which something is to be sent again."""
+        items: Sequence[BatchItem] = ()
+        try:
+            if batch:
+                items = await self._send(list(batch.values()))
+        finally:
+            self._flying.difference_update(batch)
+            for key in list(batch)[len(items) :]:  # the call failed, or was cancelled
+                self._again.add(key)
+            trouble = [self._land(key, item) for key, item in zip(batch, items, strict=False)]
+            for key in [key for key in batch if key in self._again]:
+                self._again.discard(key)
+                self.mark(key)
+        for error in trouble:
+            if error is not None:
+                raise error
+
+    def _land(self, key: str, item: BatchItem) -> Exception | None:
+        if item.HasField("error") and item.error.code in TRANSIENT:
+            self._again.add(key)
+            return from_status(item.error)
+        if self._settle(key, item):
+            self._refused.add(key, from_status(item.error))
+        else:
+            self._refused.settle(key)
+        return None
+
+
+def report_rejected_write(verb: str, pod: Pod, item: BatchItem) -> None:
+    """A webhook that is away or says no, a missing permission, or a bug here or there."""
+    error = from_status(item.error)
+    metrics.FAILED_WRITES.labels(verb, error.code.name).inc()
+    log.error("%s of pod %s/%s was refused, and is tried again: %s", verb, pod.metadata.namespace, pod.metadata.name, error)
+
+
+OVERWRITE_INTERVAL = 2.0
+"""Seconds between two reports of a pod that only contradict."""
+STEPS = 256
+"""Pods that are looked at before the event loop gets a turn."""
+
+
+class PodWriter(Protocol):
+    """What this needs of pinnace.client.client.PodClient."""
+
+    async def update_status_batch(self, objs: Sequence[Pod]) -> Sequence[BatchItem]: ...
+
+    async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Sequence[BatchItem]: ...
+
+
+class StatusManager:
+    """`records`: of all pods, by uid. `silenced(pod)`: nothing can be said of it now. `gone(uid)`: the API has no such pod."""
+
+    def __init__(
+        self,
+        writer: PodWriter,
+        records: Mapping[str, PodRecord],
+        silenced: Callable[[Pod], bool],
+        gone: Callable[[str], None],
+        traces: PodTraces,
+        clock: Clock,
+    ) -> None:
+        self._records = records
+        self._silenced = silenced
+        self._gone = gone
+        self._traces = traces
+        self._reports = BatchWriter("pod status", self._report, writer.update_status_batch, self._reported, clock=clock)
+        self._clock = clock
+        self._later = DelayQueue(clock)
+        self._removals = BatchWriter("pod removal", self._removal, writer.delete_batch, self._removed, clock=clock)
+
+    @property
+    def pending(self) -> int:
+        """Pods whose status is on its way."""
+        return self._reports.pending
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(unending("pod status", self._reports.run))
+            group.create_task(unending("pod removal", self._removals.run))
+            group.create_task(unending("contradictions", self._contradict_later))
+
+    def changed(self, uid: str, record: PodRecord) -> None:
+        """There is something new to say."""
+        record.changes += 1
+        self._reports.mark(uid)
+
+    def heard(self, uid: str, record: PodRecord) -> None:
+        """The informer has brought a newer version of the pod."""
+        if record.waiting:
+            record.waiting = False
+            self._reports.mark(uid)
+        self._contradict(uid, record)
+
+    def _contradict(self, uid: str, record: PodRecord) -> None:
+        """Says it again, if somebody else says something else."""
+        if not record.foreign:
+            return
+        now = self._clock.monotonic()
+        if now < record.patient_until:
+            self._later.add_at(uid, record.patient_until)
+        elif record.is_contradicted():
+            record.patient_until = now + OVERWRITE_INTERVAL
+            self.changed(uid, record)
+
+    async def _contradict_later(self) -> None:
+        while True:
+            for uid in await self._later.take(STEPS):
+                if (record := self._records.get(uid)) is not None:
+                    self._contradict(uid, record)
+            await asyncio.sleep(0)
+
+    def thawed(self, uid: str, record: PodRecord) -> None:
+        """Something can be said of the pod again."""
+        if not record.reported:
+            self._reports.mark(uid)
+        self.over(uid, record)
+
+    def over(self, uid: str, record: PodRecord) -> None:
+        """Removes the pod, if it is over and everything is reported."""
+        if record.over and record.reported:
+            self._removals.mark(uid)
+
+    def _report(self, uid: str) -> Pod | None:
+        record = self._records.get(uid)
+        return record.report() if record is not None and not self._silenced(record.pod) else None
+
+    def _reported(self, uid: str, item: BatchItem) -> bool:
+        record = self._records.get(uid)
+        if record is None:
+            return False
+        if not item.HasField("error"):
+            record.acknowledge(item.resourceVersion)
+            self._traces.reported(uid)
+            self._contradict(uid, record)
+            self.over(uid, record)
+        elif item.error.code == Code.NOT_FOUND:
+            self._gone(uid)
+        elif item.error.code != Code.ABORTED:
+            report_rejected_write("UpdateStatus", record.pod, item)
+            return True
+        elif record.revision == record.sent_revision:
+            record.waiting = True
+        else:
+            self._reports.mark(uid)
+        return False
+
+    def _removal(self, uid: str) -> DeleteRequest | None:
+        record = self._records.get(uid)
+        if record is None or self._silenced(record.pod):
+            return None
+        metadata = record.pod.metadata
+        return delete_request(metadata.name, metadata.namespace, grace=0, uid=uid)
+
+    def _removed(self, uid: str, item: BatchItem) -> bool:
+        """When it is done, or the pod is gone already or replaced by a namesake, the informer says so."""
+        record = self._records.get(uid)
+        if record is None or not item.HasField("error") or item.error.code in (Code.NOT_FOUND, Code.ABORTED):
+            return False
+        report_rejected_write("Delete", record.pod, item)
+        return True

@@ -1,0 +1,634 @@
+"""The configuration: a KubeSchedulerConfiguration v1, those fields of it that have a meaning here.
+
+    apiVersion: kubescheduler.config.k8s.io/v1
+    kind: KubeSchedulerConfiguration
+    leaderElection: {resourceName: scheduler}
+    podInitialBackoffSeconds: 1
+    podMaxBackoffSeconds: 10
+    profiles:
+    - schedulerName: default-scheduler
+      plugins:
+        multiPoint: {enabled: [{name: "my_plugins:GreenFirst", weight: 5}]}
+        filter: {disabled: [{name: NodePorts}]}
+        score: {enabled: [{name: NodeResourcesFit, weight: 3}], disabled: [{name: "*"}]}
+      pluginConfig:
+      - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}
+    extenders:
+    - {urlPrefix: "http://127.0.0.1:8888/scheduler", filterVerb: filter, prioritizeVerb: prioritize, weight: 1}
+
+One profile without a name is the default scheduler's; of several, each must have its name. `plugins` says how sets are merged.
+A plugin of one's own is named module:Class or path/file.py:Class; the classic names of built-in plugins
+are accepted, too. An unknown field is an error that names the field.
+
+    text --parse--> Configuration --build--> frameworks        (`check`: build, with nothing behind it)
+      ^---------------- write ----------'
+"""
+
+import hashlib
+import json
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from pinnace.api import documents, names, wellknown
+from pinnace.api.resources import Resource
+from pinnace.api.wellknown import SCHEDULER_ELECTION
+from pinnace.runtime.configuration import ConfigurationError, duration, fields, flag, items, seconds, text, weight
+from scheduler.extenders.client import METHODS as RPC_METHODS
+from scheduler.extenders.extender import Extenders
+from scheduler.extenders.interface import BIND, FILTER, HTTP_TIMEOUT, PREEMPT, PRIORITIZE, ExtenderConfiguration, Tls
+from scheduler.framework import BindPlugin, Handle, Plugin
+from scheduler.framework.interface import CompletesArgs
+from scheduler.framework.profile import METHODS, Enabled, Offline, PluginLoadError, Point, find, make, takes_part
+from scheduler.framework.runtime import Framework
+from scheduler.plugins import DEFAULTS, OPTIONAL
+from scheduler.plugins.node_resources import NodeResourcesFit
+
+log = logging.getLogger(__name__)
+
+ALIASES: Mapping[str, str] = {
+    "PodFitsResources": "NodeResourcesFit",
+    "PodFitsHostPorts": "NodePorts",
+    "PodFitsPorts": "NodePorts",
+    "HostName": "NodeName",
+    "MatchNodeSelector": "NodeAffinity",
+    "PodToleratesNodeTaints": "TaintToleration",
+    "CheckNodeUnschedulable": "NodeUnschedulable",
+    "CheckNodeMemoryPressure": "TaintToleration",
+    "CheckNodeDiskPressure": "TaintToleration",
+    "CheckNodePIDPressure": "TaintToleration",
+    "MatchInterPodAffinity": "InterPodAffinity",
+    "EvenPodsSpread": "PodTopologySpread",
+    "NoDiskConflict": "VolumeRestrictions",
+    "NoVolumeZoneConflict": "VolumeZone",
+    "MaxCSIVolumeCountPred": "NodeVolumeLimits",
+    "CheckVolumeBinding": "VolumeBinding",
+    "NoVolumeNodeConflict": "VolumeBinding",
+    "LeastRequestedPriority": "NodeResourcesFit",
+    "BalancedResourceAllocation": "NodeResourcesBalancedAllocation",
+    "SelectorSpreadPriority": "SelectorSpread",
+    "ServiceSpreadingPriority": "SelectorSpread",
+    "InterPodAffinityPriority": "InterPodAffinity",
+    "NodeAffinityPriority": "NodeAffinity",
+    "TaintTolerationPriority": "TaintToleration",
+    "ImageLocalityPriority": "ImageLocality",
+    "EvenPodsSpreadPriority": "PodTopologySpread",
+    "NodePreferAvoidPodsPriority": "NodePreferAvoidPods",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A plugin's class, and how a configuration names it: by its name when it is built in, else by `module:Class`."""
+
+    spec: str
+    plugin: type[Plugin] = field(compare=False)
+
+
+def built_in() -> dict[str, Source]:
+    plugins = {**{name: plugin for name, (plugin, _) in DEFAULTS.items()}, **OPTIONAL}
+    return {name: Source(name, plugin) for name, plugin in plugins.items()}
+
+
+def default_points() -> Mapping[Point, Sequence[str]]:
+    scoring = default_weights()
+    return {
+        point: [
+            name
+            for name, (plugin, _) in DEFAULTS.items()
+            if takes_part(plugin, point) and (point is not Point.SCORE or name in scoring)
+        ]
+        for point in Point
+    }
+
+
+def default_weights() -> Mapping[str, float]:
+    return {name: weight for name, (plugin, weight) in DEFAULTS.items() if weight and takes_part(plugin, Point.SCORE)}
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileConfiguration:
+    scheduler_name: str = wellknown.DEFAULT_SCHEDULER
+    points: Mapping[Point, Sequence[str]] = field(default_factory=default_points)
+    """Names of plugins, in the order in which they run."""
+    weights: Mapping[str, float] = field(default_factory=default_weights)
+    """Of those that score."""
+    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By plugin; only what was given."""
+    sources: Mapping[str, Source] = field(default_factory=built_in)
+    """By name, of all plugins that are named above."""
+
+    @property
+    def plugins(self) -> list[str]:
+        """Those that take part somewhere."""
+        return list(dict.fromkeys(name for names in self.points.values() for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    election: str = SCHEDULER_ELECTION
+    initial_backoff: float = 1.0
+    max_backoff: float = 10.0
+    profiles: Sequence[ProfileConfiguration] = (ProfileConfiguration(),)
+    extenders: Sequence[ExtenderConfiguration] = ()
+    """In the order in which they are asked."""
+    seed: int = 0
+    """Seed for choosing among nodes with equal scores. Not in the file: Kubernetes has no such field."""
+
+
+MULTI_POINT = "multiPoint"
+EVERYTHING = "*"
+NO_WEIGHT_GIVEN = 1.0
+"""What a plugin weighs that is enabled without a weight, also one that weighs more where nobody names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    enabled: Mapping[str, float]
+    """Weights by name; 0 where it is left out."""
+    disabled: frozenset[str]
+
+    def leaves(self, name: str) -> bool:
+        return name not in self.disabled and EVERYTHING not in self.disabled
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    points: Mapping[Point, Sequence[str]]
+    weights: Mapping[str, float]
+
+
+def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
+    """`sources`: the plugins that are known by name; those that are named for the first time are added to it."""
+    given = fields(raw, path, (MULTI_POINT, *Point))
+    sets = {name: _set(given.get(name, {}), f"{path}.{name}", sources) for name in (MULTI_POINT, *Point)}
+    multi = sets[MULTI_POINT]
+    for name in multi.enabled:
+        demand_part(name, sources[name], f"{path}.{MULTI_POINT}.enabled")
+    everywhere = dict.fromkeys((*filter(multi.leaves, DEFAULTS), *multi.enabled))
+    points: dict[Point, Sequence[str]] = {}
+    for point in Point:
+        own = sets[point]
+        for name in own.enabled:
+            if not takes_part(sources[name].plugin, point):
+                raise ConfigurationError(f"{path}.{point}.enabled: {name} takes no part in {point}")
+        general = [name for name in everywhere if takes_part(sources[name].plugin, point) and own.leaves(name)]
+        both = [name for name in own.enabled if name in general]
+        points[point] = list(dict.fromkeys((*both, *general, *own.enabled)))
+    weights = {name: _weight(name, sets[Point.SCORE], multi) for name in points[Point.SCORE]}
+    points[Point.SCORE] = [name for name in points[Point.SCORE] if weights[name]]
+    return Resolved(points, {name: weights[name] for name in points[Point.SCORE]})
+
+
+def _weight(name: str, at_score: _Set, multi: _Set) -> float:
+    """0: it does not score."""
+    for named in (at_score.enabled, multi.enabled):
+        if name in named:
+            return named[name] or NO_WEIGHT_GIVEN
+    return DEFAULTS[name][1]
+
+
+def demand_part(name: str, found: Source, path: str) -> None:
+    """Raises ConfigurationError for a plugin that would do nothing."""
+    if not any(takes_part(found.plugin, point) for point in Point):
+        methods = ", ".join(method for _, method in METHODS.values())
+        raise ConfigurationError(f"{path}: {name} takes part in nothing: it has no method {methods}")
+
+
+def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Source]:
+    """The plugin that is named so, and its name; it is added to `sources`."""
+    spec = ALIASES.get(spec, spec)
+    for name, known in sources.items():
+        if spec in (name, known.spec):
+            return name, known
+    if ":" not in spec:
+        raise ConfigurationError(f'{path}: no plugin "{spec}"; there are {", ".join((*DEFAULTS, *OPTIONAL))}, and module:Class')
+    try:
+        found = Source(spec, find(spec))
+    except PluginLoadError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    name = str(found.plugin.name)
+    if name in sources:
+        raise ConfigurationError(f"{path}: {spec} is called {name}, as {sources[name].spec} is")
+    sources[name] = found
+    return name, found
+
+
+def _set(raw: Any, path: str, sources: dict[str, Source]) -> _Set:
+    both = fields(raw, path, ("enabled", "disabled"))
+    enabled: dict[str, float] = {}
+    for index, item in enumerate(items(both.get("enabled", []), f"{path}.enabled")):
+        where = f"{path}.enabled[{index}]"
+        entry = fields(item, where, ("name", "weight"))
+        name, _ = source(text(entry.get("name"), f"{where}.name"), where, sources)
+        if name in enabled:
+            raise ConfigurationError(f"{where}: {name} is enabled twice")
+        enabled[name] = weight(entry.get("weight", 0), f"{where}.weight")
+    disabled = set()
+    for index, item in enumerate(items(both.get("disabled", []), f"{path}.disabled")):
+        where = f"{path}.disabled[{index}]"
+        spec = text(fields(item, where, ("name", "weight")).get("name"), f"{where}.name")
+        disabled.add(spec if spec == EVERYTHING else source(spec, where, sources)[0])
+    return _Set(enabled, frozenset(disabled))
+
+
+def build(configuration: Configuration, handle: Handle, binders: Sequence[BindPlugin] = ()) -> dict[str, Framework]:
+    """By scheduler name. `binders`: asked to bind before all plugins of the profiles. Raises ConfigurationError when a plugin
+    cannot be made, or the plugins together are no profile."""
+    first, *others = configuration.profiles
+    for profile in others:
+        if _sorting(profile) != _sorting(first):
+            raise ConfigurationError(f"queueSort must be the same in {first.scheduler_name} and {profile.scheduler_name}")
+    ignored = [name for extender in configuration.extenders for name, ignored in extender.managed_resources.items() if ignored]
+    return {
+        profile.scheduler_name: _framework(_ignoring(ignored, profile), handle, binders) for profile in configuration.profiles
+    }
+
+
+def check(configuration: Configuration) -> Configuration:
+    """Raises ConfigurationError when the configuration cannot be built."""
+    try:
+        extenders = Extenders(configuration.extenders)
+    except OSError as error:
+        raise ConfigurationError(f"extenders: tlsConfig: {error}") from error
+    build(configuration, Offline(), extenders.binders)
+    return configuration
+
+
+def needs(configuration: Configuration) -> list[Resource[Any]]:
+    """The resources of which some plugin needs the objects."""
+    return _stated("needs", configuration)
+
+
+def writes(configuration: Configuration) -> list[Resource[Any]]:
+    """The resources of which some plugin writes objects."""
+    return _stated("writes", configuration)
+
+
+def _stated(attribute: str, configuration: Configuration) -> list[Resource[Any]]:
+    classes = [profile.sources[name].plugin for profile in configuration.profiles for name in profile.plugins]
+    return list(dict.fromkeys(resource for plugin in classes for resource in getattr(plugin, attribute, ())))
+
+
+def _ignoring(resources: Sequence[str], profile: ProfileConfiguration) -> ProfileConfiguration:
+    """NodeResourcesFit leaves these to extenders."""
+    if not resources:
+        return profile
+    given = profile.args.get(NodeResourcesFit.name, {})
+    named = given.get("ignoredResources", [])
+    if not isinstance(named, list):
+        return profile  # the plugin will say so
+    args = {**given, "ignoredResources": [*named, *resources]}
+    return replace(profile, args={**profile.args, NodeResourcesFit.name: args})
+
+
+def _framework(profile: ProfileConfiguration, handle: Handle, binders: Sequence[BindPlugin]) -> Framework:
+    try:
+        plugins = {
+            name: make(profile.sources[name].plugin, profile.sources[name].spec, profile.args.get(name, {}), handle)
+            for name in profile.plugins
+        }
+        points = {
+            point: [Enabled(plugins[name], profile.weights[name] if point is Point.SCORE else 0.0) for name in names]
+            for point, names in profile.points.items()
+        }
+        points[Point.BIND] = [*map(Enabled, binders), *points[Point.BIND]]
+        return Framework(profile.scheduler_name, points)
+    except (PluginLoadError, ValueError) as error:
+        raise ConfigurationError(f"profile {profile.scheduler_name}: {error}") from error
+
+
+def _sorting(profile: ProfileConfiguration) -> list[tuple[str, Mapping[str, Any]]]:
+    names = profile.points[Point.QUEUE_SORT]
+    return [(profile.sources[name].spec, profile.args.get(name, {})) for name in names]
+
+
+_VERBS = {"filterVerb": FILTER, "prioritizeVerb": PRIORITIZE, "preemptVerb": PREEMPT, "bindVerb": BIND}
+_EXTENDER_FIELDS = (
+    "urlPrefix",
+    *_VERBS,
+    "weight",
+    "enableHTTPS",
+    "tlsConfig",
+    "httpTimeout",
+    "nodeCacheCapable",
+    "managedResources",
+    "ignorable",
+)
+_TLS_FIELDS = ("insecure", "caFile", "certFile", "keyFile")
+
+
+def parse_extenders(raw: Any, path: str) -> tuple[ExtenderConfiguration, ...]:
+    """Raises ConfigurationError."""
+    found = tuple(_extender(item, f"{path}[{index}]") for index, item in enumerate(items(raw, path)))
+    binders = [extender for extender in found if BIND in extender.verbs]
+    if len(binders) > 1:
+        raise ConfigurationError(
+            f"{path}: found {len(binders)} extenders implementing bind: only one extender can implement bind"
+        )
+    seen: set[str] = set()
+    for index, extender in enumerate(found):
+        if extender.url_prefix in (other.url_prefix for other in found[:index]):
+            raise ConfigurationError(f"{path}[{index}].urlPrefix: {extender.url_prefix} is there already")
+        for name in extender.managed_resources:
+            if name in seen:
+                raise ConfigurationError(f"{path}[{index}].managedResources: duplicate extender managed resource name {name}")
+            seen.add(name)
+    return found
+
+
+def write_extender(extender: ExtenderConfiguration) -> Mapping[str, Any]:
+    """With everything filled in, but verbs that it does not have."""
+    given = {name: extender.verbs[verb] for name, verb in _VERBS.items() if verb in extender.verbs}
+    tls = extender.tls
+    secure = (
+        {"insecure": tls.insecure, "caFile": tls.ca_file, "certFile": tls.cert_file, "keyFile": tls.key_file} if tls else {}
+    )
+    return {
+        "urlPrefix": extender.url_prefix,
+        **given,
+        "weight": extender.weight,
+        "enableHTTPS": extender.enable_https,
+        **({"tlsConfig": {name: value for name, value in secure.items() if value != ""}} if tls else {}),
+        "httpTimeout": f"{Decimal(repr(extender.timeout)).normalize():f}s",
+        "nodeCacheCapable": extender.node_cache_capable,
+        "managedResources": [
+            {"name": name, "ignoredByScheduler": ignored} for name, ignored in extender.managed_resources.items()
+        ],
+        "ignorable": extender.ignorable,
+    }
+
+
+def _extender(raw: Any, path: str) -> ExtenderConfiguration:
+    given = fields(raw, path, _EXTENDER_FIELDS)
+    url = text(given.get("urlPrefix"), f"{path}.urlPrefix")
+    scheme = _scheme(url, f"{path}.urlPrefix")
+    verbs = {verb: _verb(given[name], f"{path}.{name}") for name, verb in _VERBS.items() if given.get(name, "") != ""}
+    if not verbs:
+        raise ConfigurationError(f"{path}: expected at least one of {', '.join(_VERBS)}")
+    for name, verb in _VERBS.items():
+        if scheme == "grpc" and verbs.get(verb, RPC_METHODS[verb]) != RPC_METHODS[verb]:
+            raise ConfigurationError(
+                f"{path}.{name}: expected {RPC_METHODS[verb]}, the name of the method of pinnace.v1.Extender"
+            )
+    enable_https = flag(given.get("enableHTTPS", False), f"{path}.enableHTTPS")
+    for name in ("enableHTTPS", "tlsConfig"):
+        if scheme != "https" and given.get(name):
+            raise ConfigurationError(f"{path}.{name}: only with an urlPrefix that begins with https://")
+    return ExtenderConfiguration(
+        url_prefix=url,
+        verbs=verbs,
+        weight=_extender_weight(given.get("weight", 0), PRIORITIZE in verbs, f"{path}.weight"),
+        enable_https=enable_https,
+        tls=_tls(given["tlsConfig"], f"{path}.tlsConfig") if "tlsConfig" in given else None,
+        timeout=duration(given["httpTimeout"], f"{path}.httpTimeout") if "httpTimeout" in given else HTTP_TIMEOUT,
+        node_cache_capable=flag(given.get("nodeCacheCapable", False), f"{path}.nodeCacheCapable"),
+        managed_resources=_managed(given.get("managedResources", []), f"{path}.managedResources"),
+        ignorable=flag(given.get("ignorable", False), f"{path}.ignorable"),
+    )
+
+
+def _verb(raw: Any, path: str) -> str:
+    """A part of a URL's path."""
+    verb = text(raw, path)
+    if not _goes_into_a_url(verb):
+        raise ConfigurationError(f"{path}: expected a part of a URL, got {verb}")
+    return verb
+
+
+def _goes_into_a_url(raw: str) -> bool:
+    return raw.isascii() and raw.isprintable() and " " not in raw
+
+
+def _scheme(url: str, path: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        complete = parts.scheme in ("http", "https", "grpc") and parts.hostname and not (parts.query or parts.fragment)
+        (parts.hostname or "").encode("idna")  # as it is looked up; refuses empty labels, and long ones
+        if not _goes_into_a_url(url) or not complete or (parts.scheme == "grpc" and (port is None or parts.path.strip("/"))):
+            raise ValueError
+    except ValueError:
+        raise ConfigurationError(f"{path}: expected http://, https:// or grpc://host:port, got {url}") from None
+    return parts.scheme
+
+
+def _extender_weight(raw: Any, needed: bool, path: str) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int) or raw < 0:
+        raise ConfigurationError(f"{path}: expected a whole number")
+    if needed and not raw:
+        raise ConfigurationError(f"{path}: must have a positive weight applied to it")
+    return raw
+
+
+def _tls(raw: Any, path: str) -> Tls:
+    given = fields(raw, path, _TLS_FIELDS)
+    files = {name: text(given[name], f"{path}.{name}") if name in given else "" for name in _TLS_FIELDS[1:]}
+    if files["keyFile"] and not files["certFile"]:
+        raise ConfigurationError(f"{path}.keyFile: only together with certFile")
+    return Tls(flag(given.get("insecure", False), f"{path}.insecure"), files["caFile"], files["certFile"], files["keyFile"])
+
+
+def _managed(raw: Any, path: str) -> dict[str, bool]:
+    found: dict[str, bool] = {}
+    for index, item in enumerate(items(raw, path)):
+        where = f"{path}[{index}]"
+        given = fields(item, where, ("name", "ignoredByScheduler"))
+        name = text(given.get("name"), f"{where}.name")
+        if problems := _extended(name):
+            raise ConfigurationError(f"{where}.name: {problems[0]}")
+        if name in found:
+            raise ConfigurationError(f"{where}.name: duplicate extender managed resource name {name}")
+        found[name] = flag(given.get("ignoredByScheduler", False), f"{where}.ignoredByScheduler")
+    return found
+
+
+def _extended(name: str) -> Sequence[str]:
+    """What is wrong with the name of an extended resource."""
+    if problems := names.label_key(name):
+        return problems
+    return () if names.is_extended_resource(name) else (f"{name} is an invalid extended resource name",)
+
+
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+KIND = "KubeSchedulerConfiguration"
+_FIELDS = (
+    "apiVersion",
+    "kind",
+    "leaderElection",
+    "podInitialBackoffSeconds",
+    "podMaxBackoffSeconds",
+    "profiles",
+    "extenders",
+)
+
+
+def parse(document: str, *, seed: int = 0) -> Configuration:
+    """Raises ConfigurationError."""
+    try:
+        found = documents.plain(document)
+    except documents.DocumentError as error:
+        raise ConfigurationError(f"line {error.line}: {error}") from None
+    if len(found) > 1:
+        raise ConfigurationError(f"expected one document, got {len(found)}")
+    top = fields(found[0] if found else None, "", _FIELDS)
+    if (top.get("apiVersion"), top.get("kind")) != (API_VERSION, KIND):
+        raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {KIND}")
+    election = fields(top.get("leaderElection", {}), "leaderElection", ("resourceName",))
+    raw_profiles = items(top.get("profiles", []), "profiles") or [{}]
+    nameless = wellknown.DEFAULT_SCHEDULER if len(raw_profiles) == 1 else None
+    profiles = tuple(_parse_profile(raw, f"profiles[{index}]", nameless) for index, raw in enumerate(raw_profiles))
+    names = [profile.scheduler_name for profile in profiles]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigurationError(f"profiles[{index}].schedulerName: {name} has a profile already")
+    default = Configuration()
+    initial = seconds(top.get("podInitialBackoffSeconds", default.initial_backoff), "podInitialBackoffSeconds")
+    longest = seconds(top.get("podMaxBackoffSeconds", default.max_backoff), "podMaxBackoffSeconds")
+    if longest < initial:
+        raise ConfigurationError(
+            f"podMaxBackoffSeconds: expected podInitialBackoffSeconds ({initial:g}) at least, got {longest:g}"
+        )
+    return Configuration(
+        election=text(election.get("resourceName", default.election), "leaderElection.resourceName"),
+        initial_backoff=initial,
+        max_backoff=longest,
+        profiles=profiles,
+        extenders=parse_extenders(top.get("extenders", []), "extenders"),
+        seed=seed,
+    )
+
+
+def with_plugin(configuration: Configuration, spec: str) -> Configuration:
+    """Enables one more plugin at all its points, in all profiles. Raises ConfigurationError."""
+    return replace(configuration, profiles=tuple(_and(profile, spec) for profile in configuration.profiles))
+
+
+def _and(profile: ProfileConfiguration, spec: str) -> ProfileConfiguration:
+    sources = dict(profile.sources)
+    name, added = source(spec, "--plugin", sources)
+    if name in profile.plugins:
+        raise ConfigurationError(f"--plugin: {name} is enabled twice")
+    demand_part(name, added, "--plugin")
+    points = {point: [*old, name] if takes_part(added.plugin, point) else old for point, old in profile.points.items()}
+    weights = dict(profile.weights) | ({name: NO_WEIGHT_GIVEN} if name in points[Point.SCORE] else {})
+    return replace(profile, points=points, weights=weights, sources=sources)
+
+
+def _parse_profile(raw: Any, path: str, nameless: str | None) -> ProfileConfiguration:
+    """`nameless`: what it is called without a name; None: it must have one."""
+    profile = fields(raw, path, ("schedulerName", "plugins", "pluginConfig"))
+    sources = built_in()
+    resolved = resolve(profile.get("plugins", {}), f"{path}.plugins", sources)
+    return ProfileConfiguration(
+        scheduler_name=text(profile.get("schedulerName", nameless), f"{path}.schedulerName"),
+        points=resolved.points,
+        weights=resolved.weights,
+        args=_parse_args(profile.get("pluginConfig", []), f"{path}.pluginConfig", sources),
+        sources=sources,
+    )
+
+
+def _parse_args(raw: Any, path: str, sources: dict[str, Source]) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for index, item in enumerate(items(raw, path)):
+        where = f"{path}[{index}]"
+        entry = fields(item, where, ("name", "args"))
+        name, _ = source(text(entry.get("name"), f"{where}.name"), f"{where}.name", sources)
+        args = entry.get("args", {})
+        if not isinstance(args, dict):
+            raise ConfigurationError(f"{where}.args: expected fields")
+        if name in found:
+            raise ConfigurationError(f"{where}.name: {name} is configured twice")
+        for key, expected in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
+            if args.get(key) not in (None, expected):
+                raise ConfigurationError(f"{where}.args.{key}: expected {expected}")
+        found[name] = {key: value for key, value in args.items() if value is not None and key not in ("apiVersion", "kind")}
+    return found
+
+
+def write(configuration: Configuration) -> str:
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "leaderElection": {"resourceName": configuration.election},
+        "podInitialBackoffSeconds": _number(configuration.initial_backoff),
+        "podMaxBackoffSeconds": _number(configuration.max_backoff),
+        "profiles": [_write_profile(profile) for profile in configuration.profiles],
+        "extenders": [write_extender(extender) for extender in configuration.extenders],
+    }
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+def digest(configuration: Configuration) -> str:
+    """Of all that decides about nodes: profiles, arguments, extenders, and the source files of plugins that are not built in,
+    wherever these files are. The election, the backoffs and the seed do not count. Empty: there is none, as a plugin's
+    `complete` fails."""
+    try:
+        profiles = [_write_profile(_by_content(profile)) for profile in configuration.profiles]
+        extenders = [write_extender(extender) for extender in configuration.extenders]
+        text = json.dumps([profiles, extenders], sort_keys=True, default=str)
+    except Exception as error:  # `complete` is the code of users
+        log.warning("the configuration has no digest: %s: %s", type(error).__name__, error)
+        return ""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _by_content(profile: ProfileConfiguration) -> ProfileConfiguration:
+    """The profile, with plugins that are not built in named by what is in their files."""
+    sources = {
+        name: Source(f"{name}@{_content(source.spec, source.plugin)}", source.plugin) if ":" in source.spec else source
+        for name, source in profile.sources.items()
+    }
+    return replace(profile, sources=sources)
+
+
+@cache
+def _content(spec: str, plugin: type[Plugin]) -> str:
+    """Digest of the file that the class is from. It is made once: the file may change later, and the loaded class does not."""
+    where = spec.rpartition(":")[0]
+    file = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else ""
+
+
+def _write_profile(profile: ProfileConfiguration) -> Mapping[str, Any]:
+    """Every point lists its plugins: nothing is left to `multiPoint`, so that one sees who runs where, in which order."""
+    plugins: dict[str, Any] = {MULTI_POINT: {"disabled": [{"name": EVERYTHING}]}}
+    for point, enabled in profile.points.items():
+        if enabled:
+            plugins[point.value] = {"enabled": [_entry(profile, point, name) for name in enabled]}
+    return {
+        "schedulerName": profile.scheduler_name,
+        "plugins": plugins,
+        "pluginConfig": [
+            {"name": profile.sources[name].spec, "args": args}
+            for name in profile.plugins
+            if (args := _write_args(profile, name))
+        ],
+    }
+
+
+def _entry(profile: ProfileConfiguration, point: Point, name: str) -> Mapping[str, Any]:
+    entry: dict[str, Any] = {"name": profile.sources[name].spec}
+    if point is Point.SCORE:
+        entry["weight"] = _number(profile.weights[name])
+    return entry
+
+
+def _write_args(profile: ProfileConfiguration, name: str) -> Mapping[str, Any]:
+    """Those that were given, and the plugin's own defaults where it tells them (`complete`)."""
+    given = dict(profile.args.get(name, {}))
+    plugin = profile.sources[name].plugin
+    return plugin.complete(given) if isinstance(plugin, CompletesArgs) else given
+
+
+def _number(value: float) -> float | int:
+    return int(value) if value == int(value) else value

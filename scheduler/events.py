@@ -1,0 +1,196 @@
+"""Events, the condition PodScheduled with nominatedNodeName, and trace spans of pods.
+
+Conditions are written in batches, and only if they change. If the scheduler stops before it has written one, the next attempt
+writes it. On a conflict the write is repeated on top of the newer version, so it never overwrites other writers such as a bind.
+
+Events carry the scheduler name of the pod: there is one event recorder per profile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Node, Pod
+from pinnace.api.pods import status_of
+from pinnace.api.verbs_pb2 import BatchItem
+from pinnace.api.wellknown import TRACE_ANNOTATION
+from pinnace.api.wire import portions
+from pinnace.client.client import EventClient
+from pinnace.client.errors import Conflict, Fenced, Unavailable
+from pinnace.client.events import EventRecorder
+from pinnace.client.resource import errors_of
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.supervise import unending
+from pinnace.runtime.tracing import NO_TRACER, SAMPLED, Tracer
+from scheduler.attempts import is_marked, take_back
+from scheduler.cache.pod_info import PodInfo
+from scheduler.queue import QueuedPod
+from scheduler.scheduling_cycle import Decision
+
+log = logging.getLogger(__name__)
+
+BATCH = 256
+INTERVAL = 0.1
+"""Seconds for which conditions are collected before they are written."""
+
+
+class EventSink(Protocol):
+    """What is needed of pinnace.client.events.EventRecorder."""
+
+    def event(self, obj: Pod | Node, type_: str, reason: str, message: str) -> None: ...
+
+
+class Statuses(Protocol):
+    """What is needed of pinnace.client.client.PodClient."""
+
+    async def update_status_batch(self, objs: Sequence[Pod]) -> list[BatchItem]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    uid: str
+    reason: str
+    message: str
+    nominated: str
+
+
+class _Change(NamedTuple):
+    key: str
+    wanted: _Wanted
+    pod: Pod
+
+
+class Reporter:
+    def __init__(
+        self, recorder: EventSink, statuses: Statuses, pods: Mapping[str, Pod], *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        """`pods`: the informer's store."""
+        self._recorder = recorder
+        self._statuses = statuses
+        self._pods = pods
+        self._clock = clock
+        self._wanted: dict[str, _Wanted] = {}
+        """By pod; the latest wins."""
+        self._some = asyncio.Event()
+
+    def scheduled(self, info: PodInfo, node: str) -> None:
+        self._recorder.event(info.raw, "Normal", "Scheduled", f"Successfully assigned {info.key} to {node}")
+
+    def failed(self, info: PodInfo, reason: str, message: str, nominated: str) -> None:
+        """`reason` is the condition's: Unschedulable, or SchedulerError. `nominated`: where room is kept for the pod; empty:
+        nowhere."""
+        self._recorder.event(info.raw, "Warning", "FailedScheduling", message)
+        self._wanted[info.key] = _Wanted(info.uid, reason, message, nominated)
+        self._some.set()
+
+    def drop(self) -> None:
+        """Forgets what is not written yet: somebody else leads."""
+        self._wanted.clear()
+
+    async def run(self) -> None:
+        """Writes conditions until cancelled."""
+        while True:
+            await self._some.wait()
+            await self._clock.sleep(INTERVAL)
+            self._some.clear()
+            left = len(self._wanted)
+            while self._wanted and left > 0:
+                batch = [(key, self._wanted.pop(key)) for key in list(islice(self._wanted, BATCH))]
+                left -= len(batch)
+                await self._write(batch)
+
+    async def _write(self, wanted: Sequence[tuple[str, _Wanted]]) -> None:
+        changes = [_Change(key, each, pod) for key, each in wanted if (pod := self._changed(key, each)) is not None]
+        for portion in portions(changes, BATCH, size=lambda change: change.pod.ByteSize()):
+            await self._send(portion)
+
+    async def _send(self, changes: Sequence[_Change]) -> None:
+        answers = await errors_of(self._statuses.update_status_batch, [pod for _, _, pod in changes])
+        for (key, each, _), answer in zip(changes, answers, strict=True):
+            if isinstance(answer, Conflict | Unavailable):
+                self._wanted.setdefault(key, each)
+                self._some.set()
+            elif answer is not None and not isinstance(answer, Fenced):
+                log.warning("condition of pod %s: %s", key, answer)
+
+    def _changed(self, key: str, wanted: _Wanted) -> Pod | None:
+        """The pod's status with the condition that is wanted; None when there is nothing to write."""
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.uid != wanted.uid or pod.spec.nodeName:
+            return None
+        old = conditions.find(pod.status.conditions, "PodScheduled")
+        told = old is not None and (old.status, old.reason, old.message) == ("False", wanted.reason, wanted.message)
+        if told and pod.status.nominatedNodeName == wanted.nominated and not is_marked(pod):
+            return None
+        changed = status_of(pod)
+        changed.status.nominatedNodeName = wanted.nominated
+        said = changed.status.conditions
+        conditions.say(said, "PodScheduled", "False", wanted.reason, wanted.message, self._clock.time())
+        if is_marked(pod):
+            take_back(changed, self._clock.time())
+        return changed
+
+
+class Recorders:
+    """`instance`: the replica's name."""
+
+    def __init__(self, client: EventClient, profiles: Iterable[str], instance: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._recorders = {profile: EventRecorder(client, profile, instance, clock=clock) for profile in profiles}
+        self._first = next(iter(self._recorders.values()))
+
+    def event(self, obj: Pod | Node, type_: str, reason: str, message: str) -> None:
+        """As EventRecorder.event. An object that is no pod of any profile is reported in the name of the first profile."""
+        name = obj.spec.schedulerName if isinstance(obj, Pod) else ""
+        self._recorders.get(name, self._first).event(obj, type_, reason, message)
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for recorder in self._recorders.values():
+                group.create_task(unending("event recorder", recorder.run))
+
+    async def flush(self) -> None:
+        for recorder in self._recorders.values():
+            await recorder.flush()
+
+
+class PodTraces:
+    """Costs one look at a field for each pod where there are no traces."""
+
+    def __init__(self, clock: Clock, tracer: Tracer = NO_TRACER) -> None:
+        self._tracer = tracer
+        self._clock = clock
+        self._decided: dict[str, float] = {}
+        """When, by uid, of pods whose bind is on its way."""
+
+    def tried(self, queued: QueuedPod, began: float, result: str, node: str = "") -> None:
+        """An attempt has ended: just now."""
+        if not self._tracer.on or not (parent := _kept(queued.info)):
+            return
+        now, attempt = self._clock.monotonic(), queued.attempts
+        self._tracer.record("scheduler.queue", parent, queued.since, began, attempt=attempt)
+        named = {"k8s.node.name": node} if node else {}
+        self._tracer.record("scheduler.schedule", parent, began, now, attempt=attempt, result=result, **named)
+        if node:
+            self._decided[queued.info.uid] = now
+
+    def settled(self, decision: Decision, result: str) -> None:
+        """A bind has ended: just now."""
+        info = decision.queued.info
+        if (began := self._decided.pop(info.uid, None)) is not None:
+            attributes = {"result": result, "k8s.node.name": decision.node}
+            self._tracer.record("scheduler.bind", _kept(info), began, self._clock.monotonic(), **attributes)
+
+    def forget(self) -> None:
+        """A term has ended: what comes of its decisions, the informer tells."""
+        self._decided.clear()
+
+
+def _kept(info: PodInfo) -> str:
+    """The span that the pod was created in; "" when nobody keeps its trace."""
+    parent = info.raw.metadata.annotations.get(TRACE_ANNOTATION, "")
+    return parent if parent.endswith(SAMPLED) else ""

@@ -1,0 +1,554 @@
+"""Advisors: for each plugin, the change that would remove its refusal, and what is wrong with one node, with numbers.
+
+A plugin without an advisor of its own has its reasons repeated (`GenericAdvisor`).
+"""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+
+from pinnace.api.core_v1_pb2 import NodeSelectorRequirement, PersistentVolumeClaim, PodSpec
+from pinnace.api.pods import class_of
+from pinnace.api.quantity import format_amount
+from pinnace.api.records import Remedy, listing
+from pinnace.api.resources import STORAGE_CLASSES
+from pinnace.fit import HostPort
+from pinnace.fit.requests import PODS
+from pinnace.fit.room import reason_of
+from pinnace.fit.table import IntArray
+from scheduler.cache.pod_index import Kind, Term
+from scheduler.cache.pod_info import PodInfo
+from scheduler.cache.table import FloatArray, NodeTable, Taint
+from scheduler.plugins.helper import Objects, per_domain
+from scheduler.plugins.inter_pod_affinity import AFFINITY_REASON, ANTI_AFFINITY_REASON, InterPodAffinity
+from scheduler.plugins.node_affinity import ENFORCED, NodeAffinity, matching_nodes
+from scheduler.plugins.node_resources import NodeResourcesFit
+from scheduler.plugins.nodes import CORDON_TAINT, HARD_EFFECTS, NodePorts, NodeUnschedulable, TaintToleration, untolerated
+from scheduler.plugins.topology_spread import (
+    HARD,
+    LABEL_REASON,
+    Constraint,
+    Eligible,
+    PodTopologySpread,
+    counts,
+    labelled,
+    own_constraints,
+)
+from scheduler.plugins.volume_binding import NO_PROVISIONER, UNBOUND_IMMEDIATE, VolumeBinding, binds_at_once
+from scheduler.plugins.volumes import (
+    NO_CLASS,
+    NO_SUCH_CLASS,
+    NO_VOLUME,
+    VolumeRestrictions,
+    Volumes,
+    VolumeZone,
+    claims_of,
+    missing,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`pod` is in question, and takes no room. `placed`: the pods that do, by node, and those that are nominated
+    there and ahead of it. `nodes`: as the pod sees them, what is kept for nominated pods is not free. `objects`: what the
+    plugins read besides."""
+
+    pod: PodInfo
+    nodes: NodeTable
+    placed: Mapping[str, Sequence[PodInfo]]
+    objects: Objects
+
+
+Reasons = Mapping[str, Sequence[int]]
+"""The rows that are refused, by reason. There is at least one."""
+
+
+class Advisor(Protocol):
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        """What would let the pod past the plugin, on some of these nodes: for all else they could take it. The best first,
+        at least one."""
+        ...
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        """What is wrong with one node, with numbers: a line or more."""
+        ...
+
+
+def rows_of(reasons: Reasons) -> list[int]:
+    """All that are refused, each once."""
+    return sorted({row for rows in reasons.values() for row in rows})
+
+
+def names_of(case: Case, rows: Sequence[int]) -> list[str]:
+    """Sorted."""
+    return sorted(case.nodes.names[row] for row in rows)
+
+
+class GenericAdvisor:
+    def __init__(self, plugin: str) -> None:
+        self._plugin = plugin
+
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        most_first = sorted(reasons, key=lambda reason: -len(reasons[reason]))
+        return [Remedy(f"get past {self._plugin}: {reason}", names_of(case, reasons[reason])) for reason in most_first]
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        return list(reasons)
+
+
+_WAITING = "volumeBindingMode: WaitForFirstConsumer"
+
+
+class VolumeClaimAdvisor:
+    def __init__(self, plugin: str) -> None:
+        self._general = GenericAdvisor(plugin)
+
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        found, others, unbound = [], dict[str, Sequence[int]](), _unbound(case)
+        for reason, rows in reasons.items():
+            if name := missing(reason):
+                found.append(Remedy(f"create the PersistentVolumeClaim {name}", names_of(case, rows)))
+            elif _is_about(reason, unbound):
+                found.append(Remedy(_binding(case, unbound), names_of(case, rows)))
+            else:
+                others[reason] = rows
+        return [*found, *self._general.remedies(case, others)]
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        unbound = _unbound(case)
+        return [f"{each}: {_binding(case, unbound)}" if _is_about(each, unbound) else each for each in reasons]
+
+
+def _unbound(case: Case) -> list[PersistentVolumeClaim]:
+    """The pod's claims that do not wait for it."""
+    objects = Volumes(case.objects)
+    claims = [objects.claim_of(case.pod, key) for key in claims_of(case.pod)]
+    return [each for each in claims if not isinstance(each, str) and binds_at_once(objects, each)]
+
+
+def _is_about(reason: str, unbound: Sequence[PersistentVolumeClaim]) -> bool:
+    classes = [NO_SUCH_CLASS.format(class_of(claim)) for claim in unbound]
+    return bool(unbound) and reason in (UNBOUND_IMMEDIATE, NO_CLASS, NO_VOLUME, *classes)
+
+
+def _binding(case: Case, unbound: Sequence[PersistentVolumeClaim]) -> str:
+    """What would have them bound: once for each class."""
+    return "; and ".join(dict.fromkeys(_bind(claim, case.objects.objects(STORAGE_CLASSES)) for claim in unbound))
+
+
+def _bind(claim: PersistentVolumeClaim, classes: Container[str]) -> str:
+    name, wanted = claim.metadata.name, class_of(claim)
+    if claim.spec.volumeName:
+        return f"bind the PersistentVolumeClaim {name} to {claim.spec.volumeName}, which it names: nobody does that here"
+    if not wanted:
+        return f"give the PersistentVolumeClaim {name} a class with {_WAITING}: nobody binds claims without one here"
+    if wanted in classes:
+        return f"make the StorageClass {wanted} anew, with {_WAITING}: nobody binds its claims at once here"
+    return f"create the StorageClass {wanted}, with provisioner: {NO_PROVISIONER} and {_WAITING}"
+
+
+_MOST = 3
+_TRIED = 20
+"""Requirements that are looked at: each costs a copy of the spec, and a look at all nodes."""
+
+
+class NodeAffinityAdvisor:
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        """The requirements without which nodes match, that with the most nodes first; or all of them together. Nothing about
+        the pod helps where the scheduler's own affinity refuses."""
+        enforced = reasons.get(ENFORCED, ())
+        rows = np.array([row for row in rows_of(reasons) if row not in enforced], np.int64)
+        if not len(rows):
+            return [Remedy("label a node as addedAffinity of the scheduler's configuration wants", names_of(case, enforced))]
+        found = []
+        for text, without in islice(_each_left_out(case.pod.raw.spec), _TRIED):
+            matching = rows[matching_nodes(without, case.nodes)[rows]].tolist()
+            if matching:
+                found.append(Remedy(f"drop {text}{_nobody(case, text)}, or label a node accordingly", names_of(case, matching)))
+        if not found:
+            texts = [text for text, _ in islice(_each_left_out(case.pod.raw.spec), _TRIED)]
+            number = len(case.pod.raw.spec.nodeSelector) + sum(1 for _ in _requirements(case.pod.raw.spec))
+            more = [f"{number - len(texts)} more"] if number > len(texts) else []
+            every = " and ".join([*texts, *more])
+            found = [Remedy(f"drop {every}, or label a node accordingly", names_of(case, rows.tolist()))]
+        return sorted(found, key=lambda remedy: -len(remedy.nodes))[:_MOST]
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        if ENFORCED in reasons:
+            return [f"{ENFORCED}: addedAffinity of the scheduler's configuration"]
+        labels = case.nodes.raw[row].metadata.labels
+        spec = case.pod.raw.spec
+        found = [
+            f"nodeSelector {key}={value}: {_has(labels.get(key), key)}"
+            for key, value in sorted(spec.nodeSelector.items())
+            if labels.get(key) != value
+        ]
+        for requirement in islice(_requirements(spec), _TRIED):
+            if not _matches(requirement, case, row):
+                field = case.nodes.names[row] if requirement.key == "metadata.name" else labels.get(requirement.key)
+                found.append(f"node affinity {_requirement_text(requirement)}: {_has(field, requirement.key)}")
+        return found
+
+
+def _each_left_out(spec: PodSpec) -> Iterator[tuple[str, PodSpec]]:
+    """(requirement, the spec without it)."""
+    for key, value in sorted(spec.nodeSelector.items()):
+        without = _copy(spec)
+        del without.nodeSelector[key]
+        yield f"nodeSelector {key}={value}", without
+    for number, term in enumerate(spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms):
+        several = len(term.matchExpressions) + len(term.matchFields) > 1
+        for field in ("matchExpressions", "matchFields"):
+            for place, requirement in enumerate(getattr(term, field)):
+                without = _copy(spec)
+                affinity = without.affinity.nodeAffinity
+                if several:
+                    left = affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[number]
+                    del getattr(left, field)[place]
+                else:  # a term without requirements would match nothing
+                    affinity.ClearField("requiredDuringSchedulingIgnoredDuringExecution")
+                yield f"node affinity {_requirement_text(requirement)}", without
+
+
+def _copy(spec: PodSpec) -> PodSpec:
+    copy = PodSpec()
+    copy.CopyFrom(spec)
+    return copy
+
+
+def _requirements(spec: PodSpec) -> Iterator[NodeSelectorRequirement]:
+    for term in spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms:
+        yield from term.matchExpressions
+        yield from term.matchFields
+
+
+def _matches(requirement: NodeSelectorRequirement, case: Case, row: int) -> bool:
+    alone = PodSpec()
+    term = alone.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.add()
+    (term.matchFields if requirement.key == "metadata.name" else term.matchExpressions).append(requirement)
+    return bool(matching_nodes(alone, case.nodes)[row])
+
+
+def _nobody(case: Case, text: str) -> str:
+    key, equals, value = text.removeprefix("nodeSelector ").partition("=")
+    return " (no node has it)" if equals and not case.nodes.label(key).equal(value).any() else ""
+
+
+def _requirement_text(requirement: NodeSelectorRequirement) -> str:
+    values = f" [{', '.join(requirement.values)}]" if requirement.values else ""
+    return f"{requirement.key} {requirement.operator}{values}"
+
+
+def _has(value: str | None, key: str) -> str:
+    return f"the node has no label {key}" if value is None else f"the node has {key}={value}"
+
+
+class PodAffinityAdvisor:
+    """A selector of namespaces by their labels is not followed here: such pods are not named."""
+
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        found = list[Remedy]()
+        for reason, rows in reasons.items():
+            if reason == AFFINITY_REASON:
+                found += _nearer(case, rows)
+                continue
+            if reason == ANTI_AFFINITY_REASON:
+                text = f"move {_terms(case, Kind.ANTI_AFFINITY)} as one of these nodes away, or only prefer not to be near"
+            else:
+                text = f"move away what will not have it near: {listing(self._hostile(case, rows[0]))}"
+            found.append(Remedy(text, names_of(case, rows)))
+        return sorted(found, key=lambda remedy: -len(remedy.nodes))
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        found = []
+        for reason in reasons:
+            if reason == AFFINITY_REASON:
+                keys = " and ".join(_lacking(case, row))
+                lack = f"the node has no label {keys}" if keys else "there are none"
+                found.append(f"it wants to be near {_terms(case, Kind.AFFINITY)}, and {lack}")
+            elif reason == ANTI_AFFINITY_REASON:
+                near = [
+                    pod.key
+                    for term in case.pod.terms
+                    if term.kind is Kind.ANTI_AFFINITY
+                    for pod in _around(case, row, term)
+                    if _about(term, pod)
+                ]
+                found.append(f"it will not be near {_terms(case, Kind.ANTI_AFFINITY)}: {listing(sorted(set(near)))}")
+            else:
+                found.append(f"pods in the same topology will not have it near: {listing(self._hostile(case, row))}")
+        return found
+
+    def _hostile(self, case: Case, row: int) -> list[str]:
+        """The pods in one of the node's domains whose anti-affinity is about the pod in question."""
+        return sorted(
+            {
+                pod.key
+                for node, pods in case.placed.items()
+                for pod in pods
+                for term in pod.terms
+                if term.kind is Kind.ANTI_AFFINITY and _about(term, case.pod) and _together(case, row, node, term)
+            }
+        )
+
+
+def _nearer(case: Case, rows: Sequence[int]) -> Iterator[Remedy]:
+    """One for the nodes that are in all the topologies, one for those that lack the same labels."""
+    by_keys: dict[tuple[str, ...], list[int]] = {}
+    for row in rows:
+        by_keys.setdefault(_lacking(case, row), []).append(row)
+    wanted = _terms(case, Kind.AFFINITY)
+    for keys, lacking in by_keys.items():
+        text = (
+            f"label the nodes with {' and '.join(keys)}, or only prefer to be near {wanted}"
+            if keys
+            else f"place {wanted} as one of these nodes, or only prefer to be near"
+        )
+        yield Remedy(text, names_of(case, lacking))
+
+
+def _lacking(case: Case, row: int) -> tuple[str, ...]:
+    """The topologies in which the pod wants to be near others, and the node is not."""
+    keys = dict.fromkeys(term.topology_key for term in case.pod.terms if term.kind is Kind.AFFINITY)
+    return tuple(key for key in keys if case.nodes.label(key).at(row) is None)
+
+
+def _terms(case: Case, kind: Kind) -> str:
+    """ "pods with app=db in the same zone"."""
+    return " and ".join(
+        f"pods with {term.labels} in the same {term.topology_key}" for term in case.pod.terms if term.kind is kind
+    )
+
+
+def _about(term: Term, pod: PodInfo) -> bool:
+    return term.covers(pod.namespace, {}) and term.labels.matches(pod.raw.metadata.labels)
+
+
+def _around(case: Case, row: int, term: Term) -> Iterator[PodInfo]:
+    """The pods in the node's domain."""
+    for node, pods in case.placed.items():
+        if _together(case, row, node, term):
+            yield from pods
+
+
+def _together(case: Case, row: int, node: str, term: Term) -> bool:
+    """Are they in one domain of the term's topology?"""
+    codes, other = case.nodes.label(term.topology_key).codes, case.nodes.row(node)
+    return other is not None and bool(codes[row]) and bool(codes[row] == codes[other])
+
+
+class PortAdvisor:
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        rows = sorted(rows_of(reasons), key=lambda row: case.nodes.names[row])
+        ports = " and ".join(dict.fromkeys(_port_text(port) for row in rows for port, _ in _holders(case, row)))
+        first = ", ".join(dict.fromkeys(pod for _, pod in _holders(case, rows[0])))
+        return [Remedy(f"free host port {ports}, which {first} has on {case.nodes.names[rows[0]]}", names_of(case, rows))]
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        return [f"host port {_port_text(port)} is taken by {pod}" for port, pod in _holders(case, row)]
+
+
+def _holders(case: Case, row: int) -> Iterator[tuple[HostPort, str]]:
+    """(port that is wanted, pod that has it)."""
+    for wanted in case.pod.requests.ports:
+        for other in case.placed.get(case.nodes.names[row], ()):
+            if any(wanted.conflicts(port) for port in other.requests.ports):
+                yield wanted, other.key
+
+
+def _port_text(port: HostPort) -> str:
+    return f"{port.port}/{port.protocol}"
+
+
+_BYTES = ("memory", "ephemeral-storage")
+
+
+class ResourceAdvisor:
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        """About the nearest node: the one of which the smallest share of what the pod asks for is missing."""
+        wanted = [(resource, amount) for resource, amount in case.pod.requests.amounts if reason_of(resource) in reasons]
+        rows = np.array(rows_of(reasons))
+        enough = np.logical_and.reduce([case.nodes.allocatable(resource)[rows] >= amount for resource, amount in wanted])
+        if not enough.any():
+            return [self._too_large(case, rows, wanted)]
+        rows = rows[enough]
+        row = _least(case, rows, _missing_share([(case.nodes.free(resource)[rows], amount) for resource, amount in wanted]))
+        node = case.nodes.names[row]
+        missing = [
+            f"{size(resource, short)} {resource}" if resource != PODS else f"room for {short} pod"
+            for resource, amount in wanted
+            if (short := amount - case.nodes.free_at(row, resource)) > 0
+        ]
+        stated = "; ".join(
+            _stated(case, row, resource, amount) for resource, amount in wanted if case.nodes.free_at(row, resource) < amount
+        )
+        nearest = f", the nearest of {len(rows)} nodes" if len(rows) > 1 else ""
+        less = "" if missing == ["room for 1 pod"] else ", or ask for that much less"
+        return [Remedy(f"free {' and '.join(missing)} on {node}{nearest}{less}: {stated}", [node])]
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        return [
+            f"{reason_of(resource)}: {_stated(case, row, resource, amount)}{_missing(case, row, resource, amount)}"
+            for resource, amount in case.pod.requests.amounts
+            if reason_of(resource) in reasons
+        ]
+
+    def _too_large(self, case: Case, rows: IntArray, wanted: Sequence[tuple[str, int]]) -> Remedy:
+        """Not even an empty node would do."""
+        row = _least(
+            case, rows, _missing_share([(case.nodes.allocatable(resource)[rows], amount) for resource, amount in wanted])
+        )
+        beyond = [(r, amount) for r, amount in wanted if case.nodes.allocatable(r)[row] < amount]
+        asked = " and ".join(f"{size(resource, amount)} {resource}" for resource, amount in beyond)
+        there = " and ".join(f"{size(resource, int(case.nodes.allocatable(resource)[row]))}" for resource, _ in beyond)
+        nearest = f", which comes nearest of {len(rows)} nodes," if len(rows) > 1 else ""
+        return Remedy(
+            f"ask for less, or add a larger node: it asks for {asked}, and {case.nodes.names[row]}{nearest} has {there}", []
+        )
+
+
+def size(resource: str, amount: int) -> str:
+    """As people write it; bytes that are no whole number of Mi are rounded."""
+    if resource in _BYTES and amount % (1 << 20):
+        return next((f"{amount / unit:.1f}{name}" for name, unit in _UNITS if abs(amount) >= unit), str(amount))
+    return format_amount(resource, amount)
+
+
+_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+
+
+def _stated(case: Case, row: int, resource: str, amount: int) -> str:
+    free, there = case.nodes.free_at(row, resource), int(case.nodes.allocatable(resource)[row])
+    ahead = case.nodes.nominated.ahead_of(case.pod, case.nodes.names[row])
+    keeping = sorted(each.key for each in ahead if dict(each.requests.amounts).get(resource))
+    kept = f"room is kept for {listing(keeping)}" if keeping else ""
+    if resource == PODS:
+        return f"it runs {there - free - len(keeping)} of at most {there} pods{kept and f', and {kept}'}"
+    stated = f"it asks for {size(resource, amount)} {resource}, {size(resource, free)} of {size(resource, there)} is free"
+    return f"{stated}{kept and f', as {kept}'}"
+
+
+def _missing(case: Case, row: int, resource: str, amount: int) -> str:
+    """ ", 200m is missing"; not of pods: it is always one."""
+    short = amount - case.nodes.free_at(row, resource)
+    return f", {size(resource, short)} is missing" if short > 0 and resource != PODS else ""
+
+
+def missing_share(case: Case, row: int) -> float:
+    """Of what the pod asks for, the largest share over the resources that one node lacks."""
+    amounts = case.pod.requests.amounts
+    return max((max(0.0, 1 - case.nodes.free_at(row, resource) / amount) for resource, amount in amounts), default=0.0)
+
+
+def _missing_share(amounts: Sequence[tuple[IntArray, int]]) -> FloatArray:
+    """The largest share, over the resources, that is missing of what is asked for."""
+    shares: FloatArray = np.maximum.reduce([(asked - there) / asked for there, asked in amounts])
+    return shares
+
+
+def _least(case: Case, rows: IntArray, shares: FloatArray) -> int:
+    """The row with the least; of several that whose name comes first."""
+    return int(min(rows[shares == shares.min()].tolist(), key=lambda row: case.nodes.names[row]))
+
+
+class SpreadAdvisor:
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        if not _constraints(case):  # a default one of the configuration
+            return GenericAdvisor(PodTopologySpread.name).remedies(case, reasons)
+        keys = " and ".join(dict.fromkeys(each.topology_key for each in _constraints(case)))
+        skews = " and ".join(f"{each.max_skew} over {each.topology_key}" for each in _constraints(case))
+        return [
+            Remedy(
+                f"label the nodes with {keys}"
+                if reason == LABEL_REASON
+                else f"allow more than a maxSkew of {skews}, or say ScheduleAnyway",
+                names_of(case, rows),
+            )
+            for reason, rows in sorted(reasons.items(), key=lambda item: -len(item[1]))
+        ]
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        found = [line for each in _constraints(case) if (line := _detail(case, row, each))]
+        return found or list(reasons)
+
+
+def _constraints(case: Case) -> list[Constraint]:
+    return own_constraints(case.pod, HARD)
+
+
+def _detail(case: Case, row: int, each: Constraint) -> str:
+    labels = case.nodes.label(each.topology_key)
+    value = labels.at(row)
+    if value is None:
+        return f"the node has no label {each.topology_key}, over which the pod is to be spread"
+    if each.pods is None:
+        return ""
+    counting = labelled(_constraints(case), case.nodes) & Eligible(case.pod, case.nodes)(each)
+    there = int(per_domain(counts(each, case.nodes) * counting, labels)[row])
+    return f"maxSkew {each.max_skew} over {each.topology_key}: {value} has {there} of the pods with {each.pods.labels}"
+
+
+_CONDITION = "node.kubernetes.io/"
+"""Of taints that come and go with a node's conditions."""
+
+
+class TaintAdvisor:
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        """One for each set of taints, that of the most nodes first."""
+        by_taints: dict[tuple[Taint, ...], list[int]] = {}
+        for row in rows_of(reasons):
+            by_taints.setdefault(_taints(case, row), []).append(row)
+        most_first = sorted(by_taints.items(), key=lambda item: (-len(item[1]), item[0]))
+        return [Remedy(_remedy(taints), names_of(case, rows)) for taints, rows in most_first]
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        return [f"it does not tolerate the taint {_taint_text(taint)}" for taint in _taints(case, row)]
+
+
+class CordonAdvisor:
+    def remedies(self, case: Case, reasons: Reasons) -> list[Remedy]:
+        names = names_of(case, rows_of(reasons))
+        return [Remedy(f"uncordon {listing(names)}", names)]
+
+    def details(self, case: Case, row: int, reasons: Sequence[str]) -> list[str]:
+        return [f"the node is cordoned: `pinnace uncordon {case.nodes.names[row]}` lets pods onto it again"]
+
+
+def _taints(case: Case, row: int) -> tuple[Taint, ...]:
+    """Those in the pod's way. A cordoned node's own taint goes with the cordon, of which NodeUnschedulable tells. If there
+    is no other, the profile is without that plugin, and it counts."""
+    found = untolerated(case.nodes.taints.at(row), case.pod, HARD_EFFECTS)
+    others = [taint for taint in found if taint != CORDON_TAINT] if case.nodes.unschedulable[row] else found
+    return tuple(others or found)
+
+
+def _remedy(taints: Sequence[Taint]) -> str:
+    these = " and ".join(map(_taint_text, taints))
+    if all(key.startswith(_CONDITION) for key, _, _ in taints):
+        return f"make the nodes well again, which ends {these}, or tolerate it"
+    return f"tolerate {these}"
+
+
+def _taint_text(taint: Taint) -> str:
+    key, value, effect = taint
+    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+
+
+_ADVISORS: Mapping[str, Advisor] = {
+    NodeUnschedulable.name: CordonAdvisor(),
+    TaintToleration.name: TaintAdvisor(),
+    NodeAffinity.name: NodeAffinityAdvisor(),
+    NodePorts.name: PortAdvisor(),
+    NodeResourcesFit.name: ResourceAdvisor(),
+    PodTopologySpread.name: SpreadAdvisor(),
+    **{plugin.name: VolumeClaimAdvisor(plugin.name) for plugin in (VolumeRestrictions, VolumeBinding, VolumeZone)},
+    InterPodAffinity.name: PodAffinityAdvisor(),
+}
+
+
+def advisor(plugin: str) -> Advisor:
+    """One that knows the plugin, or one that repeats its reasons."""
+    return _ADVISORS.get(plugin) or GenericAdvisor(plugin)

@@ -1,0 +1,462 @@
+"""Extender clients: over HTTP, with the JSON of Kubernetes' extenders, and over gRPC.
+
+JSON fields have the names of the Go types and are read case-insensitively. A bind has one field more than in Kubernetes:
+`Fence`, {Election, Token}.
+
+Each HTTP call is a POST in a thread, on a connection of its own. The thread parses the JSON; another thread encodes it. The
+timeout covers name resolution and the extender's response. A call that exceeds its timeout fails at once and its connection is
+closed, which ends the thread. A thread that resolves a name cannot be ended; no caller waits for it beyond its timeout.
+
+gRPC extenders implement pinnace.v1.Extender (proto/pinnace/api/extender.proto), without TLS.
+Source: k8s.io/kube-scheduler/extender/v1
+"""
+
+import asyncio
+import base64
+import json
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from pinnace.api.codec import to_dict
+from pinnace.api.core_v1_pb2 import Binding, Node, Pod
+from pinnace.api.extender_pb2 import (
+    ExtenderArgs,
+    ExtenderBindingArgs,
+    ExtenderBindingResult,
+    ExtenderFilterResult,
+    ExtenderPreemptionArgs,
+    ExtenderPreemptionResult,
+    HostPriorityList,
+    MetaPod,
+    MetaVictims,
+    Victims,
+)
+from pinnace.api.pods_pb2 import Fence
+from scheduler.extenders.interface import (
+    BIND,
+    FILTER,
+    PREEMPT,
+    PRIORITIZE,
+    AnswerLost,
+    ExtenderConfiguration,
+    ExtenderError,
+    Filtered,
+    NodeVictims,
+    NotSent,
+    Tls,
+    VictimUids,
+)
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class Malformed(ValueError):
+    """The answer is not of the form that it should have."""
+
+
+class Encoder:
+    """Remembers what nodes look like in JSON, as long as they are the same: it takes far longer than all the rest."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, tuple[Node, str]] = {}
+
+    def args(self, pod: Pod, nodes: Sequence[Node], by_name: bool) -> bytes:
+        """ExtenderArgs."""
+        names = json.dumps([node.metadata.name for node in nodes]) if by_name else "null"
+        items = "null" if by_name else f'{{"metadata":{{}},"items":[{",".join(map(self._node, nodes))}]}}'
+        self._forget(len(nodes))
+        return f'{{"Pod":{json.dumps(to_dict(pod))},"Nodes":{items},"NodeNames":{names}}}'.encode()
+
+    def _node(self, node: Node) -> str:
+        name = node.metadata.name
+        known = self._nodes.get(name)
+        if known is None or known[0] is not node:
+            known = self._nodes[name] = node, json.dumps(to_dict(node))
+        return known[1]
+
+    def _forget(self, nodes: int) -> None:
+        """Nodes that are gone are forgotten with all others, before there are many of them."""
+        if len(self._nodes) > 2 * nodes + 1000:
+            self._nodes.clear()
+
+
+def preemption_args(pod: Pod, victims: Mapping[str, NodeVictims], by_uid: bool) -> bytes:
+    """ExtenderPreemptionArgs."""
+
+    def shown(pods: Sequence[Pod]) -> list[dict[str, Any]]:
+        return [{"UID": each.metadata.uid} if by_uid else to_dict(each) for each in pods]
+
+    by_node = {node: {"Pods": shown(each.pods), "NumPDBViolations": each.violations} for node, each in victims.items()}
+    full, meta = (None, by_node) if by_uid else (by_node, None)
+    return json.dumps({"Pod": to_dict(pod), "NodeNameToVictims": full, "NodeNameToMetaVictims": meta}).encode()
+
+
+def binding_args(binding: Binding, fence: Fence) -> bytes:
+    """ExtenderBindingArgs, and the fence, whose secret is in Base64 as Go encodes []byte."""
+    metadata = binding.metadata
+    return json.dumps(
+        {
+            "PodName": metadata.name,
+            "PodNamespace": metadata.namespace,
+            "PodUID": metadata.uid,
+            "Node": binding.target.name,
+            "Fence": {
+                "Election": fence.election,
+                "Token": fence.token,
+                "Secret": base64.b64encode(fence.secret).decode(),
+            },
+        }
+    ).encode()
+
+
+def filtered(answer: bytes, by_name: bool) -> tuple[Filtered, str]:
+    """An ExtenderFilterResult, and its error. `by_name`: which of the two forms counts if the answer has both. If it has
+    neither, no node is left, as in Kubernetes. Raises Malformed."""
+    result = _fields(_parsed(answer), "the answer")
+    names, nodes = result.get("nodenames"), result.get("nodes")
+    if nodes is not None and not (by_name and names is not None):
+        names = [_name(item) for item in _items(_fields(nodes, "Nodes").get("items"), "Nodes.items")]
+    left = [_text(name, "NodeNames[]") for name in _items(names, "NodeNames")]
+    failed, unresolvable = _texts(result, "FailedNodes"), _texts(result, "FailedAndUnresolvableNodes")
+    return Filtered(left, failed, unresolvable), _error(result)
+
+
+def priorities(answer: bytes) -> list[tuple[str, int]]:
+    """A HostPriorityList. Raises Malformed."""
+    found = []
+    for item in _items(_parsed(answer), "the answer"):
+        entry = _fields(item, "[]")
+        found.append((_text(entry.get("host"), "Host"), _number(entry.get("score", 0), "Score")))
+    return found
+
+
+def demanded(answer: bytes) -> dict[str, VictimUids]:
+    """An ExtenderPreemptionResult. Raises Malformed."""
+    result = _fields(_parsed(answer), "the answer")
+    found = {}
+    for node, raw in _mapping(result.get("nodenametometavictims"), "NodeNameToMetaVictims").items():
+        victims = _fields(raw or {}, f"NodeNameToMetaVictims[{node}]")
+        pods = [_fields(pod, "Pods[]") for pod in _items(victims.get("pods"), "Pods")]
+        uids = [_text(pod.get("uid"), "UID") for pod in pods]
+        found[node] = VictimUids(uids, _number(victims.get("numpdbviolations", 0), "NumPDBViolations"))
+    return found
+
+
+def binding_error(answer: bytes) -> str:
+    """Of an ExtenderBindingResult. Raises Malformed."""
+    return _error(_fields(_parsed(answer), "the answer"))
+
+
+def _parsed(answer: bytes) -> Any:
+    """What is no Unicode is replaced, as Go does: it could not be sent on, in an event for example."""
+    try:
+        text = answer.decode(errors="replace")
+        parsed = json.loads(text)
+        if _SURROGATE.search(text):
+            parsed = json.loads(json.dumps(parsed, ensure_ascii=False).encode(errors="replace"))
+        return parsed
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"the answer is not JSON: {error}") from None
+
+
+def _name(node: Any) -> Any:
+    return _fields(_fields(node, "Nodes.items[]").get("metadata"), "Nodes.items[].metadata").get("name")
+
+
+def _error(result: Mapping[str, Any]) -> str:
+    return _text(result.get("error") or "", "Error")
+
+
+def _texts(result: Mapping[str, Any], name: str) -> dict[str, str]:
+    return {key: _text(value, f"{name}[{key}]") for key, value in _mapping(result.get(name.lower()), name).items()}
+
+
+def _fields(raw: Any, where: str) -> dict[str, Any]:
+    """By name in lower case."""
+    return {name.lower(): value for name, value in _mapping(raw, where).items()}
+
+
+def _mapping(raw: Any, where: str) -> Mapping[str, Any]:
+    """null is an empty one."""
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict):
+        raise Malformed(f"{where}: expected an object")
+    return raw
+
+
+def _items(raw: Any, where: str) -> list[Any]:
+    """null is an empty one."""
+    if raw is None:
+        return []
+    if not isinstance(raw, list):
+        raise Malformed(f"{where}: expected a list")
+    return raw
+
+
+def _text(raw: Any, where: str) -> str:
+    if not isinstance(raw, str):
+        raise Malformed(f"{where}: expected text")
+    return raw
+
+
+def _number(raw: Any, where: str) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int):
+        raise Malformed(f"{where}: expected a whole number")
+    return raw
+
+
+T = TypeVar("T")
+
+BINDS = 32
+"""At a time, at most; others wait. They have threads of their own: no decision waits for them."""
+QUESTIONS = 4
+"""Threads for all else. One question is asked at a time; those that were given up may take some time to end, and then the next
+ones may not even begin within their time."""
+MAX_ANSWER = 64 << 20
+"""Bytes."""
+_GATEWAY = (502, 504)
+"""What somebody in between says who has lost the answer."""
+
+
+class HttpTransport:
+    """Raises OSError when a file of the TLS configuration cannot be used."""
+
+    def __init__(self, configuration: ExtenderConfiguration) -> None:
+        self._configuration = configuration
+        self._base = configuration.url_prefix.rstrip("/")
+        self._secure = _context(configuration.tls or Tls()) if urlsplit(self._base).scheme == "https" else None
+        self._encoder = Encoder()
+        self._binders = ThreadPoolExecutor(BINDS, thread_name_prefix="extender-bind")
+        self._room = asyncio.Semaphore(BINDS)
+        self._askers = ThreadPoolExecutor(QUESTIONS, thread_name_prefix="extender")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="extender-args")  # of its own: nothing in it waits for anybody
+        self._calls: set[_Call] = set()
+
+    async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
+        by_name = self._configuration.node_cache_capable
+        body = await self._written(lambda: self._encoder.args(pod, nodes, by_name))
+        found, problem = await self._post(FILTER, body, lambda answer: filtered(answer, by_name))
+        if problem:
+            raise ExtenderError(FILTER, self._url(FILTER), f": {problem}")
+        return found
+
+    async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
+        by_name = self._configuration.node_cache_capable
+        body = await self._written(lambda: self._encoder.args(pod, nodes, by_name))
+        return await self._post(PRIORITIZE, body, priorities)
+
+    async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, VictimUids]:
+        by_uid = self._configuration.node_cache_capable
+        body = await self._written(lambda: preemption_args(pod, victims, by_uid))
+        return await self._post(PREEMPT, body, demanded)
+
+    async def bind(self, binding: Binding, fence: Fence) -> None:
+        async with self._room:
+            problem = await self._post(BIND, binding_args(binding, fence), binding_error)
+        if problem:
+            raise ExtenderError(BIND, self._url(BIND), f": {problem}")
+
+    async def close(self) -> None:
+        for call in self._calls:
+            call.give_up()
+        for threads in (self._writer, self._askers, self._binders):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _url(self, verb: str) -> str:
+        return f"{self._base}/{self._configuration.verbs[verb]}"
+
+    async def _written(self, write: Callable[[], bytes]) -> bytes:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, write)
+
+    async def _post(self, verb: str, body: bytes, decode: Callable[[bytes], T]) -> T:
+        url, timeout = self._url(verb), self._configuration.timeout
+        threads = self._binders if verb == BIND else self._askers
+        loop = asyncio.get_running_loop()
+        call = _Call(url, timeout, self._secure, body)
+        self._calls.add(call)
+        try:
+            async with asyncio.timeout(timeout):
+                status, answer = await loop.run_in_executor(threads, call.make, decode)
+        except TimeoutError:
+            kind = _kind(call)
+            missing = "connection" if kind is NotSent else "answer"
+            raise kind(verb, url, f": no {missing} within {timeout:g} s") from None
+        except Malformed as error:
+            raise ExtenderError(verb, url, f": {error}") from None
+        except (OSError, HTTPException, UnicodeError) as error:  # the last is of names that cannot be looked up
+            raise _kind(call)(verb, url, f": {error or type(error).__name__}") from None
+        finally:
+            self._calls.discard(call)
+            call.give_up()
+        if answer is None:
+            raise (AnswerLost if status in _GATEWAY else ExtenderError)(verb, url, f", code {status}")
+        return answer
+
+
+class _Call:
+    """`make` is for a thread, `give_up` for any."""
+
+    def __init__(self, url: str, timeout: float, secure: ssl.SSLContext | None, body: bytes) -> None:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        self._path = parts.path
+        self._connection = (
+            HTTPSConnection(host, parts.port, timeout=timeout, context=secure)
+            if secure is not None
+            else HTTPConnection(host, parts.port, timeout=timeout)
+        )
+        self._body = body
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._sent = False
+        self._given_up = False
+
+    def make(self, decode: Callable[[bytes], T]) -> tuple[int, T | None]:
+        """The status, and with 200 the answer. Raises OSError, HTTPException, Malformed."""
+        with closing(self._connection):
+            self._connection.connect()
+            with self._lock:
+                if self._given_up:
+                    raise TimeoutError
+                self._socket, self._sent = self._connection.sock, True
+                body = self._body
+            headers = {"Content-Type": "application/json", "Connection": "close"}
+            self._connection.request("POST", self._path, body, headers)
+            with self._connection.getresponse() as response:
+                if response.status != 200:
+                    return response.status, None
+                answer = response.read(MAX_ANSWER + 1)
+        if len(answer) > MAX_ANSWER:
+            raise Malformed(f"the answer has more than {MAX_ANSWER} bytes")
+        return 200, decode(answer)
+
+    def give_up(self) -> bool:
+        """Ends `make`, wherever it is, if it has not ended or begun. True: something may have been sent; False: nothing will
+        be. What was to be sent is forgotten: it may be megabytes, and the thread may take long to notice."""
+        with self._lock:
+            self._given_up, self._body = True, b""
+            if self._socket is not None:
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+            return self._sent
+
+
+def _kind(failed: _Call) -> type[ExtenderError]:
+    return AnswerLost if failed.give_up() else NotSent
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=tls.ca_file or None)
+    if tls.cert_file:
+        context.load_cert_chain(tls.cert_file, tls.key_file or None)
+    if tls.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+R = TypeVar("R", bound=Message)
+
+SCHEME = "grpc://"
+METHODS = {FILTER: "Filter", PRIORITIZE: "Prioritize", PREEMPT: "Preempt", BIND: "Bind"}
+"""The only verbs that such an extender can have."""
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_ANSWER),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.enable_http_proxy", 0),
+)
+_NOT_YET = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
+_OPEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+class RpcTransport:
+    def __init__(self, configuration: ExtenderConfiguration) -> None:
+        self._target = configuration.url_prefix.removeprefix(SCHEME).rstrip("/")
+        self._timeout = configuration.timeout
+        self._by_name = configuration.node_cache_capable
+        self._channel: grpc.aio.Channel | None = None  # made by the first call: it belongs to the running loop
+
+    async def filter(self, pod: Pod, nodes: Sequence[Node]) -> Filtered:
+        result = await self._call(FILTER, self._args(pod, nodes), ExtenderFilterResult)
+        if result.error:
+            raise ExtenderError(FILTER, self._url(FILTER), f": {result.error}")
+        return Filtered(result.nodeNames, dict(result.failedNodes), dict(result.failedAndUnresolvableNodes))
+
+    async def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Sequence[tuple[str, int]]:
+        result = await self._call(PRIORITIZE, self._args(pod, nodes), HostPriorityList)
+        return [(item.host, item.score) for item in result.items]
+
+    async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, VictimUids]:
+        args = ExtenderPreemptionArgs(pod=pod)
+        for node, each in victims.items():
+            if self._by_name:
+                uids = [MetaPod(uid=pod.metadata.uid) for pod in each.pods]
+                args.nodeNameToMetaVictims[node].CopyFrom(MetaVictims(pods=uids, numPDBViolations=each.violations))
+            else:
+                args.nodeNameToVictims[node].CopyFrom(Victims(pods=each.pods, numPDBViolations=each.violations))
+        result = await self._call(PREEMPT, args, ExtenderPreemptionResult)
+        return {
+            node: VictimUids([pod.uid for pod in each.pods], each.numPDBViolations)
+            for node, each in result.nodeNameToMetaVictims.items()
+        }
+
+    async def bind(self, binding: Binding, fence: Fence) -> None:
+        result = await self._call(BIND, ExtenderBindingArgs(binding=binding, fence=fence), ExtenderBindingResult)
+        if result.error:
+            raise ExtenderError(BIND, self._url(BIND), f": {result.error}")
+
+    async def close(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+
+    def _args(self, pod: Pod, nodes: Sequence[Node]) -> ExtenderArgs:
+        if self._by_name:
+            return ExtenderArgs(pod=pod, nodeNames=[node.metadata.name for node in nodes])
+        return ExtenderArgs(pod=pod, nodes=nodes)
+
+    def _url(self, verb: str) -> str:
+        return f"{SCHEME}{self._target}/{METHODS[verb]}"
+
+    async def _call(self, verb: str, request: Message, response: type[R]) -> R:
+        url, deadline = self._url(verb), asyncio.get_running_loop().time() + self._timeout
+        try:
+            async with asyncio.timeout_at(deadline):
+                channel = await self._connected()
+        except TimeoutError:
+            raise NotSent(verb, url, f": no connection within {self._timeout:g} s") from None
+        if channel is None:
+            raise NotSent(verb, url, ": no connection")
+        method = f"/pinnace.v1.Extender/{METHODS[verb]}"
+        call: Any = channel.unary_unary(method, type(request).SerializeToString, response.FromString)
+        try:
+            answer: R | None = await call(request, timeout=max(deadline - asyncio.get_running_loop().time(), 0.001))
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise AnswerLost(verb, url, f": no answer within {self._timeout:g} s") from None
+            kind = AnswerLost if error.code() in _OPEN else ExtenderError
+            raise kind(verb, url, f", code {error.code().name}: {error.details()}") from None
+        if answer is None:  # what gRPC makes of bytes that cannot be read
+            raise ExtenderError(verb, url, f": the answer is no {response.DESCRIPTOR.name}")
+        return answer
+
+    async def _connected(self) -> grpc.aio.Channel | None:
+        """None: the extender is not there. A call is only sent on a connection that is up: else it may be sent much later."""
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self._target, options=_OPTIONS)
+        while (state := self._channel.get_state(try_to_connect=True)) in _NOT_YET:
+            await self._channel.wait_for_state_change(state)
+        return self._channel if state is grpc.ChannelConnectivity.READY else None

@@ -1,0 +1,314 @@
+"""Calls plugins, and turns every error of a plugin into a PluginError.
+
+    call, acall --> the plugin --+-- returns -----> checked by its extension point (`check_*`)
+                                 +-- raises ------> PluginError, whatever it raised
+                                 '-- blocks the event loop --> interrupted by the stall watch: PluginError
+
+Guarantee: an exception of a plugin leaves `call` and `acall` as a PluginError that names the plugin and the extension point.
+That includes CancelledError, GeneratorExit, SystemExit and KeyboardInterrupt, which would otherwise end a task or the process
+silently. Two exceptions pass unchanged: a cancellation of the task by other code, and Ctrl-C in a program that Ctrl-C ends.
+
+`on_stack` finds the plugin that a thread is executing, so that `pinnace.runtime.stalls` can name and interrupt it. Only code
+of the plugin is interrupted, so the cache and the queue are never left half changed.
+
+A plugin that holds the GIL, or that swallows the interruption, cannot be ended. See docs/scheduler-plugins.md, "A plugin that
+misbehaves".
+"""
+
+import asyncio
+import logging
+from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from prometheus_client import Counter
+
+from pinnace.fit.table import BoolArray
+from pinnace.runtime.logs import PluginFailed
+from pinnace.runtime.stalls import Culprit
+from scheduler.cache.cache import Change
+from scheduler.cache.table import FloatArray, NodeTable
+from scheduler.framework.results import (
+    MAX_SCORE,
+    SKIP,
+    Cost,
+    FilterResult,
+    NodeReasons,
+    Nominated,
+    PluginError,
+    PluginRejection,
+    Proposed,
+    Status,
+    Wait,
+    failure,
+)
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MOST = 1000
+"""Messages that are remembered: when a plugin makes a new one for each pod, some are told again."""
+ROUNDING = 1e-4
+"""By so much a score may miss the range from 0 to 100 (`100 * x / x.max()` does, also with 32 bits). It is clipped."""
+FAILURES = Counter(
+    "scheduler_plugin_failures", "Calls of plugins that raised or answered nonsense.", ["plugin", "extension_point"]
+)
+STALLS = Counter("scheduler_plugin_stalls", "Times that a plugin held the event loop.", ["plugin", "extension_point"])
+_OURS = ("scheduler.", "pinnace.")
+_ADAPTERS = ("scheduler.framework.interface", __name__)
+"""These hold nothing that could be left half changed."""
+
+
+class Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+class PluginErrorLog:
+    """Plugins that fail, in the log: the traceback once for each message, which names the plugin. Events tell of each pod."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def note(self, error: PluginError) -> None:
+        FAILURES.labels(error.plugin, error.point).inc()
+        if self._is_new(message := str(error)):
+            failed = PluginFailed(error.plugin, error.point, type(error.problem).__name__).extra
+            log.error("%s", message, exc_info=error.problem, extra=failed)
+
+    def warn(self, where: str, message: str) -> None:
+        """Of what fails nothing: once for each place, such as 'plugin "X" in Score'."""
+        if self._is_new(where):
+            log.warning("%s: %s", where, message)
+
+    def _is_new(self, message: str) -> bool:
+        if message in self._told:
+            return False
+        if len(self._told) >= MOST:
+            self._told.clear()
+        self._told.add(message)
+        return True
+
+
+# --- calls
+
+
+def call(plugin: Named, point: str, method: Callable[..., T], *arguments: Any) -> T:
+    """What the plugin answers. Raises PluginError. (`on_stack` reads its arguments.)
+
+    A plugin that is not ours does not see the task that calls it, so it cannot cancel the leader's term, or an informer."""
+    task = None if type(plugin) in TRUSTED else _task_of(plugin)
+    if task is None:  # the way of all but a user's own plugins, several times for each pod
+        try:
+            return method(*arguments)
+        except BaseException as error:
+            raise failure(plugin.name, point, error) from error
+    _leave_task(task.get_loop(), task)
+    try:
+        return method(*arguments)
+    except BaseException as error:
+        raise failure(plugin.name, point, error) from error
+    finally:
+        _enter_task(task.get_loop(), task)
+
+
+TRUSTED = set[type]()
+"""The types of built-in plugins that have been called: faster to ask than `is_built_in`."""
+
+
+def _task_of(plugin: Named) -> "asyncio.Task[Any] | None":
+    """The task that calls a plugin that is not ours; None: there is none, or it is ours."""
+    if is_built_in(type(plugin)):
+        TRUSTED.add(type(plugin))
+        return None
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs
+        return None
+
+
+async def acall(plugin: Named, point: str, method: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    """As `call`. Raises CancelledError when this task is cancelled by somebody else than an exception of the plugin's."""
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    try:
+        return await method(*arguments)
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and task.cancelling() > before:
+            raise
+        raise failure(plugin.name, point, error) from error
+
+
+def is_built_in(plugin: type) -> bool:
+    """Ours: it is trusted with the objects themselves, and its answers are not checked."""
+    return plugin.__module__.startswith("scheduler.plugins.")
+
+
+def on_stack(frame: FrameType | None) -> Culprit | None:
+    """The plugin that this stack is in; None: it is in none."""
+    modules = set[str]()
+    while frame is not None:
+        if frame.f_code in _CALLS:
+            plugin, point = frame.f_locals["plugin"], frame.f_locals["point"]
+            kind = plugin if isinstance(plugin, type) else type(plugin)
+            ours = any(each.startswith(_OURS) for each in modules.difference(_ADAPTERS, (kind.__module__,)))
+            may_be_interrupted = not ours and not is_built_in(kind)
+            return Culprit(f'plugin "{plugin.name}" in {point}', may_be_interrupted, STALLS.labels(plugin.name, point).inc)
+        modules.add(frame.f_globals.get("__name__", ""))
+        frame = frame.f_back
+    return None
+
+
+_CALLS = (call.__code__, acall.__code__)
+
+
+# --- what plugins may answer. Each raises TypeError or ValueError; so it is for `call`.
+
+
+def check_truth(answer: Any) -> bool:
+    if not isinstance(answer, bool | np.bool_):
+        raise TypeError(f"expected True or False, got {answer!r:.100}")
+    return bool(answer)
+
+
+def changes_of(hint: Any) -> Change:
+    """Its `helped_by`, which may be a property."""
+    awaits = hint.helped_by
+    if not isinstance(awaits, Change):
+        raise TypeError(f"expected a Change, such as Change.NODE_ADDED | Change.NODE_LABELS, got {awaits!r:.100}")
+    return awaits
+
+
+def check_status(answer: Any) -> Status | None:
+    """None, SKIP itself, or a Status with a reason."""
+    if answer is None or answer is SKIP:
+        return answer
+    if not isinstance(answer, Status) or not isinstance(answer.reason, str):
+        raise TypeError(f"expected None, SKIP or Status(reason), got {answer!r:.100}")
+    return answer if answer.reason else SKIP
+
+
+def check_skip(answer: Any) -> Status | None:
+    """None, or SKIP itself."""
+    answer = check_status(answer)
+    if answer is not None and answer is not SKIP:
+        raise ValueError("it must answer None or SKIP")
+    return answer
+
+
+def check_permit(answer: Any) -> Wait | Status | None:
+    if isinstance(answer, Wait):
+        if isinstance(answer.timeout, bool) or not float(answer.timeout) >= 0.0:
+            raise ValueError(f"seconds to wait must be a number from 0 on, got {answer.timeout!r:.100}")
+        return answer
+    return check_status(answer)
+
+
+def check_sort_key(answer: Any) -> tuple[float, ...]:
+    key = tuple(map(float, answer))
+    if any(number != number for number in key):
+        raise ValueError("numbers to sort by must not be NaN")
+    return key
+
+
+def check_key(answer: Any) -> str:
+    if not isinstance(answer, str):
+        raise TypeError(f"expected a string, got {answer!r:.100}")
+    return answer
+
+
+def check_costs(answer: Any) -> Sequence[Cost]:
+    costs = list(answer)
+    for each in costs:
+        if not isinstance(each, Cost) or not float(each.seconds) >= 0.0:
+            raise TypeError(f"expected Cost of seconds from 0 on, got {each!r:.100}")
+    return costs
+
+
+def check_passed(result: Any, nodes: int) -> FilterResult:
+    if not isinstance(result, FilterResult):
+        raise TypeError(f"expected a FilterResult, got {result!r:.100}")
+    check_booleans("passed", result.passed, nodes)
+    return result
+
+
+def check_booleans(name: str, found: Any, nodes: int) -> BoolArray:
+    if not isinstance(found, np.ndarray) or found.shape != (nodes,) or found.dtype != np.bool_:
+        raise ValueError(f"`{name}` must be {nodes} booleans")
+    return found
+
+
+def guarded(plugin: Named, result: FilterResult) -> FilterResult:
+    """The same, for a plugin that is not ours: what is asked later is asked by `call`, and checked."""
+    nodes, unresolvable = len(result.passed), result.unresolvable
+
+    def explain() -> NodeReasons:
+        verdicts = call(plugin, "Filter", result.explain)
+        return call(plugin, "Filter", _checked_node_reasons, plugin, verdicts, nodes)
+
+    def find_unresolvable() -> BoolArray:
+        assert unresolvable is not None
+        return call(plugin, "Filter", lambda: check_booleans("unresolvable", unresolvable(), nodes))
+
+    return replace(result, explain=explain, unresolvable=find_unresolvable if unresolvable is not None else None)
+
+
+def _checked_node_reasons(plugin: Named, verdicts: Any, nodes: int) -> NodeReasons:
+    if not isinstance(verdicts, NodeReasons) or getattr(verdicts.codes, "shape", None) != (nodes,):
+        raise TypeError(f"`explain` must return NodeReasons with {nodes} codes, got {verdicts!r:.100}")
+    return NodeReasons(verdicts.codes, lambda code: call(plugin, "Filter", lambda: _checked_reasons(verdicts.reasons(code))))
+
+
+def _checked_reasons(reasons: Any) -> Sequence[str]:
+    if isinstance(reasons, str) or not all(isinstance(reason, str) for reason in reasons):
+        raise TypeError(f"reasons must be a sequence of strings, got {reasons!r:.100}")
+    return tuple(reasons)
+
+
+def check_scores(scores: Any, feasible: BoolArray) -> FloatArray:
+    """As 64-bit numbers. Only those of feasible nodes are looked at."""
+    if not isinstance(scores, np.ndarray) or scores.shape != feasible.shape or np.iscomplexobj(scores):
+        array = isinstance(scores, np.ndarray)
+        got = f"an array of shape {scores.shape} and type {scores.dtype}" if array else f"{scores!r:.100}"
+        raise TypeError(f"scores must be an array of {len(feasible)} real numbers, got {got}")
+    return np.asarray(scores, np.float64)
+
+
+def check_range(scores: FloatArray, feasible: BoolArray) -> tuple[FloatArray, str]:
+    """Scores from 0 to MAX_SCORE; and what was clipped, empty: nothing."""
+    counted = scores[feasible]
+    if not len(counted):
+        return scores, ""
+    low, high = float(counted.min()), float(counted.max())
+    if not (low >= -ROUNDING and high <= MAX_SCORE + ROUNDING):
+        raise ValueError(f"scores must be from 0 to {MAX_SCORE:.0f}, got {low} to {high}")
+    if low >= 0.0 and high <= MAX_SCORE:
+        return scores, ""
+    return scores.clip(0.0, MAX_SCORE), f"scores from {low!r} to {high!r} are clipped to the range from 0 to {MAX_SCORE:.0f}"
+
+
+def check_post_filter(plugin: Named, answer: Any, nodes: NodeTable) -> Nominated | Proposed | Status | None:
+    """`settle` of a proposal is asked by `call`, and checked."""
+    if isinstance(answer, Proposed):
+        return replace(
+            answer, settle=lambda left: call(plugin, "PostFilter", lambda: check_nominated(answer.settle(left), nodes))
+        )
+    return check_nominated(answer, nodes) if isinstance(answer, Nominated) else check_status(answer)
+
+
+def check_nominated(answer: Any, nodes: NodeTable) -> Nominated:
+    if not isinstance(answer, Nominated) or not isinstance(answer.reason, str):
+        raise TypeError(f"expected Nominated, got {answer!r:.100}")
+    if answer.node and nodes.row(answer.node) is None:
+        raise ValueError(f'it nominates node "{answer.node}", which is not there')
+    return answer
+
+
+def objection(plugin: Named, status: Wait | Status | None) -> PluginRejection | None:
+    """What a plugin says against the one node that was chosen; None: nothing."""
+    return PluginRejection(plugin.name, status.reason) if isinstance(status, Status) and status is not SKIP else None

@@ -1,0 +1,406 @@
+"""The scheduling cycle: selects a node for one pod. Synchronous, so the table cannot change during a cycle.
+
+    pop -> [cost] -> PreFilter -> Filter -> no node is left: PostFilter -> Unschedulable
+                          |
+                          +-> [PreScore -> Score -> select] -> assume -> Reserve -> Permit -> Placed, to the binder
+                                                                  |         |
+                                                                  '---------'--> Unreserve, forget -> Unschedulable
+
+A pod that is nominated to a node and fits there is placed on it without scoring. A pod whose decision would exceed the cost
+limit is refused first (`scheduler.framework.filtering`).
+
+The decision depends only on the pod, the table with its row order, the seed and the profile. A hash of the seed and the pod's
+uid selects one of several nodes with the same score. An `EquivalenceCache` reuses results of equivalent pods and never changes
+the decision. An `ExtenderResult` adds the answers of extenders.
+
+Pods that interest extenders are scheduled in steps, because extenders may be slow:
+
+    filters --some nodes are left--> [filter, prioritize] --> filters again, with the extender result: a node --> as above
+       |                                                                  |
+       '----- none is left ------> PostFilter <--------- none is left ----'
+                                       '--> candidates --> [preempt] --> make room on the best that is left
+
+* While extenders answer, the event loop is free: heartbeats and informers continue. Cycles are serial, so all other pods wait.
+* After the answer, the filters run again on the current table, and a preemption candidate whose node has changed is dropped. A
+  pod that was bound, deleted or changed meanwhile is dropped, and so are all pods once the term has ended.
+* If an extender fails during preemption, or all candidates have changed, the pod keeps its nomination and is tried again.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+from zlib import crc32
+
+import numpy as np
+
+from pinnace.api.core_v1_pb2 import Node, Pod
+from scheduler.cache.cache import Cache
+from scheduler.extenders.extender import Extender, PreemptionQuery, query_extenders
+from scheduler.extenders.interface import ExtenderError, ExtenderResult
+from scheduler.framework import BoolArray, CycleState, NodeTable, PodInfo
+from scheduler.framework.filtering import BUDGET
+from scheduler.framework.results import (
+    Diagnosis,
+    FilterResult,
+    Nominated,
+    PluginError,
+    PluginRejection,
+    Proposed,
+    Victims,
+    failure,
+)
+from scheduler.framework.reuse import Best, EquivalenceCache, equal_best
+from scheduler.framework.runtime import BindingCycle, Framework
+from scheduler.queue import QueuedPod, SchedulingQueue
+
+TOO_MANY_NOMINATED = "too many nodes are kept for nominated pods, the pod is tried again."
+NO_CANDIDATE = "no candidate node for preemption"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The pod is assumed on the node."""
+
+    node: str
+    cycle: BindingCycle | None = None
+    """The plugins' binding cycle; None: no plugin takes part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """No node can take the pod."""
+
+    refused_by: frozenset[str]
+    message: str
+    nominated: str = ""
+    """The nominated node, where room is being made."""
+    outdated: bool = False
+    """The result may be outdated or incomplete: the pod is tried again after its backoff, without waiting for an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed:
+    """A plugin or an extender failed."""
+
+    error: PluginError | ExtenderError
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionProposal:
+    """No node can take the pod. Preemption could make room and has not begun."""
+
+    refused_by: frozenset[str]
+    message: str
+    proposed: Proposed
+
+    def settled(self, candidates: Sequence[Victims]) -> Unschedulable | AttemptFailed:
+        """Preempts on the best of these candidates, if there is one."""
+        if not candidates:
+            return self.rejected(NO_CANDIDATE)
+        try:
+            nominated = self.proposed.settle(candidates)
+        except BaseException as error:
+            return AttemptFailed(failure(self.proposed.plugin, "PostFilter", error))
+        message = f"{self.message} {nominated.reason}" if nominated.reason else self.message
+        return Unschedulable(self.refused_by, message, nominated.node)
+
+    def rejected(self, reason: str) -> Unschedulable:
+        return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}")
+
+    def postponed(self, reason: str, nominated: str) -> Unschedulable:
+        """It is unknown whether preemption helps: the nomination stays, and the pod is tried again. `nominated`: the
+        nominated node."""
+        return Unschedulable(self.refused_by, f"{self.message} preemption: {reason}", nominated, outdated=True)
+
+
+CycleResult = Placed | Unschedulable | AttemptFailed
+
+
+def schedule_one(
+    pod: PodInfo, cache: Cache, framework: Framework, seed: int, equivalence: EquivalenceCache | None = None
+) -> CycleResult:
+    outcome = attempt(pod, cache, framework, seed, equivalence)
+    return outcome.settled(outcome.proposed.candidates) if isinstance(outcome, PreemptionProposal) else outcome
+
+
+def attempt(
+    pod: PodInfo,
+    cache: Cache,
+    framework: Framework,
+    seed: int,
+    equivalence: EquivalenceCache | None = None,
+    extender_result: ExtenderResult | None = None,
+) -> CycleResult | PreemptionProposal:
+    """As `schedule_one`, but returns a preemption proposal instead of carrying it out."""
+    state: CycleState = {}
+    nodes = cache.nodes
+    try:
+        costly = framework.too_costly(pod, nodes)
+        if costly is not None:
+            return Unschedulable(costly.plugins, costly.message)
+        row = _select_node(state, pod, cache, framework, seed, equivalence, extender_result)
+        if isinstance(row, Diagnosis):
+            return _unschedulable(state, pod, nodes, framework, row)
+        node = nodes.names[row]
+    except PluginError as error:
+        return AttemptFailed(error)
+    except _BudgetExceeded:
+        return Unschedulable(frozenset(), f"0/{len(nodes)} nodes are available: {TOO_MANY_NOMINATED}", outdated=True)
+    cache.assume(pod, node)
+    if framework.binding.none:
+        return Placed(node)
+    try:
+        started = framework.binding.start(state, pod, node)
+    except PluginError as error:
+        cache.forget(pod.uid)
+        return AttemptFailed(error)
+    if isinstance(started, PluginRejection):
+        cache.forget(pod.uid)
+        return Unschedulable(frozenset([started.plugin]), started.message)
+    return Placed(node, started)
+
+
+def _select_node(
+    state: CycleState,
+    pod: PodInfo,
+    cache: Cache,
+    framework: Framework,
+    seed: int,
+    equivalence: EquivalenceCache | None,
+    extender_result: ExtenderResult | None,
+) -> int | Diagnosis:
+    """The row of the nominated node if the pod fits there, otherwise of the best node; or the diagnosis. Raises PluginError."""
+    if (
+        equivalence is not None
+        and (known := _select_by_equivalence(state, pod, cache, framework, seed, equivalence)) is not None
+    ):
+        return known
+    nodes = cache.nodes
+    state.clear()
+    diagnosis = framework.run_filters(state, pod, nodes.seen_at(pod.priority, pod.uid))
+    if extender_result is not None:
+        diagnosis = extender_result.added_to(diagnosis, nodes)
+    if np.count_nonzero(diagnosis.feasible):
+        return _select_feasible(state, pod, cache, framework, seed, diagnosis, extender_result)
+    if equivalence is not None and not nodes.nominated.node_of(pod.uid):
+        equivalence.explain(state, pod, framework, diagnosis)
+    return diagnosis
+
+
+def _select_by_equivalence(
+    state: CycleState, pod: PodInfo, cache: Cache, framework: Framework, seed: int, equivalence: EquivalenceCache
+) -> int | Diagnosis | None:
+    """Selects by cached results of equivalent pods. None: the framework must decide."""
+    nodes = cache.nodes
+    nominated = nodes.nominated.node_of(pod.uid)
+    if nominated:
+        row = nodes.row(nominated)
+        fits = (
+            row is not None
+            and equivalence.takes(pod, nodes, framework, row)
+            and not nominated_conflicts(pod, row, cache, framework)
+        )
+        return row if fits else None
+    best = equivalence.best(state, pod, nodes, framework)
+    if best is None or isinstance(best, Diagnosis):
+        return best
+    row = break_tie(best, pod, seed)
+    return None if nominated_conflicts(pod, row, cache, framework) else row
+
+
+def _select_feasible(
+    state: CycleState,
+    pod: PodInfo,
+    cache: Cache,
+    framework: Framework,
+    seed: int,
+    diagnosis: Diagnosis,
+    extender_result: ExtenderResult | None,
+) -> int | Diagnosis:
+    """As `_select_node`, among the feasible nodes.
+
+    Resources of nominated pods are subtracted on all nodes at once. Other conflicts with them (ports, affinity, ...) are
+    checked on the selected node only; on a conflict the next best node is selected. Raises _BudgetExceeded when that takes
+    too long."""
+    nodes = cache.nodes
+    own = nodes.row(nodes.nominated.node_of(pod.uid))
+    feasible, refusals = diagnosis.feasible.copy(), list(diagnosis.refusals)
+    left = BUDGET
+    while np.count_nonzero(feasible):
+        if left <= 0:
+            raise _BudgetExceeded
+        if own is not None and feasible[own]:
+            row = own
+        else:
+            row = break_tie(_best_scored(state, pod, nodes, framework, feasible, extender_result), pod, seed)
+        refused = nominated_conflicts(pod, row, cache, framework)
+        if not refused:
+            return row
+        left -= framework.estimate(pod, nodes)
+        refusals += refused
+        feasible[row] = False
+    return replace(diagnosis, refusals=refusals)
+
+
+class _BudgetExceeded(Exception):
+    """The decision has used up its budget."""
+
+
+def _best_scored(
+    state: CycleState,
+    pod: PodInfo,
+    nodes: NodeTable,
+    framework: Framework,
+    feasible: BoolArray,
+    extender_result: ExtenderResult | None,
+) -> Best:
+    """The rows with the highest score. Raises PluginError."""
+    scores = framework.score(state, pod, nodes, feasible)
+    return equal_best(scores if extender_result is None else scores + extender_result.added_score(nodes))
+
+
+def nominated_conflicts(pod: PodInfo, row: int, cache: Cache, framework: Framework) -> list[tuple[str, FilterResult]]:
+    """Why the node would refuse the pod if the pods that are nominated to it, with precedence over this pod, were there
+    already. Empty: no conflict. Raises PluginError."""
+    nodes = cache.nodes
+    ahead = nodes.nominated.ahead_of(pod, nodes.names[row])
+    if not ahead:
+        return []
+    with cache.what_if() as what_if:
+        for each in ahead:
+            what_if.add(each, nodes.names[row])
+        return framework.run_filters({}, pod, nodes).at(row)
+
+
+def _unschedulable(
+    state: CycleState, pod: PodInfo, nodes: NodeTable, framework: Framework, diagnosis: Diagnosis
+) -> Unschedulable | PreemptionProposal:
+    """Raises PluginError."""
+    answer = framework.post_filter(state, pod, nodes, diagnosis) if diagnosis.nodes else (Nominated(""), False)
+    awaited = framework.awaited_plugins(pod, diagnosis)
+    if isinstance(answer, Proposed):
+        return PreemptionProposal(awaited, diagnosis.message, answer)
+    nominated, unfinished = answer
+    message = f"{diagnosis.message} {nominated.reason}" if nominated.reason else diagnosis.message
+    return Unschedulable(awaited, message, nominated.node, outdated=unfinished)
+
+
+def break_tie(best: Best, pod: PodInfo, seed: int) -> int:
+    """One of the rows, selected by a hash of the seed and the pod's uid."""
+    return int(best[crc32(pod.uid.encode(), seed) % len(best)])
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A pod that is assumed on a node, by a leader with this token."""
+
+    queued: QueuedPod
+    node: str
+    token: int
+    cycle: BindingCycle | None = None
+    """The plugins' binding cycle; None: no plugin takes part."""
+
+
+class BindingObserver(Protocol):
+    """Receives the result of each bind: exactly once per decision, unless the term ends first."""
+
+    def bound(self, decision: Decision) -> None: ...
+
+    def failed(self, decision: Decision, problem: str | PluginError, *, retry: bool) -> None:
+        """The pod is not bound and will not be. `retry`: it still needs a node."""
+        ...
+
+    def refused(self, decision: Decision, refused: PluginRejection) -> None:
+        """A plugin refused the pod; it is not bound and will not be."""
+        ...
+
+    def superseded(self, decision: Decision) -> None:
+        """Another client bound or deleted the pod, as the informer has seen."""
+        ...
+
+    def fenced(self, token: int) -> None:
+        """The token is stale: another leader has been elected."""
+        ...
+
+
+T = TypeVar("T")
+
+
+class ExtenderScheduling:
+    def __init__(self, cache: Cache, queue: SchedulingQueue, pods: Mapping[str, Pod], seed: int) -> None:
+        """`pods`: the informer's store."""
+        self._cache = cache
+        self._queue = queue
+        self._pods = pods
+        self._seed = seed
+
+    async def schedule(
+        self, queued: QueuedPod, framework: Framework, extenders: Sequence[Extender], leads: Callable[[], bool]
+    ) -> CycleResult | None:
+        """Schedules a popped pod. `leads`: whether the term is still on. None: no decision is needed any more; if the pod
+        still needs a node, it is in the queue."""
+        try:
+            nodes = self._left(queued.info, framework)
+            extender_result = (
+                await self.hold_while(queued, query_extenders(extenders, queued.info, nodes), leads) if nodes else None
+            )
+            outcome = attempt(queued.info, self._cache, framework, self._seed, extender_result=extender_result)
+            return (
+                await self._settled(outcome, queued, extenders, leads) if isinstance(outcome, PreemptionProposal) else outcome
+            )
+        except (ExtenderError, PluginError) as error:
+            return AttemptFailed(error)
+        except Superseded:
+            return None
+
+    def _left(self, pod: PodInfo, framework: Framework) -> list[Node]:
+        """The nodes that pass the filters; none if the decision exceeds the cost limit."""
+        nodes = self._cache.nodes
+        if framework.too_costly(pod, nodes) is not None:
+            return []
+        feasible = framework.run_filters({}, pod, nodes.seen_at(pod.priority, pod.uid)).feasible
+        return [nodes.raw[row] for row in np.flatnonzero(feasible).tolist()]
+
+    async def _settled(
+        self, proposal: PreemptionProposal, queued: QueuedPod, extenders: Sequence[Extender], leads: Callable[[], bool]
+    ) -> Unschedulable | AttemptFailed:
+        """Raises Superseded."""
+        proposed, cache = list(proposal.proposed.candidates), self._cache
+        if not any(extender.preempts for extender in extenders):
+            return proposal.settled(proposed)
+        versions = {each.node: cache.version(each.node) for each in proposed}
+        lower = {
+            node: {pod.uid: pod for pod in cache.pods_on(node) if pod.priority < queued.info.priority} for node in versions
+        }
+        asking = PreemptionQuery(proposed, lower, self._pods).ask(extenders, queued.info)
+        try:
+            left = await self.hold_while(queued, asking, leads)
+        except ExtenderError as error:
+            return proposal.postponed(str(error), cache.nodes.nominated.node_of(queued.info.uid))
+        still = [each for each in left if cache.version(each.node) == versions[each.node]]
+        if still or not left:
+            return proposal.settled(still)
+        return proposal.postponed(NO_CANDIDATE, cache.nodes.nominated.node_of(queued.info.uid))
+
+    async def hold_while(self, queued: QueuedPod, asking: Coroutine[Any, Any, T], leads: Callable[[], bool]) -> T:
+        """Awaits the answer while the queue holds the popped pod. Raises what `asking` raises, and Superseded."""
+        self._queue.hold(queued)
+        answer: T | BaseException
+        over = True
+        try:
+            (answer,) = await asyncio.gather(asking, return_exceptions=True)
+            over = isinstance(answer, asyncio.CancelledError) or not leads()
+        finally:  # also when this is cancelled, since the term is over
+            waits = self._queue.resume(queued)
+            if waits and over:
+                self._queue.add(queued.info, queued.since)
+        if over or not waits:
+            raise Superseded
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+class Superseded(Exception):
+    """The decision is no longer needed."""

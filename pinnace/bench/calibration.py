@@ -17,7 +17,7 @@ from pinnace.client.connection import Connection
 from pinnace.cluster import certificates
 from pinnace.cluster.cluster import Cluster, Hook
 from pinnace.cluster.links import Links
-from pinnace.cluster.spec import APISERVER, ETCD, PLAIN, SCHEDULER, ClusterSpec, ClusterState, Fittings, Wiring, pki_folder
+from pinnace.cluster.spec import APISERVER, ETCD, PLAIN, SCHEDULER, ClusterSpec, ClusterState, ProcessHooks, Wiring, pki_folder
 from pinnace.cluster.startup import Progress
 
 START_TIMEOUT = 180.0
@@ -26,11 +26,11 @@ START_TIMEOUT = 180.0
 
 @asynccontextmanager
 async def scratch_cluster(
-    spec: ClusterSpec, progress: Progress, with_etcd: Hook | None = None, fittings: Fittings = PLAIN
+    spec: ClusterSpec, progress: Progress, with_etcd: Hook | None = None, hooks: ProcessHooks = PLAIN
 ) -> AsyncIterator[Cluster]:
     """`spec` says how many of each; its folder is not used. `with_etcd` as in `Cluster.up`."""
     with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
-        cluster = Cluster(replace(spec, data_dir=Path(folder) / "cluster"), fittings)
+        cluster = Cluster(replace(spec, data_dir=Path(folder) / "cluster"), hooks)
         await cluster.up(progress, timeout=START_TIMEOUT, with_etcd=with_etcd)
         try:
             yield cluster
@@ -76,8 +76,8 @@ async def calibrated_cluster(
 
     async with AsyncExitStack() as stack:
         links = await stack.enter_async_context(Links(spec.schedulers * spec.apiservers)) if linked else None
-        fittings = replace(Fittings(_of_schedulers(links)) if links else PLAIN, arguments=_of_apiservers(flags))
-        cluster = await stack.enter_async_context(scratch_cluster(spec, progress, measure, fittings))
+        hooks = replace(ProcessHooks(_of_schedulers(links)) if links else PLAIN, arguments=_of_apiservers(flags))
+        cluster = await stack.enter_async_context(scratch_cluster(spec, progress, measure, hooks))
         connections = [Connection([endpoint], tls=cluster.tls) for endpoint in cluster.endpoints]
         for connection in connections:
             stack.push_async_callback(connection.close)

@@ -29,7 +29,7 @@ from pinnace.cluster import certificates, processes
 from pinnace.cluster.cluster import Cluster
 from pinnace.cluster.links import Helper, Links, dying_with_us
 from pinnace.cluster.processes import Ports
-from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, NODE_PREFIX, SCHEDULER, ClusterSpec, Fittings, pki_folder
+from pinnace.cluster.spec import APISERVER, ETCD, KUBELET, NODE_PREFIX, SCHEDULER, ClusterSpec, ProcessHooks, pki_folder
 from pinnace.cluster.startup import Progress
 from pinnace.pki import Subject
 from pinnace.pki.folder import CertificateSpec
@@ -179,7 +179,7 @@ async def stage(spec: ClusterSpec, folder: Path, progress: Progress, props: Prop
         _mounted(mounts) as disks,
         Links(count) as links,
     ):
-        cluster = Cluster(replace(spec, data_dir=data_dir), Fittings(links.wire, arguments, environment, etcd_data))
+        cluster = Cluster(replace(spec, data_dir=data_dir), ProcessHooks(links.wire, arguments, environment, etcd_data))
         await cluster.up(progress, timeout=START_TIMEOUT)
         try:
             addresses = ",".join(record.plan.address for record in cluster.state.of(ETCD))

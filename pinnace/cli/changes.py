@@ -74,7 +74,7 @@ async def change_one(client: ResourceClient[T], obj: T, change: Change) -> str:
 def change_nodes(settings: Settings, nodes: Sequence[str], selector: str, change: Change) -> None:
     """Changes the nodes that are named or selected. Raises Failure when that is none."""
     if not nodes and not selector:
-        raise usage("which node?", hint="name nodes, or select them with -l")
+        raise usage("you must specify a node", hint="name nodes, or select them with -l")
     names = [name.removeprefix("node/") for name in nodes]
     query = Query.of([NODES.plural, *names], labels=selector)
     run(settings, lambda session: change_each(session, query, change, needed=True))

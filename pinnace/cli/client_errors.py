@@ -24,9 +24,9 @@ _HINTS = {
     "NamespaceNotFound": "create it first: `pinnace apply` a manifest of kind Namespace",
     "ResourceVersionTooLarge": "`pinnace get -o yaml` shows resourceVersions; a revision is there once something is written",
     "NoCandidate": "`pinnace status` shows which processes run; a candidate names itself with --name",
-    "OutcomeUnknown": "look with `pinnace get` before you repeat it",
+    "OutcomeUnknown": "check the state with `pinnace get` before you retry",
     "KubeletUnavailable": "`pinnace get nodes` shows which nodes are Ready; those of a kubelet that is down are not",
-    "UIDMismatch": "it was deleted and made anew: read it again",
+    "UIDMismatch": "the object was deleted and recreated: read it again",
     "OutOfSpace": OUT_OF_SPACE,
     errors.STORAGE_UNAVAILABLE: "the API servers do not reach etcd: `pinnace doctor` says what is wrong, "
     "`pinnace start` starts what does not run of a local cluster",
@@ -41,7 +41,7 @@ def explain(error: BaseException) -> Report | None:
             return _refusal(error)
         case ManifestError():
             return Report(
-                error.problems, "nothing was changed: correct what is named and try again", ExitCode.INVALID, speaks=True
+                error.problems, "nothing was changed: correct the errors and try again", ExitCode.INVALID, speaks=True
             )
         case SelectorError():
             return Report((error.message,), error.hint, ExitCode.USAGE)
@@ -79,14 +79,14 @@ def _hint(error: errors.ApiError) -> str:
         case errors.Fenced():
             return "`pinnace leader` shows who leads now"
         case errors.Invalid():
-            return f"{'it was not written: ' * (error.reason == 'Invalid')}correct what is named and try again"
+            return f"{'the object was not written: ' * (error.reason == 'Invalid')}correct the errors and try again"
         case errors.Expired():
             oldest = dict(error.metadata).get("compactRevision")
             return f"list again; --at-revision reaches back to {oldest}" if oldest else "list again"
         case errors.Timeout():
             return "try again, or give it more time with --timeout; `pinnace doctor` finds what is wrong with the servers"
         case errors.Internal() if error.request_id:
-            return f"the server's log says more about request {error.request_id}; please report it"
+            return f"see the server's log for request {error.request_id}; please report it"
         case errors.Unavailable():
             return "the server cannot serve now; try again in a moment" if error.reason else HINT
     return ""

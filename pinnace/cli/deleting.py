@@ -9,7 +9,7 @@ from pinnace.cli.objects.query import AT_ONCE
 from pinnace.cli.objects.targets import reference
 from pinnace.cli.session import Session
 from pinnace.cli.terminal import one_line, out
-from pinnace.cli.waiting import Doomed, wait_until_gone
+from pinnace.cli.waiting import PendingDeletion, wait_until_gone
 from pinnace.client.errors import ApiError, Conflict, NotFound, error_of
 from pinnace.client.resource import delete_request
 
@@ -37,10 +37,10 @@ class DeleteOptions:
     """CLIENT looks whether it is there, SERVER asks the server; nothing is deleted."""
 
 
-async def delete_all(session: Session, doomed: Sequence[Doomed], how: DeleteOptions) -> None:
+async def delete_all(session: Session, doomed: Sequence[PendingDeletion], how: DeleteOptions) -> None:
     """Deletes, tells each outcome, and waits."""
     session.wait_for_each(len(doomed))
-    deleted, said = list[Doomed](), SAID.get(how.dry_run, "")
+    deleted, said = list[PendingDeletion](), SAID.get(how.dry_run, "")
     with session.progress("deleting", len(doomed)) as advance:
         for start in range(0, len(doomed), BATCH):
             batch = doomed[start : start + BATCH]
@@ -56,13 +56,13 @@ async def delete_all(session: Session, doomed: Sequence[Doomed], how: DeleteOpti
         await wait_until_gone(session, deleted)
 
 
-def _told(one: Doomed, how: DeleteOptions) -> str:
+def _told(one: PendingDeletion, how: DeleteOptions) -> str:
     """kubectl's words: with the namespace, as a query may be of several."""
     done = f"{'force ' * (how.grace == 0)}deleted{f' from {one.namespace} namespace' * one.resource.namespaced}"
     return f'{reference(one.resource, "").rstrip("/")} "{one_line(one.name)}" {done}{SAID.get(how.dry_run, "")}'
 
 
-async def _delete(session: Session, batch: Sequence[Doomed], how: DeleteOptions) -> list[str | ApiError]:
+async def _delete(session: Session, batch: Sequence[PendingDeletion], how: DeleteOptions) -> list[str | ApiError]:
     """The uid of what was deleted (empty: it had gone already), or the error, of each."""
     limit, dry_run = asyncio.Semaphore(AT_ONCE), how.dry_run == SERVER
     resource = batch[0].resource
@@ -77,7 +77,7 @@ async def _delete(session: Session, batch: Sequence[Doomed], how: DeleteOptions)
             for one, item in zip(batch, items, strict=True)
         ]
 
-    async def delete(one: Doomed) -> str | ApiError:
+    async def delete(one: PendingDeletion) -> str | ApiError:
         async with limit:
             try:
                 client = session.client.of(one.resource)
@@ -93,7 +93,7 @@ async def _delete(session: Session, batch: Sequence[Doomed], how: DeleteOptions)
     return await asyncio.gather(*map(delete, batch))
 
 
-def _outcome(one: Doomed, error: ApiError) -> str | ApiError:
+def _outcome(one: PendingDeletion, error: ApiError) -> str | ApiError:
     """Of one that was meant by its uid it is enough that it is gone, whoever did it."""
     gone = isinstance(error, NotFound) or (isinstance(error, Conflict) and error.reason == "UIDMismatch")
     return "" if one.uid and gone else error

@@ -20,7 +20,7 @@ BETTER = (
         "name the address of an API server: the first that `pinnace status` shows; the second is for probes",
     ),
     ("has expired", "renew it: `pinnace restart` (a local cluster), `pinnace pki` (others); or set this machine's clock"),
-    ("not yet valid", "set this machine's clock: it is behind that of who made the certificate"),
+    ("not yet valid", "set this machine's clock: it is behind the clock of the machine that created the certificate"),
 )
 """What helps when there is no trust and the certificates are not to blame, or not valid now, by what is said of the servers."""
 

@@ -24,7 +24,7 @@ from pinnace.runtime import process, tracing
 log = logging.getLogger(__name__)
 
 DEFAULT_DEADLINE = 30.0
-STORAGE_PATIENCE = 3.0
+STORAGE_TIMEOUT = 3.0
 """Seconds for which servers that do not reach etcd are asked again, unless `--timeout` said otherwise: more than etcd takes to
 elect another leader (pinnace.cluster.etcd)."""
 TIME_EACH = 0.05
@@ -144,7 +144,7 @@ async def _run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -
         tls=config.tls,
         metadata=metadata,
         on_warning=warning_once(),
-        storage_timeout=STORAGE_PATIENCE if settings.timeout is None else None,
+        storage_timeout=STORAGE_TIMEOUT if settings.timeout is None else None,
     )
     began = asyncio.get_running_loop().time()
     limit = asyncio.timeout_at(began + (settings.timeout or DEFAULT_DEADLINE))

@@ -53,7 +53,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
         return seconds
 
 
-class Patience(Duration):
+class WaitTimeout(Duration):
     """As kubectl's `wait` has it, also 0, for a look without waiting, and less than that, for a week."""
 
     WEEK = 7 * 86_400.0
@@ -67,7 +67,7 @@ class Patience(Duration):
 
 
 DURATION = Duration()
-PATIENCE = Patience()
+WAIT_TIMEOUT = WaitTimeout()
 
 
 class Text(click.types.StringParamType):

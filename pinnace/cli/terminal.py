@@ -222,9 +222,7 @@ class _Results(io.FileIO):
         except OSError as error:
             self._failed = True
             why = (error.strerror or str(error)).lower()
-            raise Failure(
-                f"cannot write the output: {why}", hint="what was done until then stays done", code=ExitCode.OUTPUT
-            ) from error
+            raise Failure(f"cannot write the output: {why}", hint="changes made so far remain", code=ExitCode.OUTPUT) from error
 
 
 class _Remarks(io.FileIO):

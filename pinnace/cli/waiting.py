@@ -68,10 +68,10 @@ class Follower(Generic[T]):
             try:
                 await self._watch(changed, backoff)
             except Expired:
-                self._note("the server no longer has all changes since then: listing again")
+                self._note("the watch expired: listing again")
                 self._revision = 0
             except HistoryChanged:
-                self._note("etcd was restored from a backup, or has forgotten what was known here: listing again")
+                self._note("etcd was restored from a backup or lost history: listing again")
                 self._revision, self._lost = 0, False
             except (Unavailable, Conflict) as error:  # Conflict: the server found this reader too slow; nothing is lost
                 await self._retry(error.message, backoff)
@@ -102,7 +102,7 @@ class Follower(Generic[T]):
         async with aclosing(watch) as batches:
             async for batch in batches:
                 if self._lost:
-                    self._note(f"connected again; nothing was missed since revision {self._revision}")
+                    self._note(f"reconnected; no event was missed since revision {self._revision}")
                     self._lost = False
                 backoff.reset()
                 self._revision, self._history = batch.resource_version, batch.history
@@ -111,7 +111,7 @@ class Follower(Generic[T]):
 
     async def _retry(self, why: str, backoff: Backoff) -> None:
         if not self._lost:
-            self._note(f"connection lost ({why}): trying again")
+            self._note(f"connection lost ({why}): retrying")
             self._lost = True
         await self._clock.sleep(backoff.next())
 
@@ -145,7 +145,7 @@ async def until(session: Session, follower: Follower[Any], satisfied: Callable[[
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class PendingDeletion:
     """One object to delete. `uid`: that very one, not a namesake; empty where a name is all that is known."""
 
     resource: Resource[Any]
@@ -154,9 +154,9 @@ class Doomed:
     uid: str = ""
 
 
-async def wait_until_gone(session: Session, deleted: Sequence[Doomed]) -> None:
+async def wait_until_gone(session: Session, deleted: Sequence[PendingDeletion]) -> None:
     """Of those without a uid nothing is waited for."""
-    groups: defaultdict[tuple[Resource[Any], str], list[Doomed]] = defaultdict(list)
+    groups: defaultdict[tuple[Resource[Any], str], list[PendingDeletion]] = defaultdict(list)
     for one in deleted:
         if one.uid:
             groups[one.resource, one.namespace].append(one)
@@ -164,7 +164,7 @@ async def wait_until_gone(session: Session, deleted: Sequence[Doomed]) -> None:
         selection = Selection.named(namespace, [one.name for one in left])
         follower = Follower(session.client.of(resource), selection, note=note)
 
-        def gone(left: list[Doomed] = left, store: Mapping[str, Object] = follower.store) -> bool:
+        def gone(left: list[PendingDeletion] = left, store: Mapping[str, Object] = follower.store) -> bool:
             left[:] = [one for one in left if is_there(one, store)]
             session.waiting_for = f"{some_of([reference(one.resource, one.name) for one in left])} to go"
             return not left
@@ -172,6 +172,6 @@ async def wait_until_gone(session: Session, deleted: Sequence[Doomed]) -> None:
         await until(session, follower, gone)
 
 
-def is_there(one: Doomed, store: Mapping[str, Object]) -> bool:
+def is_there(one: PendingDeletion, store: Mapping[str, Object]) -> bool:
     found = store.get(one.resource.key(one.namespace, one.name))
     return found is not None and found.metadata.uid == one.uid

@@ -1,18 +1,11 @@
 """Local clusters of real processes.
 
-spec.py          how many of what; the command line of each process (pure)
-inputs.py        what the components are configured with: files that are copied, environment variables that are kept
-fittings.py      what somebody who examines a cluster puts around its processes
-proxy.py         one connection between two processes, which misbehaves when told to; links.py: one for each pair of a cluster
-helper.py        a process that is told what to do in lines of JSON
-etcd.py          which etcd, with which arguments, and whether it answers
-certificates.py  who its parts are to each other
-ports.py         addresses that are free and stay so
-state.py         what is remembered of a cluster (pure); folder.py keeps it, locks it, and removes what is left
-processes.py     starting them, and ending them in order; strays.py: those whose state is gone
-ready.py         what a process says of itself; startup.py: what a cluster still lacks, and waiting for it
-view.py          what it looks like
 cluster.py       Cluster: up, resume, status, kill, stop, restart, down
-follow.py        what changes, a line each; progress.py: where long work is
-errors.py        what can go wrong, in a line for a person
+spec.py          size, the command line of each process, and the state that is stored (pure)
+inputs.py        configuration files that are copied, and environment variables that are stored
+folder.py        the folder of a cluster: lock, state, cleanup
+processes.py     starting and stopping processes; free ports; processes whose state is lost
+startup.py       waiting until a cluster is ready;  view.py: its status
+etcd.py, certificates.py, errors.py
+links.py         TCP proxies between processes, for fault injection
 """

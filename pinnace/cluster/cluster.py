@@ -42,8 +42,8 @@ from pinnace.cluster.spec import (
     SCHEDULER,
     ClusterSpec,
     ClusterState,
-    Fittings,
     Plan,
+    ProcessHooks,
     ProcessRecord,
     by_us,
     etcd_folder,
@@ -87,9 +87,9 @@ class Removed:
 class Cluster:
     """One cluster in one folder. Make one from a spec to start it, or `load` the one that is there."""
 
-    def __init__(self, spec: ClusterSpec, fittings: Fittings = PLAIN) -> None:
+    def __init__(self, spec: ClusterSpec, hooks: ProcessHooks = PLAIN) -> None:
         self.spec = spec
-        self._fittings = fittings
+        self._fittings = hooks
         self.folder = Folder(spec.data_dir)
         self._state: ClusterState | None = None
         self._ports = Ports()
@@ -489,7 +489,7 @@ class Cluster:
         if record.component == ETCD and served and len(self.state.of(ETCD)) == 1 and _lacks_data(record):
             raise StartFailed(
                 f"etcd's data is gone: {etcd_folder(self.folder.path)} has none",
-                hint="put it back; or begin anew with `pinnace up --fresh`",
+                hint="restore it, or start over with `pinnace up --fresh`",
             )
 
     def _all_run(self, names: Sequence[str]) -> None:

@@ -143,7 +143,7 @@ class Mode(StrEnum):
     LOSE = "lose"
 
 
-class Lane:
+class Direction:
     """One direction through a proxy, for all its connections."""
 
     def __init__(self) -> None:
@@ -180,8 +180,8 @@ class Proxy:
     def __init__(self, target: str, listen: str = "127.0.0.1:0") -> None:
         self.target = target
         self.endpoint = listen
-        self.requests = Lane()
-        self.answers = Lane()
+        self.requests = Direction()
+        self.answers = Direction()
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -253,7 +253,7 @@ class _Connection:
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             writer.transport.abort()
 
-    async def forward(self, lane: Lane, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    async def forward(self, direction: Direction, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         """Until the source has ended and all that it sent has gone on, or the connection is broken."""
         queue: asyncio.Queue[tuple[float, bytes | None]] = asyncio.Queue(_QUEUE)
         taking = asyncio.create_task(_take(source, queue))
@@ -261,7 +261,7 @@ class _Connection:
         try:
             while True:
                 arrived, data = await queue.get()
-                passed = await lane.passage(arrived)
+                passed = await direction.passage(arrived)
                 if not passed and data:
                     lost = True
                 elif not passed:
@@ -272,7 +272,7 @@ class _Connection:
                     return sink.write_eof()
                 else:
                     sink.write(data)
-                    lane.bytes += len(data)
+                    direction.bytes += len(data)
                     await sink.drain()
         except OSError:
             self.abort()
@@ -296,7 +296,7 @@ Link = tuple[str, str]
 
 
 class Links:
-    """An async context manager. `wire` is the Wiring for a cluster's fittings."""
+    """An async context manager. `wire` is the Wiring for a cluster's hooks."""
 
     def __init__(self, count: int) -> None:
         """`count`: how many links there will be at most."""
@@ -350,7 +350,7 @@ class Links:
         return self._helper.tell(do, links=[self._addresses[link] for link in links], **fields)
 
 
-class _Board:
+class _LinkServer:
     """The proxies, by their addresses, and what can be asked of them."""
 
     def __init__(self, proxies: Iterable[Proxy]) -> None:
@@ -366,9 +366,9 @@ class _Board:
     async def set(self, links: list[str], requests: str | None, answers: str | None, delay: float) -> None:
         for link in links:
             proxy = self._proxies[link]
-            for lane, mode in ((proxy.requests, requests), (proxy.answers, answers)):
+            for direction, mode in ((proxy.requests, requests), (proxy.answers, answers)):
                 if mode is not None:
-                    lane.set(Mode(mode), delay)
+                    direction.set(Mode(mode), delay)
 
     async def reset(self, links: list[str]) -> None:
         for link in links:
@@ -394,7 +394,7 @@ async def _serve(count: int) -> None:
     ports = Ports()
     async with AsyncExitStack() as stack:
         proxies = [await stack.enter_async_context(Proxy("", f"127.0.0.1:{ports.next()}")) for _ in range(count)]
-        board = _Board(proxies)
+        board = _LinkServer(proxies)
         commands = (board.addresses, board.connect, board.set, board.reset, board.refuse, board.accept)
         await process.serve({command.__name__: command for command in commands})
 

@@ -102,7 +102,7 @@ async def stop(records: Sequence[ProcessRecord], grace: float = GRACE, *, keep_d
                 killed.append(name)
         if not await gone(group.values(), grace):
             stuck = ", ".join(f"{name} (pid {p.pid})" for name, p in group.items() if procfs.alive(p))
-            raise ClusterError(f"{stuck} cannot be killed", hint="look at what it waits for: cat /proc/PID/stack")
+            raise ClusterError(f"{stuck} cannot be killed", hint="`cat /proc/PID/stack` shows what it waits for")
     return killed
 
 
@@ -252,5 +252,5 @@ async def _kill(data_dir: Path, patience: float) -> int:
         killed.update(found)
         if not await gone(found, max(0.0, deadline - time.monotonic())):
             stuck = ", ".join(str(process.pid) for process in found if procfs.alive(process))
-            raise ClusterError(f"pid {stuck} cannot be killed", hint="look at what it waits for: cat /proc/PID/stack")
+            raise ClusterError(f"pid {stuck} cannot be killed", hint="`cat /proc/PID/stack` shows what it waits for")
     return len(killed)

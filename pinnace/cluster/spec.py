@@ -1,4 +1,4 @@
-"""What somebody who examines a cluster puts around its processes. Without fittings a cluster is as `pinnace up` starts it.
+"""What somebody who examines a cluster puts around its processes. Without hooks a cluster is as `pinnace up` starts it.
 
 What a local cluster consists of, and the command line of each of its processes. Pure: nothing is started here.
 
@@ -46,7 +46,7 @@ def no_environment(process: str) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Fittings:
+class ProcessHooks:
     """By the names of the processes: how they reach each other, and further arguments and environment variables of each; and
     the data folder of a member of etcd, where it is not in the cluster's own (whoever names it removes it)."""
 
@@ -56,7 +56,7 @@ class Fittings:
     etcd_data: Callable[[str], Path | None] = no_folder
 
 
-PLAIN = Fittings()
+PLAIN = ProcessHooks()
 
 
 ETCD, APISERVER, SCHEDULER, CONTROLLERS, KUBELET = "etcd", "apiserver", "scheduler", "controllers", "kubelet"
@@ -208,7 +208,7 @@ def plan(
     spec: ClusterSpec,
     binary: EtcdBinary,
     port: Callable[[], int],
-    fittings: Fittings = PLAIN,
+    hooks: ProcessHooks = PLAIN,
     processors: Collection[int] = (),
     inputs: Inputs = NO_INPUTS,
 ) -> list[Plan]:
@@ -219,12 +219,12 @@ def plan(
         return f"127.0.0.1:{port()}"
 
     def reaching(source: str, targets: Sequence[tuple[str, str]]) -> str:
-        return ",".join(fittings.wiring(source, target, address) for target, address in targets)
+        return ",".join(hooks.wiring(source, target, address) for target, address in targets)
 
     pki = pki_folder(spec.data_dir)
     tls = certificates.etcd_member(pki)
     names = [f"{ETCD}-{i}" for i in range(spec.etcd_members)]
-    folders = [fittings.etcd_data(name) or etcd_folder(spec.data_dir) / name for name in names]
+    folders = [hooks.etcd_data(name) or etcd_folder(spec.data_dir) / name for name in names]
     members = [EtcdMember(name, each, port(), port(), port()) for name, each in zip(names, folders, strict=True)]
     plans = [Plan(ETCD, m.name, m.endpoint, m.http, tuple(etcd_command(binary, m, members, tls=tls))) for m in members]
     stores = [(member.name, member.endpoint) for member in members]
@@ -266,7 +266,7 @@ def plan(
             "--runtime", spec.runtime, "--root-dir", str(pods_folder(spec.data_dir) / name), "--listen", address(),
         )  # fmt: skip
         plans.append(Plan(KUBELET, name, http, http, argv))
-    return [_fitted(_configured(plan, inputs), fittings) for plan in _staying(plans, processors)]
+    return [_with_hooks(_configured(plan, inputs), hooks) for plan in _staying(plans, processors)]
 
 
 def _staying(plans: Sequence[Plan], processors: Collection[int]) -> list[Plan]:
@@ -286,9 +286,9 @@ def _configured(plan: Plan, inputs: Inputs) -> Plan:
     return replace(plan, argv=(*plan.argv, *inputs.arguments.get(plan.component, ())), environment=environment)
 
 
-def _fitted(plan: Plan, fittings: Fittings) -> Plan:
-    environment = tuple(sorted({**dict(plan.environment), **fittings.environment(plan.name)}.items()))
-    return replace(plan, argv=(*plan.argv, *fittings.arguments(plan.name)), environment=environment)
+def _with_hooks(plan: Plan, hooks: ProcessHooks) -> Plan:
+    environment = tuple(sorted({**dict(plan.environment), **hooks.environment(plan.name)}.items()))
+    return replace(plan, argv=(*plan.argv, *hooks.arguments(plan.name)), environment=environment)
 
 
 def by_us(plan: Plan) -> Plan:

@@ -293,7 +293,7 @@ def test_up_in_the_foreground_tells_what_changes_and_stops_the_cluster_when_inte
 def test_up_in_the_foreground_ends_when_another_command_ends_the_cluster(home: Home, verb: str) -> None:
     with home.running(*SMALL) as (up, lines):
         assert home.run(verb).returncode == 0
-        assert any("another command has ended the cluster" in line for line in lines)
+        assert any("another command has stopped the cluster" in line for line in lines)
         assert up.wait(20) == 0
 
 

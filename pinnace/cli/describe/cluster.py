@@ -197,11 +197,11 @@ def describe_role(role: Role | ClusterRole) -> Fields:
     if isinstance(role, ClusterRole) and role.HasField("aggregationRule"):
         selectors = role.aggregationRule.clusterRoleSelectors
         fields["Aggregates"] = [str(from_message(selector)) or "<all>" for selector in selectors]
-    fields["PolicyRule"] = Rows(("Resources", "Non-Resource URLs", "Resource Names", "Verbs"), _roles_rows(role.rules))
+    fields["PolicyRule"] = Rows(("Resources", "Non-Resource URLs", "Resource Names", "Verbs"), _rule_rows(role.rules))
     return fields
 
 
-def _roles_rows(rules: Iterable[PolicyRule]) -> list[tuple[str, ...]]:
+def _rule_rows(rules: Iterable[PolicyRule]) -> list[tuple[str, ...]]:
     """In the order of the rules; what several rules say of one thing is put together."""
     verbs: dict[Thing, dict[str, None]] = {}
     for rule in rules:

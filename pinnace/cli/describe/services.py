@@ -77,12 +77,12 @@ def describe_endpoint_slice(endpoint_slice: EndpointSlice) -> Fields:
     return {
         **head(endpoint_slice.metadata),
         "AddressType": endpoint_slice.addressType,
-        "Ports": Rows(("Name", "Port", "Protocol"), [_endpointslices_port(port) for port in endpoint_slice.ports]),
+        "Ports": Rows(("Name", "Port", "Protocol"), [_slice_port(port) for port in endpoint_slice.ports]),
         "Endpoints": {str(index): _endpoint(each) for index, each in enumerate(endpoint_slice.endpoints)},
     }
 
 
-def _endpointslices_port(port: EndpointPort) -> tuple[str, str, str]:
+def _slice_port(port: EndpointPort) -> tuple[str, str, str]:
     return port.name or UNSET, str(port.port) if port.HasField("port") else UNSET, port.protocol
 
 

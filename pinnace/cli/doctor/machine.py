@@ -289,7 +289,7 @@ def keys(paths: Iterable[Path]) -> Sequence[Finding]:
 
 
 def certificates(paths: Iterable[Path], renewal: Callable[[Path], str], now: datetime | None = None) -> Sequence[Finding]:
-    """Whether they are valid now, and for how long. `renewal`: how this one is made anew."""
+    """Whether they are valid now, and for how long. `renewal`: how this one is renewed."""
     from cryptography import x509
 
     from pinnace.pki.folder import RENEW_BEFORE

@@ -156,7 +156,7 @@ def remove_context(data_dir: Path) -> None:
         others = running_besides(data_dir)
         successor = next(iter(others)) if len(others) == 1 else ""
         if contexts.remove_context(_context_name(data_dir), successor) and successor:
-            note(f"commands talk to the cluster in {others[successor]} now, which still runs")
+            note(f"switched to the cluster in {others[successor]}, which still runs")
 
 
 def _context_name(data_dir: Path) -> str:

@@ -27,7 +27,7 @@ _direct = build_opener(ProxyHandler({}))
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class SchedulerOptions:
     """A scheduler's configuration, as its command line has it: --config, if there is one, and each --plugin. `source`: the
     folder of the local cluster that was started with it; empty: the user gave it. `python_path`: where its plugins are
     found."""
@@ -50,23 +50,23 @@ def ask(kind: type[D], http: str, data_dir: Path) -> D:
     else:
         found = _of_cluster(kind, data_dir)
     if not found.leading:
-        note(f"{found.name} stands by: what it shows is what it would begin to lead with")
+        note(f"{found.name} is on standby: its state is what it would start to lead with")
     return found
 
 
-def configured(data_dir: Path) -> Given:
+def configured(data_dir: Path) -> SchedulerOptions:
     """What the schedulers of the local cluster in this folder were started with. Empty: there is none, or they have the
     defaults."""
     try:
         state = Folder(data_dir).read()
     except FolderError:
-        return Given()
+        return SchedulerOptions()
     plan = next((record.plan for record in state.of(SCHEDULER)), None) if state is not None else None
     if plan is None:
-        return Given()
+        return SchedulerOptions()
     said = options(plan)
     python_path = dict(plan.environment).get("PYTHONPATH", "")
-    return Given(str(said.get(CONFIG, "")), list(said.get(PLUGIN, ())), str(data_dir), python_path)
+    return SchedulerOptions(str(said.get(CONFIG, "")), list(said.get(PLUGIN, ())), str(data_dir), python_path)
 
 
 def _of_cluster(kind: type[D], data_dir: Path) -> D:
@@ -93,12 +93,12 @@ def _read(address: str, kind: type[D]) -> D:
     except HTTPError as error:
         with error:
             message = f"{address} answers {kind.path} with {error.code} {error.reason}"
-        raise Failure(message, hint="is it a scheduler's --http address?", code=ExitCode.UNAVAILABLE) from None
+        raise Failure(message, hint="check that it is the --http address of a scheduler", code=ExitCode.UNAVAILABLE) from None
     except OSError as error:
         reason = getattr(error, "reason", error)
         message = f"no scheduler answers at {address}: {getattr(reason, 'strerror', None) or reason}".lower()
         raise Failure(message, hint="`pinnace status` shows which run", code=ExitCode.UNAVAILABLE) from None
     except (HTTPException, ValueError, RecursionError) as error:
         how = f": {error}" if isinstance(error, Malformed) else ""
-        message = f"{address} does not answer as a scheduler does{how}"
-        raise Failure(message, hint="is it a scheduler's --http address?") from None
+        message = f"{address} does not answer like a scheduler{how}"
+        raise Failure(message, hint="check that it is the --http address of a scheduler") from None

@@ -93,7 +93,7 @@ DRY_RUN_SAID = " (server dry run)"
 """Behind what is told of an object."""
 
 
-PATIENCE = 2.0
+COMPLETION_TIMEOUT = 2.0
 """Seconds."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -159,7 +159,7 @@ def items(values: Sequence[str], said: Sequence[str], incomplete: str) -> list[C
 
 def _names(ctx: click.Context, resource: Resource[Any]) -> list[str]:
     settings, found = ctx.ensure_object(Settings), list[str]()
-    settings.timeout = PATIENCE
+    settings.timeout = COMPLETION_TIMEOUT
 
     async def ask(session: Session) -> None:
         there = await session.client.of(resource).list(session.namespace if resource.namespaced else "")

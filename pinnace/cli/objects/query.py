@@ -46,14 +46,16 @@ class Query:
         targets = parse(words)
         if every and (labels or fields or any(target.names for target in targets)):
             what = "selectors" if labels or fields else "names"
-            raise usage(f"{what} and --all exclude one another", hint="leave out one of them")
+            raise usage(f"{what} and --all cannot be used together", hint="leave out one of them")
         selectors.parse_labels(labels)
         for target in targets:
             selectors.parse_fields(fields, FIELDS[target.resource.plural])
             if target.names and (labels or fields):
-                raise usage("names and selectors exclude one another", hint="leave out one of them")
+                raise usage("names and selectors cannot be used together", hint="leave out one of them")
             if target.names and all_namespaces and target.resource.namespaced:
-                raise usage("a name means one namespace, not all", hint="use -n NAMESPACE instead of -A")
+                raise usage(
+                    "a resource cannot be retrieved by name across all namespaces", hint="use -n NAMESPACE instead of -A"
+                )
         return cls(targets, all_namespaces, labels, fields)
 
     def namespace(self, resource: Resource[Any], session: Session) -> str:

@@ -81,7 +81,7 @@ def _is_group_of(resource: Resource[Any], group: str) -> bool:
 def parse(words: Sequence[str]) -> list[Target]:
     """At least one target. Raises Failure (usage) with what would have been right."""
     if not words:
-        raise usage("which resource?", hint="name one, such as `pods` or `node/a`")
+        raise usage("you must specify the type of resource", hint="name one, such as `pods` or `node/a`")
     if "/" in words[0]:
         return _references(words)
     names = tuple(dict.fromkeys(words[1:]))

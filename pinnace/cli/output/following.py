@@ -65,7 +65,7 @@ class LiveText:
                     continue
 
 
-Told = Callable[[Sequence[Delta[Any]]], None]
+OnChange = Callable[[Sequence[Delta[Any]]], None]
 
 
 async def follow(session: Session, query: Query, style: Style) -> None:
@@ -107,7 +107,7 @@ class _Followed:
         self._target = target
         self._style = framed(style, query, target)
         self._several = several
-        self.told: Told = lambda deltas: None
+        self.told: OnChange = lambda deltas: None
         """Is called with changes, and may be replaced between two of them."""
 
     async def follow(self) -> None:
@@ -118,10 +118,10 @@ class _Followed:
         objs = self.follower.store.values()
         return self._style.table(self._target).render(objs, time.time()) if objs or not self._several else ""
 
-    def redrawn(self, live: LiveText) -> Told:
+    def redrawn(self, live: LiveText) -> OnChange:
         return lambda deltas: live.changed()
 
-    def appended(self) -> Told:
+    def appended(self) -> OnChange:
         """Prints what there is, and what is told from then on."""
         append = _Appender(self._target, self._style)
         if self.follower.store or not self._several:

@@ -51,7 +51,9 @@ def format_of(output: str | None, *, headers: bool = True) -> Format | None:
         return Document(name)
     if name == JSONPATH:
         if not argument:
-            raise usage("which template?", hint=f"such as -o {JSONPATH}='{{.items[*].metadata.name}}'")
+            raise usage(
+                "template format specified but no template given", hint=f"such as -o {JSONPATH}='{{.items[*].metadata.name}}'"
+            )
         from pinnace.cli import jsonpath
         from pinnace.cli.output import documents
 
@@ -60,7 +62,7 @@ def format_of(output: str | None, *, headers: bool = True) -> Format | None:
         from pinnace.cli.output import documents
 
         return documents.Columned(documents.columns(argument), headers)
-    raise usage(f'there is no output format "{output}"', hint=f"there are {OUTPUTS}")
+    raise usage(f'unable to match a printer for the output format "{output}"', hint=f"there are {OUTPUTS}")
 
 
 T = TypeVar("T", bound=Object)

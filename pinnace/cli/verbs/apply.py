@@ -78,7 +78,7 @@ def apply(
     that the manifest no longer has are removed, and all other fields stay unchanged.
     """
     if not filenames:
-        raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")
+        raise usage("must specify a file with -f", hint="name them with -f FILE; -f - reads stdin")
     manifests = in_order(read(filenames, recursive=recursive, validate=validate, named=True))
     run(settings, lambda session: apply_all(session, manifests, dry_run == "server"))
 
@@ -116,7 +116,7 @@ def diff(settings: Settings, filenames: tuple[str, ...], recursive: bool, valida
     there is one, and 2 or more on errors.
     """
     if not filenames:
-        raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")
+        raise usage("must specify a file with -f", hint="name them with -f FILE; -f - reads stdin")
     found: list[str] = []
 
     async def compare(session: Session) -> None:

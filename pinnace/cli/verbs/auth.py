@@ -65,11 +65,11 @@ def can_i(
         run(settings, show_rules)
         return
     if not action or not resource:
-        raise usage("which action?", hint="such as `pinnace auth can-i create pods`, or --list")
+        raise usage("you must specify a verb and a resource", hint="such as `pinnace auth can-i create pods`, or --list")
     if action not in VERBS:
         raise usage(f'unknown verb "{action}"', hint=f"there are {', '.join(VERBS)}")
     if groups and not user:
-        raise usage("--as-group goes with --as", hint="name the user, too")
+        raise usage("--as-group requires --as", hint="name the user with --as")
     wanted, namespaced = attributes(action, resource, subresource)
 
     async def ask(session: Session) -> None:

@@ -347,7 +347,7 @@ def measure(settings: Settings, row: Row, body: Measure, *, runs: int, output: s
     else:
         running.console(settings).print(report.render())
     if wrong := [f"{name.replace('_', ' ')}: {count}" for name, count in report.violations.items() if count]:
-        raise Failure(f"what must never happen has happened: {', '.join(wrong)}", code=ExitCode.VERDICT)
+        raise Failure(f"invariants violated: {', '.join(wrong)}", code=ExitCode.VERDICT)
 
 
 async def _runs(row: Row, body: Measure, runs: int, steps: Steps) -> list[Run]:

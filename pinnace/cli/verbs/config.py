@@ -142,14 +142,14 @@ def set_context(
 ) -> None:
     """Set a context entry in the configuration file. Fields that are not given stay unchanged."""
     if bool(name) == current:
-        raise usage("which context?", hint="name one, or say --current")
+        raise usage("you must specify a context", hint="name one, or say --current")
     namespace = namespace or settings.namespace
     if namespace and (problems := dns_label(namespace)):
         raise usage(f'"{namespace}" cannot be a namespace: {problems[0]}')
     said = {"cluster": cluster, "user": user, "namespace": namespace}
     changes = {key: value for key, value in said.items() if value}
     if not changes:
-        raise usage("what is to change?", hint="--namespace, --cluster or --user")
+        raise usage("nothing to change", hint="--namespace, --cluster or --user")
     with editing(ExitCode.USAGE):
         if current:
             name = contexts.current(read(config_path()), config_path())

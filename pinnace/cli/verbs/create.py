@@ -171,7 +171,7 @@ def file(
         hint = f"say -f FILE, or one of {', '.join(SIMPLE)} and its name before the flags"
         raise usage(f'"{what[0]}" is neither a flag nor a manifest', hint=hint)
     if not filenames:
-        raise usage("which manifests?", hint="name them with -f FILE; -f - reads stdin")
+        raise usage("must specify a file with -f", hint="name them with -f FILE; -f - reads stdin")
     manifests = in_order(read(filenames, recursive=recursive, validate=validate))
     how = CreateOptions(dry_run, output)
 

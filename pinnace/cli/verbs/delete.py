@@ -11,7 +11,7 @@ from pinnace.cli.outcomes import usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import err, note
-from pinnace.cli.waiting import Doomed
+from pinnace.cli.waiting import PendingDeletion
 
 HOW_TO_NAME = "name them, select them with -l or --field-selector, say --all, or give manifests with -f"
 
@@ -82,20 +82,20 @@ def delete(
     selected = bool(selector or field_selector or every)
     if filenames:
         if what or selected:
-            raise usage("-f excludes names, selectors and --all")
+            raise usage("-f cannot be used with names, selectors or --all")
         manifests = read(filenames, recursive=recursive, validate="name", named=True)
 
         async def in_files(session: Session) -> None:
             place_all(manifests, session)
             await delete_all(
-                session, [Doomed(m.resource, m.obj.metadata.namespace, m.obj.metadata.name) for m in manifests], how
+                session, [PendingDeletion(m.resource, m.obj.metadata.namespace, m.obj.metadata.name) for m in manifests], how
             )
 
         run(settings, in_files)
         return
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector, every=every)
     if not selected and not all(target.names for target in query.targets):
-        raise usage("which objects?", hint=HOW_TO_NAME)
+        raise usage("you must specify resources", hint=HOW_TO_NAME)
     run(settings, lambda session: _matching(session, query, how))
 
 
@@ -103,12 +103,12 @@ def grace_of(period: int | None, *, force: bool, now: bool) -> int | None:
     """Seconds; None: the object's own. Only `force` takes away all time to stop, so that no data is lost by a 0 alone. Raises
     Failure (usage)."""
     if now and period is not None:
-        raise usage("--now and --grace-period exclude one another")
+        raise usage("--now and --grace-period cannot be used together")
     grace = 1 if now else period
     if not force:
         return 1 if grace == 0 else grace
     if grace:
-        raise usage("--force and a grace period exclude one another", hint="--force removes at once")
+        raise usage("--force and a grace period cannot be used together", hint="--force deletes immediately")
     return 0
 
 
@@ -117,10 +117,10 @@ async def _matching(session: Session, query: Query, how: DeleteOptions) -> None:
     for target in query.targets:
         if target.names:
             namespace = query.namespace(target.resource, session)
-            doomed += [Doomed(target.resource, namespace, name) for name in target.names]
+            doomed += [PendingDeletion(target.resource, namespace, name) for name in target.names]
         else:
             metas = [obj.metadata for obj in await fetch(session, query, target)]
-            doomed += [Doomed(target.resource, meta.namespace, meta.name, meta.uid) for meta in metas]
+            doomed += [PendingDeletion(target.resource, meta.namespace, meta.name, meta.uid) for meta in metas]
     if doomed:
         await delete_all(session, doomed, how)
     else:

@@ -218,7 +218,7 @@ def play(settings: Settings, acts: Sequence[Act]) -> None:
     with running.translated(), Steps(settings) as steps:
         verdict = running.run(_play(Story(settings, steps), acts), hangup=True)
     if not all(line.good for line in verdict):
-        raise Failure("the verdict is bad", hint="please report it, with what you see above", code=ExitCode.VERDICT)
+        raise Failure("an invariant is violated", hint="please report it with the output above", code=ExitCode.VERDICT)
 
 
 async def _play(story: Story, acts: Sequence[Act]) -> list[Judgement]:

@@ -34,7 +34,7 @@ from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session, run
 from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import err, out
-from pinnace.cli.waiting import Doomed, wait_until_gone
+from pinnace.cli.waiting import PendingDeletion, wait_until_gone
 from pinnace.client.errors import ApiError, Conflict, Exhausted, Forbidden, NotFound, error_of
 from pinnace.client.resource import delete_request
 
@@ -84,7 +84,7 @@ def drain_verb(
     for ten minutes or --timeout. The command returns when the pods are gone.
     """
     if not nodes and not selector:
-        raise usage("which node?", hint="name nodes, or select them with -l")
+        raise usage("you must specify a node", hint="name nodes, or select them with -l")
     parse_labels(pod_selector)
     how = DrainOptions(force, delete_emptydir_data, grace_period if grace_period >= 0 else None, pod_selector)
     query = Query.of([NODES.plural, *(name.removeprefix("node/") for name in nodes)], labels=selector)
@@ -202,7 +202,7 @@ async def drain_node(session: Session, node: str, how: DrainOptions) -> None:
         raise Failure(message, hint=hint, code=ExitCode.CONFLICT, details=found.obstacles[1:])
     for warning in found.warnings:
         err(f"Warning: {warning}")
-    evicted = list[Doomed]()
+    evicted = list[PendingDeletion]()
     try:
         stay = await _evict(session, found.evict, how, evicted)
         await wait_until_gone(session, evicted)
@@ -216,7 +216,7 @@ async def drain_node(session: Session, node: str, how: DrainOptions) -> None:
         out(f"{reference(NODES, node)} drained\n")
 
 
-async def _evict(session: Session, pods: Sequence[Pod], how: DrainOptions, evicted: list[Doomed]) -> bool:
+async def _evict(session: Session, pods: Sequence[Pod], how: DrainOptions, evicted: list[PendingDeletion]) -> bool:
     """Until all are, or the command's time is up. Adds to `evicted` at once, and returns whether other pods stay for good. Pods
     that change meanwhile (they start, say) are asked for again, too."""
     refusals, stay = _Refusals(), False
@@ -231,7 +231,7 @@ async def _evict(session: Session, pods: Sequence[Pod], how: DrainOptions, evict
             for pod, error in zip(batch, await _asked(session, batch, how), strict=True):
                 metadata = pod.metadata
                 if error is None:
-                    evicted.append(Doomed(PODS, metadata.namespace, metadata.name, metadata.uid))
+                    evicted.append(PendingDeletion(PODS, metadata.namespace, metadata.name, metadata.uid))
                 elif isinstance(error, Exhausted | Conflict) and error.retry_after is not None:
                     refused.append(pod)
                     wait = max(wait, error.retry_after)

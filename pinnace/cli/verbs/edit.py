@@ -49,7 +49,7 @@ def edit(settings: Settings, what: tuple[str, ...]) -> None:
     """
     query = Query.of(what)
     if not all(target.names for target in query.targets):
-        raise usage("which objects?", hint="name them: `pinnace edit deployment web`")
+        raise usage("you must specify resources", hint="name them: `pinnace edit deployment web`")
     found: list[Item] = []
 
     async def find(session: Session) -> None:
@@ -182,9 +182,12 @@ def patch(
     """
     query = Query.of(what)
     if not all(target.names for target in query.targets):
-        raise usage("which objects?", hint="name them: `pinnace patch pod a -p PATCH`")
+        raise usage("you must specify resources", hint="name them: `pinnace patch pod a -p PATCH`")
     if (text is None) == (patch_file is None):
-        raise usage("which patch?", hint="give it with -p PATCH or with --patch-file FILE, not with both")
+        raise usage(
+            "must specify exactly one of -p and --patch-file",
+            hint="give it with -p PATCH or with --patch-file FILE, not with both",
+        )
     if patch_file is not None:
         try:
             text = patch_file.read_text(encoding="utf-8", errors="surrogateescape")

@@ -50,7 +50,10 @@ def explain(settings: Settings, path: str, recursive: bool) -> None:
     The texts describe what a field does in this system, which can be less than in Kubernetes. No server is contacted.
     """
     if not path:
-        raise usage("which kind?", hint="name one, such as `pod` or `pod.spec`; `pinnace api-resources` lists them")
+        raise usage(
+            "you must specify the type of resource",
+            hint="name one, such as `pod` or `pod.spec`; `pinnace api-resources` lists them",
+        )
     resource, steps = split(path)
     place = find(resource, steps)
     out(explanation(resource, steps[-1] if steps else "", place, recursive=recursive))
@@ -68,7 +71,7 @@ _TIMES = (Time.DESCRIPTOR.full_name, MicroTime.DESCRIPTOR.full_name)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FieldDoc:
     """A field, or an object as a whole. `type` is as in kubectl: []Container, map[string]string. `message`: what has the fields
     of it, or of its items; None: it has none."""
 
@@ -81,14 +84,14 @@ class Place:
     """Of an object as a whole."""
 
     @property
-    def fields(self) -> Mapping[str, "Place"]:
+    def fields(self) -> Mapping[str, "FieldDoc"]:
         """By name, in alphabetical order."""
         if self.message is None:
             return {}
         found = {name: _of_field(field) for name, field in fields_of(self.message).items()}
         if self.resource is not None:
-            found["apiVersion"] = Place("string", (f"The API group and its version: {self.resource.api_version}.",))
-            found["kind"] = Place("string", (f"What the object is: {self.resource.kind}.",))
+            found["apiVersion"] = FieldDoc("string", (f"The API group and its version: {self.resource.api_version}.",))
+            found["kind"] = FieldDoc("string", (f"What the object is: {self.resource.kind}.",))
         return dict(sorted(found.items()))
 
 
@@ -105,11 +108,11 @@ def split(path: str) -> tuple[Resource[Any], Sequence[str]]:
     return resource, [step for step in rest.split(".") if step]
 
 
-def find(resource: Resource[Any], steps: Sequence[str]) -> Place:
+def find(resource: Resource[Any], steps: Sequence[str]) -> FieldDoc:
     """Raises Failure (usage)."""
     message = resource.message.DESCRIPTOR
     place, way = (
-        Place(resource.kind, _texts(codec.of_message(message)), message=message, resource=resource),
+        FieldDoc(resource.kind, _texts(codec.of_message(message)), message=message, resource=resource),
         [resource.kind],
     )
     for step in steps:
@@ -130,14 +133,14 @@ def completions(incomplete: str) -> list[str]:
     resource = resources.by_name(kind)
     if not dot or resource is None:
         return [each.plural for each in resources.ALL if each.plural.startswith(incomplete)]
-    place = Place(resource.kind, (), message=resource.message.DESCRIPTOR, resource=resource)
+    place = FieldDoc(resource.kind, (), message=resource.message.DESCRIPTOR, resource=resource)
     *steps, last = rest.split(".")
     for step in steps:
-        place = place.fields.get(step, Place("", ()))
+        place = place.fields.get(step, FieldDoc("", ()))
     return [".".join((kind, *steps, name)) for name in place.fields if name.startswith(last)]
 
 
-def _of_field(field: Field) -> Place:
+def _of_field(field: Field) -> FieldDoc:
     said = codec.of_field(field.descriptor)
     of = field.value or field.descriptor
     name, message = _type(of)
@@ -146,7 +149,7 @@ def _of_field(field: Field) -> Place:
     elif field.descriptor.is_repeated:
         name = f"[]{name}"
     about = codec.of_message(of.message_type) if of.message_type is not None else ""
-    return Place(name, _texts(said.text, about), said.required, message)
+    return FieldDoc(name, _texts(said.text, about), said.required, message)
 
 
 def _type(field: FieldDescriptor) -> tuple[str, Descriptor | None]:
@@ -169,12 +172,12 @@ _DEEP = 4
 """Characters that a description is indented by."""
 
 
-def explanation(resource: Resource[Any], name: str, place: Place, *, recursive: bool) -> str:
+def explanation(resource: Resource[Any], name: str, place: FieldDoc, *, recursive: bool) -> str:
     """`name`: the field's; "" is the object as a whole. `recursive`: fields of fields, without what they mean."""
     return "\n".join(_lines(resource, name, place, recursive)) + "\n"
 
 
-def _lines(resource: Resource[Any], name: str, place: Place, recursive: bool) -> Iterator[str]:
+def _lines(resource: Resource[Any], name: str, place: FieldDoc, recursive: bool) -> Iterator[str]:
     version = resource.api_version.rpartition("/")[2]
     if resource.group:
         yield f"GROUP:      {resource.group}"
@@ -193,13 +196,13 @@ def _lines(resource: Resource[Any], name: str, place: Place, recursive: bool) ->
         yield from _tree(place, 1) if recursive else _described(place)
 
 
-def _tree(place: Place, depth: int) -> Iterator[str]:
+def _tree(place: FieldDoc, depth: int) -> Iterator[str]:
     for name, field in place.fields.items():
         yield "  " * depth + _titled(name, field)
         yield from _tree(field, depth + 1)
 
 
-def _described(place: Place) -> Iterator[str]:
+def _described(place: FieldDoc) -> Iterator[str]:
     for name, field in place.fields.items():
         yield f"  {_titled(name, field)}"
         for paragraph in field.texts[:1]:
@@ -207,7 +210,7 @@ def _described(place: Place) -> Iterator[str]:
         yield ""
 
 
-def _titled(name: str, place: Place, gap: str = "\t") -> str:
+def _titled(name: str, place: FieldDoc, gap: str = "\t") -> str:
     return f"{name}{gap}<{place.type}>{' -required-' if place.required else ''}"
 
 

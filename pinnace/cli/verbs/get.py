@@ -95,9 +95,9 @@ def get(
     order = _order(sort_by)
     style = Style(format=format_of(output, headers=not no_headers), view=view, headers=not no_headers, order=order)
     if watch and order:
-        raise usage("changes come in the order in which they are made", hint="leave out --watch or --sort-by")
+        raise usage("--sort-by cannot be used with --watch", hint="leave out --watch or --sort-by")
     if at_revision is not None and watch:
-        raise usage("the past does not change", hint="leave out --watch or --at-revision")
+        raise usage("--at-revision cannot be used with --watch", hint="leave out --watch or --at-revision")
 
     async def show_once(session: Session) -> None:
         session.look_back(at_revision)

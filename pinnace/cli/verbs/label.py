@@ -61,7 +61,7 @@ def edit_pairs(
     if not edits.set and not edits.remove:
         raise usage(f"which {pairs.one}?", hint="KEY=VALUE sets one, KEY- removes it")
     if not (every or selector or all(target.names for target in query.targets)):
-        raise usage("which objects?", hint="name them, select them with -l, or say --all")
+        raise usage("you must specify resources", hint="name them, select them with -l, or say --all")
     run(settings, lambda session: change_each(session, query, lambda obj: edits.apply(of(obj), overwrite=overwrite)))
 
 
@@ -121,7 +121,7 @@ def taint(settings: Settings, words: tuple[str, ...], selector: str, every: bool
     if not edits.set and not edits.remove:
         raise usage("which taint?", hint="KEY=VALUE:EFFECT sets one, KEY:EFFECT- removes it")
     if not (nodes or selector or every):
-        raise usage("which node?", hint="name nodes, select them with -l, or say --all")
+        raise usage("you must specify a node", hint="name nodes, select them with -l, or say --all")
     query = Query.of([NODES.plural, *nodes], labels=selector, every=every)
 
     def change(node: Node) -> str:
@@ -155,7 +155,7 @@ def image(settings: Settings, what: tuple[str, ...], selector: str) -> None:
     if not images:
         raise usage("which image?", hint="say CONTAINER=IMAGE, such as nginx=nginx:1.28")
     if not selector and not all(target.names for target in query.targets):
-        raise usage("which objects?", hint="name them, such as deployment/web, or select them with -l")
+        raise usage("you must specify resources", hint="name them, such as deployment/web, or select them with -l")
     for target in query.targets:
         if target.resource not in WITH_IMAGES:
             raise usage(f"{target.resource.plural} have no containers", hint="pods, deployments, replicasets and jobs have")

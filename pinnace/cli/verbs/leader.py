@@ -173,7 +173,7 @@ async def follow(session: Session, election: str, form: str | None) -> None:
             found = await _present(session, election)
         except Unavailable as error:
             if not lost:
-                note(f"connection lost ({error.message}): trying again")
+                note(f"connection lost ({error.message}): retrying")
             lost = True
         else:
             lost = False

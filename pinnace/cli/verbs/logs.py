@@ -177,11 +177,11 @@ def logs(
     if kind:
         parse_resource(kind)
     if bool(what) == bool(selector):
-        raise usage("which pod?", hint="name one, or select some with -l, but not both")
+        raise usage("you must specify a pod or a selector", hint="name one, or select some with -l, but not both")
     if container and all_containers:
-        raise usage("--container and --all-containers exclude one another")
+        raise usage("--container and --all-containers cannot be used together")
     if since is not None and since_time:
-        raise usage("--since and --since-time exclude one another")
+        raise usage("--since and --since-time cannot be used together")
     wanted = LogOptions(follow=follow, previous=previous, timestamps=timestamps)
     if tail is None and selector:
         tail = TAIL_OF_MANY
@@ -217,7 +217,7 @@ def _moment(text: str) -> int:
     try:
         return parse_rfc3339(text).seconds
     except ValueError:
-        raise usage(f'--since-time: "{text[:SHOWN]}" is no moment', hint="such as 2026-11-22T11:45:59Z") from None
+        raise usage(f'--since-time: "{text[:SHOWN]}" is not a valid time', hint="such as 2026-11-22T11:45:59Z") from None
 
 
 def show_component(settings: Settings, name: str, follow: bool, tail: int | None) -> None:
@@ -240,7 +240,7 @@ def find(settings: Settings, name: str) -> Path:
     data_dir = configuration(settings).data_dir
     if data_dir is None:
         hint = "the logs of other clusters are where their processes run: `docker-compose logs`, for example"
-        raise Failure("this is no local cluster, so its logs are not here", hint=hint, code=ExitCode.NOT_FOUND)
+        raise Failure("the logs of components are available for local clusters only", hint=hint, code=ExitCode.NOT_FOUND)
     known = components(data_dir)
     if name not in known:
         hint = f"there are {', '.join(known)}" if known else f"{data_dir / 'logs'} is empty: `pinnace up` starts a cluster"
@@ -387,8 +387,8 @@ def _piece(path: Path, offset: int) -> tuple[bytes, int]:
         return b"", 0
 
 
-LOST = "the connection ended before the command did: nobody knows what became of it"
-AGAIN = "see what it has done, and run it again"
+LOST = "the connection was lost before the command ended: its exit code is unknown"
+AGAIN = "check what it has done before you run it again"
 
 
 @verb(
@@ -410,9 +410,9 @@ def exec_verb(settings: Settings, what: str, command: tuple[str, ...], container
     The command runs in the directory and with the environment of the container's process. It is killed when this command ends.
     """
     if tty:
-        raise usage("-t: a command gets no terminal here", hint="leave it out; -i passes standard input on")
+        raise usage("-t: terminals are not supported", hint="omit -t; -i passes stdin")
     if not command:
-        raise usage("which command?", hint="write it behind --: pinnace exec POD -- ls")
+        raise usage("you must specify a command", hint="write it behind --: pinnace exec POD -- ls")
     codes: list[int] = []
 
     async def body(session: Session) -> None:
@@ -443,14 +443,14 @@ async def converse(session: Session, start: ExecStart, codes: list[int]) -> None
         await stream.write(ExecRequest(start=start))
         async with asyncio.TaskGroup() as group:
             feeding = group.create_task(_feed(stream)) if start.stdin else None
-            codes.append(await _exec_copy(stream))
+            codes.append(await _copy_output(stream))
             if feeding is not None:
                 feeding.cancel()
     finally:
         stream.cancel()
 
 
-async def _exec_copy(stream: Duplex[ExecRequest, ExecResponse]) -> int:
+async def _copy_output(stream: Duplex[ExecRequest, ExecResponse]) -> int:
     """Writes what the command writes, until it ends. Its exit code."""
     with unbroken(LOST, AGAIN):
         while (response := await stream.read()) is not None:

@@ -214,7 +214,7 @@ def crash(settings: Settings, pods: tuple[str, ...], selector: str, container: s
     137.
     """
     if not pods and not selector:
-        raise usage("which pod?", hint="name pods, or select them with -l")
+        raise usage("you must specify a pod or a selector", hint="name pods, or select them with -l")
     names = [name.removeprefix("pod/") for name in pods]
     query = Query.of([PODS.plural, *names], labels=selector)
     run(settings, lambda session: change_each(session, query, crashing(container, exit_code)))

@@ -70,12 +70,12 @@ def pki(
             raise usage("--user makes a certificate for a person only", hint="leave --host, --etcd-host and --fleet out")
         folder = _signing(folder)
     elif groups:
-        raise usage("--group: of whom?", hint="name the person with --user")
+        raise usage("--group requires --user", hint="name the person with --user")
     elif _is_of_local_cluster(folder):
         hint = "`pinnace restart` renews what expires; with --user one is made for a person"
         raise usage(f"{folder} is the folder of a local cluster, which has made its certificates itself", hint=hint)
     elif not servers:
-        raise usage("where are the API servers?", hint="name them with --server HOST:PORT[,...]")
+        raise usage("you must specify the API servers", hint="name them with --server HOST:PORT[,...]")
     with _translated(folder):
         made = _of_person(folder, user, groups, servers) if user else _of_cluster(folder, servers, hosts, etcd_hosts, fleets)
     for name in made:
@@ -114,7 +114,7 @@ def _signing(folder: Path) -> Path:
     found = authority(folder)
     if found is None:
         hint = "name a folder that `pinnace pki` has made, or that of a local cluster"
-        raise Failure(f"{folder}: there is no authority that could sign (ca.key)", hint=hint, code=ExitCode.NOT_FOUND)
+        raise Failure(f"{folder}: there is no certificate authority key (ca.key)", hint=hint, code=ExitCode.NOT_FOUND)
     return found
 
 

@@ -347,7 +347,7 @@ async def _leader(cluster: Cluster) -> tuple[str, int]:
         election = await view.try_leader(client)
     if election is None or not election.holder:
         hint = f"`pinnace status{data_dir_flag(cluster.spec.data_dir)}` shows which processes run; or name one of them"
-        raise Failure("no leader of the schedulers is known", hint=hint, code=ExitCode.NOT_FOUND)
+        raise Failure("no scheduler leads", hint=hint, code=ExitCode.NOT_FOUND)
     if election.holder not in [record.name for record in cluster.state.processes]:
         message = f"{election.holder} leads the schedulers, and is no process of the cluster in {cluster.spec.data_dir}"
         raise Failure(message, hint="end it where it was started", code=ExitCode.NOT_FOUND)

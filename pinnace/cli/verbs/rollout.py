@@ -46,7 +46,7 @@ def query_of(what: Sequence[str], selector: str = "") -> Query:
     """Deployments, named or selected. Raises Failure (usage)."""
     query = Query.of(what, labels=selector)
     if not selector and not all(target.names for target in query.targets):
-        raise usage("which deployment?", hint="name it, such as deployment/web, or select with -l")
+        raise usage("you must specify a deployment", hint="name it, such as deployment/web, or select with -l")
     for target in query.targets:
         if target.resource is not DEPLOYMENTS:
             raise usage(f"{target.resource.plural} are not rolled out", hint="deployments are")
@@ -222,7 +222,7 @@ def scale(settings: Settings, what: tuple[str, ...], selector: str, replicas: in
     """Set a new size for a deployment or replica set."""
     query = Query.of(what, labels=selector)
     if not selector and not all(target.names for target in query.targets):
-        raise usage("which objects?", hint="name them, such as deployment/web, or select them with -l")
+        raise usage("you must specify resources", hint="name them, such as deployment/web, or select them with -l")
     for target in query.targets:
         if target.resource not in SCALABLE:
             raise usage(f"{target.resource.plural} cannot be scaled", hint="deployments and replicasets can")
@@ -230,7 +230,7 @@ def scale(settings: Settings, what: tuple[str, ...], selector: str, replicas: in
     def change(obj: Any) -> str:
         if current_replicas not in (None, obj.spec.replicas):
             message = f"Expected replicas to be {current_replicas}, was {obj.spec.replicas}"
-            raise Failure(message, hint="it was not changed", code=ExitCode.CONFLICT)
+            raise Failure(message, hint="the object was not changed", code=ExitCode.CONFLICT)
         obj.spec.replicas = replicas
         return "scaled"
 
@@ -359,8 +359,6 @@ def restart_deployment(deployment: Deployment, now: float) -> str:
         raise Failure("can't restart paused deployment (run rollout resume first)", code=ExitCode.CONFLICT)
     annotations, instant = deployment.spec.template.metadata.annotations, format_rfc3339(to_time(now))
     if annotations.get(RESTARTED_ANNOTATION) == instant:
-        raise Failure(
-            "was restarted in this very second", hint="a second later it can be restarted again", code=ExitCode.CONFLICT
-        )
+        raise Failure("was already restarted within this second", hint="try again in a second", code=ExitCode.CONFLICT)
     annotations[RESTARTED_ANNOTATION] = instant
     return "restarted"

@@ -65,7 +65,7 @@ def top(
     """
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector)
     if len(query.targets) > 1 or query.targets[0].resource not in (NODES, PODS):
-        raise usage("either nodes or pods", hint="`pinnace top nodes`, or `pinnace top pods`")
+        raise usage("you must specify nodes or pods", hint="`pinnace top nodes`, or `pinnace top pods`")
     by, headers = sort_by or "", not no_headers
     if query.targets[0].resource is PODS:
         if show_capacity:

@@ -131,7 +131,7 @@ async def _up(settings: Settings, spec: ClusterSpec, given: Mapping[str, Any], *
             raise
         if why := await _end(cluster, steps):
             raise why
-        _tell("another command has ended the cluster")
+        _tell("another command has stopped the cluster")
 
 
 async def _started(
@@ -255,9 +255,9 @@ def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequenc
         *([(f"export KUBECONFIG={kubeconfig_file(spec.data_dir)}", "the same cluster for kubectl")] if spec.gateways else []),
         (
             "pinnace stop" if detach else "Ctrl-C, or pinnace stop",
-            "stops it and keeps its data; `pinnace start` goes on with it",
+            "stops it and keeps its data; `pinnace start` resumes it",
         ),
-        ("pinnace down", "the end: removes it with all its objects"),
+        ("pinnace down", "deletes it with all its objects"),
     ]
     count = len(cluster.state.processes)
     if resumed is None:

@@ -30,16 +30,16 @@ from pinnace.cli.objects.query import Query
 from pinnace.cli.objects.targets import Selection, Target, reference, some_of
 from pinnace.cli.outcomes import ExitCode, Failure, usage
 from pinnace.cli.session import Session, run
-from pinnace.cli.settings import PATIENCE, Settings
+from pinnace.cli.settings import WAIT_TIMEOUT, Settings
 from pinnace.cli.terminal import note, out
-from pinnace.cli.waiting import Doomed, Follower, until, wait_until_gone
+from pinnace.cli.waiting import Follower, PendingDeletion, until, wait_until_gone
 
 CREATE = "create"
 DELETE = "delete"
 _JSONPATH = re.compile(r"(?P<path>\{.*\}|(?:[^\[\]{}=]|\[[^\]]*\])+)(?:=(?P<value>.*))?", re.DOTALL)
 
 
-class Wanted(Protocol):
+class WaitCondition(Protocol):
     def met(self, data: Mapping[str, Any]) -> bool:
         """Of the JSON of an object. Raises Failure where no later version could help."""
 
@@ -69,24 +69,24 @@ class Value:
     def met(self, data: Mapping[str, Any]) -> bool:
         found = self.path.find([data])
         if len(found) > 1:
-            raise usage("the path finds more than one value", hint="one value can be waited for, such as that of .items[0]")
+            raise usage("the path finds more than one value", hint="select a single value, such as that of .items[0]")
         if not found or self.value is None:
             return bool(found)
         if isinstance(found[0], Mapping | list):
             hint = "name a field in it, or leave out the value: any will do then"
-            raise usage("the path finds an object or a list, which is like no text", hint=hint)
+            raise usage("the path finds an object or a list, which cannot be compared with a value", hint=hint)
         return text_of(found[0]) == self.value
 
 
-def in_turn(texts: Sequence[str]) -> list[Wanted | str]:
+def in_turn(texts: Sequence[str]) -> list[WaitCondition | str]:
     """What is waited for, one after the other: CREATE first, DELETE last. Raises Failure (usage)."""
     found = sorted(map(parse_condition, texts), key=lambda wanted: wanted != CREATE)
     if DELETE in found[:-1]:
-        raise usage("what is gone is waited for in vain", hint="--for=delete comes last")
+        raise usage("no condition can follow --for=delete", hint="give --for=delete last")
     return found
 
 
-def parse_condition(text: str) -> Wanted | str:
+def parse_condition(text: str) -> WaitCondition | str:
     """CREATE and DELETE are themselves. Raises Failure (usage)."""
     kind, _, rest = text.partition("=")
     if text in (CREATE, DELETE):
@@ -99,7 +99,7 @@ def parse_condition(text: str) -> Wanted | str:
         value = match["value"]
         return Value(parse_path(match["path"]), None if value is None else value.strip("'\""))
     hint = "condition=TYPE[=STATUS], jsonpath=PATH[=VALUE], create or delete"
-    raise usage(f'--for: "{text}" is nothing to wait for', hint=hint)
+    raise usage(f'--for: "{text}" is not a condition', hint=hint)
 
 
 @verb(
@@ -130,7 +130,7 @@ def parse_condition(text: str) -> Wanted | str:
 )
 @click.option(
     "--timeout",
-    type=PATIENCE,
+    type=WAIT_TIMEOUT,
     metavar="DURATION",
     help="How long to wait, such as 10s or 2m. Zero checks once and does not wait; negative waits for a week.",
 )
@@ -153,7 +153,7 @@ def wait(
         settings.timeout = timeout
     query = Query.of(what, all_namespaces=all_namespaces, labels=selector, fields=field_selector, every=every)
     if not (every or selector or field_selector or all(target.names for target in query.targets)):
-        raise usage("which objects?", hint="name them, select them with -l or --field-selector, or say --all")
+        raise usage("you must specify resources", hint="name them, select them with -l or --field-selector, or say --all")
     conditions = in_turn(wanted)
 
     async def wait_for_all(session: Session) -> None:
@@ -163,7 +163,7 @@ def wait(
     run(settings, wait_for_all)
 
 
-async def wait_for(session: Session, query: Query, target: Target, wanted: Sequence[Wanted | str]) -> None:
+async def wait_for(session: Session, query: Query, target: Target, wanted: Sequence[WaitCondition | str]) -> None:
     """Of one target; prints a line for each object and each thing that has come. `wanted`: see `conditions.in_turn`. Those that
     are selected are those that are there at the beginning, but for `create`: it waits for all that are named, or for one that
     is selected. A named object that is not there is told."""
@@ -182,7 +182,7 @@ async def _there(session: Session, query: Query, target: Target) -> dict[str, Ob
 
 
 async def _so(
-    session: Session, query: Query, target: Target, conditions: Sequence[Wanted], created: dict[str, Object] | None
+    session: Session, query: Query, target: Target, conditions: Sequence[WaitCondition], created: dict[str, Object] | None
 ) -> None:
     """`created`: the objects that were there when their creation was waited for. They may be deleted since, and are waited for
     all the same."""
@@ -216,12 +216,14 @@ async def _created(session: Session, query: Query, target: Target) -> dict[str, 
 async def _gone(session: Session, target: Target, found: dict[str, Object]) -> None:
     """Those very objects; what is not there is gone."""
     metas = [obj.metadata for obj in found.values()]
-    await wait_until_gone(session, [Doomed(target.resource, meta.namespace, meta.name, meta.uid) for meta in metas])
+    await wait_until_gone(session, [PendingDeletion(target.resource, meta.namespace, meta.name, meta.uid) for meta in metas])
     for obj in found.values():
         _tell(target, obj)
 
 
-async def _met(session: Session, target: Target, namespace: str, left: dict[str, Object], conditions: Sequence[Wanted]) -> None:
+async def _met(
+    session: Session, target: Target, namespace: str, left: dict[str, Object], conditions: Sequence[WaitCondition]
+) -> None:
     """By name, not by the selector: an object that is no longer selected is waited for all the same, and so is the next object
     of its name when it is deleted, as with kubectl."""
     to_come = {key: deque(conditions) for key in left}
@@ -242,7 +244,7 @@ async def _met(session: Session, target: Target, namespace: str, left: dict[str,
         await until(session, follower, done)
 
 
-def _has_all(target: Target, obj: Object, to_come: deque[Wanted]) -> bool:
+def _has_all(target: Target, obj: Object, to_come: deque[WaitCondition]) -> bool:
     """Tells what has come, and takes it away."""
     data = to_dict(obj)
     while to_come and to_come[0].met(data):

@@ -28,7 +28,7 @@ from pinnace.cli.command import verb
 from pinnace.cli.describe.pods import waits_for_scheduler
 from pinnace.cli.describe.text import events_table, render
 from pinnace.cli.local import clusters
-from pinnace.cli.local.schedulers import Given, configured
+from pinnace.cli.local.schedulers import SchedulerOptions, configured
 from pinnace.cli.objects.arguments import names_of, targets_of
 from pinnace.cli.objects.query import Query, events_about, is_led
 from pinnace.cli.outcomes import ExitCode, Failure, usage
@@ -76,13 +76,16 @@ def why(
     """
     query = Query.of(what)
     if [target.resource for target in query.targets] != [PODS] or len(query.targets[0].names) != 1:
-        raise usage("expected one pod", hint="name it, such as `pinnace why pod/a`")
+        raise usage("you must specify exactly one pod", hint="name it, such as `pinnace why pod/a`")
     run(
-        settings, lambda session: show(session, query.targets[0].names[0], node, output, settings, Given(config or "", plugins))
+        settings,
+        lambda session: show(
+            session, query.targets[0].names[0], node, output, settings, SchedulerOptions(config or "", plugins)
+        ),
     )
 
 
-async def show(session: Session, name: str, node: str, form: str | None, settings: Settings, given: Given) -> None:
+async def show(session: Session, name: str, node: str, form: str | None, settings: Settings, given: SchedulerOptions) -> None:
     session.wait_up_to(DEADLINE)
     session.waiting_for = "the explanation"
     pod = await session.client.pods.get(name, session.namespace)
@@ -100,11 +103,11 @@ async def show(session: Session, name: str, node: str, form: str | None, setting
         out(line + "\n")
 
 
-def _kept(settings: Settings) -> Given:
+def _kept(settings: Settings) -> SchedulerOptions:
     """What the schedulers of the local cluster were started with; empty where no local cluster is meant."""
     with suppress(Failure):
         return configured(clusters.present_data_dir(settings, None))
-    return Given()
+    return SchedulerOptions()
 
 
 def _check(pod: Pod) -> None:
@@ -137,14 +140,16 @@ def _document(event: Event) -> dict[str, object]:
     return {"type": event.type, "reason": event.reason, "message": event.message, "count": count(event)}
 
 
-PATIENCE = 50.0
+EXPLAIN_TIMEOUT = 50.0
 """Seconds that it may take to list everything. The caller's deadline ends it, too."""
 
 
-async def ask(settings: Settings, namespace: str, name: str, node: str, given: Given, kept: Given) -> Explanation:
+async def ask(
+    settings: Settings, namespace: str, name: str, node: str, given: SchedulerOptions, kept: SchedulerOptions
+) -> Explanation:
     """`kept`: that of the schedulers of the local cluster, if there is one. Raises Failure, or the ApiError of a call that it
     made."""
-    arguments = ["--timeout", str(PATIENCE), "--node", node]
+    arguments = ["--timeout", str(EXPLAIN_TIMEOUT), "--node", node]
     for flag, value in (("--server", settings.server), ("--context", settings.context)):
         arguments += [flag, value] if value else []
     arguments += ["--config", given.config, *(f"--plugin={each}" for each in given.plugins)]

@@ -104,7 +104,7 @@ async def test_an_output_that_cannot_be_written(pinnace: Commands, client: Clien
     assert shell.returncode == 7
     assert err.decode().splitlines() == [
         "error: cannot write the output: no space left on device",
-        "hint: what was done until then stays done",
+        "hint: changes made so far remain",
     ]
     assert await client.namespaces.get("space") and not (await client.pods.list()).items
 

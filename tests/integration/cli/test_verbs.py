@@ -250,7 +250,7 @@ async def test_patch(pinnace: Commands, client: Client, tmp_path: Path) -> None:
     done = await pinnace("patch", "pod", "a", "--type", "merge", "-p", '{"spec": {"containers": [{"imge": "x"}]}}')
     assert done.code == 5 and done.errors == [
         'Error from server (Invalid): Pod "a" is invalid: spec.containers[0].imge: unknown field; did you mean "image"?',
-        "hint: it was not written: correct what is named and try again",
+        "hint: the object was not written: correct the errors and try again",
     ]
 
 

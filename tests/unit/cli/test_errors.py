@@ -18,7 +18,7 @@ REFUSALS = [
     (Code.ALREADY_EXISTS, "AlreadyExists", 'pods "a" already exists', ExitCode.CONFLICT, "`pinnace apply`"),
     (Code.ABORTED, "Conflict", 'pods "a": resourceVersion 812 is stale, now 840', ExitCode.CONFLICT, "read it again"),
     (Code.FAILED_PRECONDITION, "Fenced", "token 3 does not lead", ExitCode.CONFLICT, "`pinnace leader`"),
-    (Code.INVALID_ARGUMENT, "BadRequest", "the field selector is wrong", ExitCode.INVALID, "hint: correct what"),
+    (Code.INVALID_ARGUMENT, "BadRequest", "the field selector is wrong", ExitCode.INVALID, "hint: correct the errors"),
     (Code.UNAVAILABLE, "StorageUnavailable", "etcd: no quorum", ExitCode.UNAVAILABLE, "pinnace doctor"),
     (Code.UNAVAILABLE, "OutcomeUnknown", "it may have happened", ExitCode.UNAVAILABLE, "`pinnace get`"),
     (Code.OUT_OF_RANGE, "Expired", "compacted", ExitCode.SERVER, "list again"),
@@ -54,7 +54,7 @@ def test_every_violation_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
         'Error from server (Invalid): Pod "a" is invalid:',
         "  metadata.name: required",
         "  spec.containers[0].resources.requests[cpu]: negative",
-        "hint: it was not written: correct what is named and try again",
+        "hint: the object was not written: correct the errors and try again",
     ]
     single = error(Code.INVALID_ARGUMENT, "Invalid", f'Pod "a" is invalid: {name}', name)
     assert guarded(lambda: fail(single), Settings()) == 5

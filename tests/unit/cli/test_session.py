@@ -87,7 +87,7 @@ async def test_the_last_error_is_told(serve: Serve) -> None:
 
 async def test_servers_without_etcd_are_not_asked_for_long(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten seconds of silence, and then "try again in a moment"."""
-    monkeypatch.setattr("pinnace.cli.session.STORAGE_PATIENCE", 0.2)
+    monkeypatch.setattr("pinnace.cli.session.STORAGE_TIMEOUT", 0.2)
 
     async def answer(request: GetRequest, context: Any) -> Pod:
         await refuse(context, Refusal(Code.UNAVAILABLE, "StorageUnavailable", "etcd is dead", retry_after=0.01))
@@ -117,7 +117,7 @@ async def test_of_a_write_it_is_told_that_it_may_have_happened(serve: Serve) -> 
     server = await serve()
     server.on(CREATE, CreatePodRequest, silence)
     failure = await late(server, lambda session: session.client.pods.create(Pod()))
-    assert "the outcome is unknown, it may have happened" in str(failure) and "before you repeat it" in failure.report.hint
+    assert "the outcome is unknown, it may have happened" in str(failure) and "before you retry" in failure.report.hint
 
 
 async def test_what_another_call_has_met_is_not_told(serve: Serve) -> None:

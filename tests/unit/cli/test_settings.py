@@ -6,7 +6,7 @@ import click
 import pytest
 
 from pinnace.cli.command import Verb, verb
-from pinnace.cli.settings import DURATION, PATIENCE, Settings, global_options, words
+from pinnace.cli.settings import DURATION, WAIT_TIMEOUT, Settings, global_options, words
 
 
 @pytest.mark.parametrize(
@@ -27,13 +27,13 @@ def test_no_durations(text: str) -> None:
     ("text", "seconds"), [("0", 0.0), ("0s", 0.0), ("-1s", 604800.0), ("-1", 604800.0), ("90", 90.0), ("1m30s", 90.0)]
 )
 def test_patience(text: str, seconds: float) -> None:
-    assert PATIENCE.convert(text, None, None) == pytest.approx(seconds)
+    assert WAIT_TIMEOUT.convert(text, None, None) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-", "--1s", "-0s", "5d"])
 def test_no_patience(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        PATIENCE.convert(text, None, None)
+        WAIT_TIMEOUT.convert(text, None, None)
 
 
 @pytest.fixture

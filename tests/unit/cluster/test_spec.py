@@ -9,7 +9,7 @@ import pytest
 from pinnace.api.machines import MachineOptions
 from pinnace.cluster.errors import SpecError
 from pinnace.cluster.etcd import EtcdBinary
-from pinnace.cluster.spec import APISERVER, ClusterSpec, Fittings, data_dir_flag, default_data_dir, plan, shares
+from pinnace.cluster.spec import APISERVER, ClusterSpec, ProcessHooks, data_dir_flag, default_data_dir, plan, shares
 
 BINARY = EtcdBinary(Path("/bin/etcd"), (3, 5, 9), fallback=False)
 
@@ -78,12 +78,12 @@ def test_api_servers_are_dealt_processors_where_there_is_not_one_for_each_proces
 
 
 def test_fittings_stand_between_the_processes() -> None:
-    fittings = Fittings(
+    hooks = ProcessHooks(
         wiring=lambda source, target, address: f"{source}>{target}",
         arguments=lambda name: ["--run-log", f"/{name}"] if name == "kubelet-0" else [],
         environment=lambda name: {"NAME": name},
     )
-    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), fittings)
+    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), hooks)
     by_name = {p.name: p for p in plans}
     etcd = "apiserver-1>etcd-0,apiserver-1>etcd-1,apiserver-1>etcd-2"
     assert argument(by_name["apiserver-1"].argv, "--etcd") == etcd
@@ -144,8 +144,8 @@ def test_default_folder_follows_the_base_directory_specification(monkeypatch: py
 
 
 def test_a_member_of_etcd_may_have_its_data_elsewhere() -> None:
-    fittings = Fittings(etcd_data=lambda member: Path("/disk/data") if member == "etcd-2" else None)
-    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), fittings)
+    hooks = ProcessHooks(etcd_data=lambda member: Path("/disk/data") if member == "etcd-2" else None)
+    plans = plan(ClusterSpec(etcd_members=3, data_dir=Path("/d")), BINARY, ports(), hooks)
     folders = [option for each in plans for option in each.argv if option.startswith("--data-dir=")]
     assert folders == ["--data-dir=/d/etcd/etcd-0", "--data-dir=/d/etcd/etcd-1", "--data-dir=/disk/data"]
 

@@ -12,7 +12,7 @@ from pinnace.api.resources import NAMESPACES, PODS
 from pinnace.api.status import Code
 from pinnace.cli.deleting import BATCH, DeleteOptions, delete_all
 from pinnace.cli.session import Session
-from pinnace.cli.waiting import Doomed
+from pinnace.cli.waiting import PendingDeletion
 from tests.builders import make_pod
 from tests.unit.cli.fakes import FakeApi, refusal
 
@@ -46,14 +46,14 @@ def session_of(api: FakeApi) -> Any:
     return cast(Session, FakeSession(api))
 
 
-async def pods(api: FakeApi, *names: str, slow: bool = False) -> list[Doomed]:
+async def pods(api: FakeApi, *names: str, slow: bool = False) -> list[PendingDeletion]:
     doomed = []
     for name in names:
         pod = make_pod(name).uid("").build()
         if slow:
             pod.metadata.finalizers.append("x")
         stored = await api.of(PODS).put(pod)
-        doomed.append(Doomed(PODS, "default", name, stored.metadata.uid))
+        doomed.append(PendingDeletion(PODS, "default", name, stored.metadata.uid))
     return doomed
 
 
@@ -78,10 +78,12 @@ async def test_many_go_in_batches(capsys: pytest.CaptureFixture[str]) -> None:
 async def test_a_name_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     api = FakeApi()
     session = session_of(api)
-    await delete_all(session, [Doomed(NAMESPACES, "", "x")], how())
+    await delete_all(session, [PendingDeletion(NAMESPACES, "", "x")], how())
     assert len(session.errors) == 1 and not capsys.readouterr().out
     session = session_of(api)
-    await delete_all(session, [Doomed(PODS, "default", "x"), Doomed(PODS, "default", "y")], how(ignore_not_found=True))
+    await delete_all(
+        session, [PendingDeletion(PODS, "default", "x"), PendingDeletion(PODS, "default", "y")], how(ignore_not_found=True)
+    )
     assert not session.errors
 
 

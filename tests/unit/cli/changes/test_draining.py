@@ -19,7 +19,7 @@ from pinnace.cli.session import Session
 from pinnace.cli.settings import Settings
 from pinnace.cli.verbs import drain
 from pinnace.cli.verbs.drain import MIRROR_ANNOTATION, DrainOptions, drain_all, drain_node, sort_out
-from pinnace.cli.waiting import Doomed
+from pinnace.cli.waiting import PendingDeletion
 from pinnace.client.config import ClientConfig
 from pinnace.client.errors import Forbidden
 from pinnace.client.resource import Listing
@@ -69,9 +69,11 @@ async def test_a_pod_that_changes_while_it_is_evicted_is_asked_for_again(monkeyp
     assert ([each.name for each in gone], outcomes) == (["a"], [])
 
 
-def session_of(monkeypatch: pytest.MonkeyPatch, pods: list[Pod], outcomes: list[list[BatchItem]]) -> tuple[Any, list[Doomed]]:
+def session_of(
+    monkeypatch: pytest.MonkeyPatch, pods: list[Pod], outcomes: list[list[BatchItem]]
+) -> tuple[Any, list[PendingDeletion]]:
     """With the answers to evictions, which are taken from `outcomes`, and what is waited for. No time passes."""
-    gone: list[Doomed] = []
+    gone: list[PendingDeletion] = []
 
     async def listed(**selected: str) -> Listing[Pod]:
         return Listing(pods, 1)
@@ -79,7 +81,7 @@ def session_of(monkeypatch: pytest.MonkeyPatch, pods: list[Pod], outcomes: list[
     async def evict_batch(evictions: Sequence[Eviction]) -> list[BatchItem]:
         return outcomes.pop(0)
 
-    async def wait_until_gone(session: Any, evicted: Sequence[Doomed]) -> None:
+    async def wait_until_gone(session: Any, evicted: Sequence[PendingDeletion]) -> None:
         gone.extend(evicted)
 
     async def at_once(seconds: float) -> None:

@@ -138,6 +138,6 @@ def test_a_deployment_is_paused_once_resumed_once_and_restarted_only_when_it_is_
 def test_a_restart_in_the_same_second_as_the_last_is_none() -> None:
     of = deployment()
     restart_deployment(of, 1.0)
-    with pytest.raises(Failure, match="was restarted in this very second"):
+    with pytest.raises(Failure, match="was already restarted within this second"):
         restart_deployment(of, 1.9)
     assert restart_deployment(of, 2.0) == "restarted"

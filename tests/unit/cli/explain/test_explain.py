@@ -4,10 +4,10 @@ import pytest
 
 from pinnace.api.resources import ALL, DEPLOYMENTS, PODS
 from pinnace.cli.outcomes import Failure
-from pinnace.cli.verbs.explain import Place, completions, explanation, find, split
+from pinnace.cli.verbs.explain import FieldDoc, completions, explanation, find, split
 
 
-def at(path: str) -> Place:
+def at(path: str) -> FieldDoc:
     return find(*split(path))
 
 

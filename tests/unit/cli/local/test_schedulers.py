@@ -54,7 +54,7 @@ async def test_the_leader_of_a_local_cluster(tmp_path: Path, capsys: pytest.Capt
 async def test_a_standby_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with scheduler("scheduler-1", leading=False) as standby:
         assert (await ask(standby, tmp_path)).name == "scheduler-1"
-    assert capsys.readouterr().err == "note: scheduler-1 stands by: what it shows is what it would begin to lead with\n"
+    assert capsys.readouterr().err == "note: scheduler-1 is on standby: its state is what it would start to lead with\n"
 
 
 async def test_what_cannot_be_asked(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_what_is_no_scheduler(answer: bytes, tmp_path: Path) -> None:
     async with says(answer) as other:
         with pytest.raises(Failure) as failed:
             await ask(other, tmp_path)
-    assert failed.value.report.lines[0].startswith(f"{other} does not answer as a scheduler does")
+    assert failed.value.report.lines[0].startswith(f"{other} does not answer like a scheduler")
 
 
 async def test_an_answer_of_another_shape(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_an_answer_of_another_shape(tmp_path: Path) -> None:
     async with says(http(json.dumps(shown | {"counts": []}).encode())) as other:
         with pytest.raises(Failure) as failed:
             await ask(other, tmp_path)
-    assert failed.value.report.lines[0] == f"{other} does not answer as a scheduler does: counts: expected an object"
+    assert failed.value.report.lines[0] == f"{other} does not answer like a scheduler: counts: expected an object"
 
 
 async def test_a_later_version(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ async def test_a_later_version(tmp_path: Path) -> None:
 
 
 def test_what_the_schedulers_of_a_local_cluster_were_started_with(tmp_path: Path) -> None:
-    assert schedulers.configured(tmp_path) == schedulers.Given()
+    assert schedulers.configured(tmp_path) == schedulers.SchedulerOptions()
     argv = ("python", "-m", "scheduler.main", "--config", "/c/scheduler.yaml", "--plugin", "a:B", "--plugin", "/p.py:C")
     plan = Plan(SCHEDULER, "scheduler-0", "127.0.0.1:1", "127.0.0.1:1", argv, (("PYTHONPATH", "/c/modules"),))
     Folder(tmp_path).write(planned(ClusterSpec(data_dir=tmp_path), [plan], (), 0.0))
-    assert schedulers.configured(tmp_path) == schedulers.Given(
+    assert schedulers.configured(tmp_path) == schedulers.SchedulerOptions(
         "/c/scheduler.yaml", ["a:B", "/p.py:C"], str(tmp_path), "/c/modules"
     )

@@ -105,8 +105,8 @@ async def test_a_broken_stream_is_resumed_without_loss_and_said_once(pods: FakeR
         await watcher.until(told=2, notes=2)
     assert watcher.told == [("ADDED", "a"), ("ADDED", "b")]
     assert watcher.notes == [
-        "connection lost (cannot connect): trying again",
-        "connected again; nothing was missed since revision 2",
+        "connection lost (cannot connect): retrying",
+        "reconnected; no event was missed since revision 2",
     ]
 
 

@@ -45,7 +45,7 @@ def test_parse(words: Sequence[str], targets: list[Target]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "which resource?"),
+        ([], "you must specify the type of resource"),
         ([","], '"," names no resource'),
         (["podz"], 'unknown resource "podz"; did you mean "pod"?'),
         (["pods.v2"], 'unknown resource "pods.v2"'),

@@ -28,7 +28,7 @@ def test_a_disk_that_is_full_is_no_bug(verb: str) -> None:
     assert done.returncode == ExitCode.OUTPUT == 7
     assert done.stderr.decode().splitlines() == [
         "error: cannot write the output: no space left on device",
-        "hint: what was done until then stays done",
+        "hint: changes made so far remain",
     ]
 
 

@@ -99,7 +99,7 @@ def test_a_connection_that_is_lost(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr(Stream, "read", fail)
     assert play(Stream(0.0), [], monkeypatch) == 6
     first, hint = capsys.readouterr().err.splitlines()
-    assert ("the connection ended" in first and "run it again" in hint) is not bool(reason)
+    assert ("the connection was lost" in first and "run it again" in hint) is not bool(reason)
     assert "socket closed" in first and "`pinnace up`" not in hint
 
 

@@ -112,4 +112,4 @@ def test_components_that_are_not_there(local_cluster: Path, capsys: pytest.Captu
     capsys.readouterr()
     write_context("far", ClientConfig(("127.0.0.1:1",)))
     assert run(["logs", "component/scheduler-0"]) == 3
-    assert "no local cluster" in capsys.readouterr().err
+    assert "local clusters only" in capsys.readouterr().err

@@ -24,10 +24,10 @@ def test_operations_are_a_list() -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["pod", "a"], "which patch?"),
-        (["pod", "a", "-p", "{}", "--patch-file", __file__], "which patch?"),
+        (["pod", "a"], "must specify exactly one of -p and --patch-file"),
+        (["pod", "a", "-p", "{}", "--patch-file", __file__], "must specify exactly one of -p and --patch-file"),
         (["pod", "a", "--patch-file", "/proc/self/mem"], "/proc/self/mem: input/output error"),
-        (["pods", "-p", "{}"], "which objects?"),
+        (["pods", "-p", "{}"], "you must specify resources"),
         (["pod", "a", "-p", ""], "-p: not an object"),
         (["pod", "a", "-p", "[]"], "-p: not an object"),
         (["pod", "a", "-p", "a: 1\n---\nb: 1"], "-p: not an object"),

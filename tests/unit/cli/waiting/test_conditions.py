@@ -84,7 +84,7 @@ def test_one_after_the_other_and_first_of_all_that_it_is_there() -> None:
     found = wait.in_turn(["condition=Ready", "create", "jsonpath=.a", "delete"])
     assert (found[0], found[-1]) == (CREATE, DELETE)
     assert found[1:-1] == [wait.parse_condition("condition=Ready"), wait.parse_condition("jsonpath=.a")]
-    with pytest.raises(Failure, match="gone"):
+    with pytest.raises(Failure, match="--for=delete"):
         wait.in_turn(["delete", "condition=Ready"])
 
 

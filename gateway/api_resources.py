@@ -56,7 +56,7 @@ class ApiResource:
 
     @property
     def singular(self) -> str:
-        return self.kind.lower()
+        return "" if self.group == METRICS_GROUP else self.kind.lower()
 
     @property
     def qualified(self) -> str:
@@ -132,7 +132,12 @@ EVENTS_V1 = ApiResource(
     "events.k8s.io", "v1", "events", "Event", True, ALL_VERBS, resources.EVENTS, resources.EVENTS.short_names
 )
 """The same objects as the core group's events, in their newer form."""
-SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *EMPTY)
+METRICS_GROUP = "metrics.k8s.io"
+USAGE = (
+    ApiResource(METRICS_GROUP, "v1beta1", "nodes", "NodeMetrics", False, ("get", "list")),
+    ApiResource(METRICS_GROUP, "v1beta1", "pods", "PodMetrics", True, ("get", "list")),
+)
+SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY)
 _BY_PATH = {(each.group, each.version, each.plural): each for each in SERVED}
 _BY_RESOURCE = {each.resource: each for each in reversed(SERVED) if each.resource is not None}
 PREFERRED = {"": 0, "apps": 1, "batch": 2}

@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Awaitable, Callable
 
+from gateway.api_resources import METRICS_GROUP
 from gateway.backend import Backend
 from gateway.discovery import Discovery, version_info
 from gateway.errors import to_status
+from gateway.exec import Exec, Upgrade
 from gateway.http import ANONYMOUS, ApiStatus, Request, Response, dump, method_not_allowed, path_not_found, unauthorized
 from gateway.json_codec import JsonCache
 from gateway.objects import Objects
@@ -13,6 +15,7 @@ from gateway.openapi import OpenApi
 from gateway.reviews import Reviews
 from gateway.routes import Route, resolve
 from gateway.subresources import Subresources
+from gateway.usage import Usage
 from gateway.watches import Watches
 from pinnace.client.errors import ApiError
 from pinnace.runtime import build
@@ -21,7 +24,7 @@ log = logging.getLogger(__name__)
 
 PUBLIC = ("/version", "/livez", "/readyz", "/healthz")
 """Paths that need no credentials, with everything below them."""
-Handler = Callable[[Request, Route], Awaitable[Response]]
+Handler = Callable[[Request, Route], Awaitable[Response | Upgrade]]
 Ready = Callable[[], str]
 """Why the gateway cannot serve; "" when it can."""
 
@@ -36,11 +39,13 @@ class Dispatcher:
         self._openapi = OpenApi()
         self._version = dump(version_info(build.version()))
         self._reviews = Reviews(backend)
+        self._usage = Usage(backend)
         self._subresources: dict[str, Handler] = {
             "scale": subresources.scale,
             "binding": subresources.bind,
             "eviction": subresources.evict,
             "log": subresources.log,
+            "exec": Exec(backend).exec,
         }
         self._verbs: dict[str, Handler] = {
             "get": objects.get,
@@ -53,7 +58,7 @@ class Dispatcher:
             "deletecollection": objects.delete_collection,
         }
 
-    async def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response | Upgrade:
         """Raises ApiStatus."""
         path = request.path
         if path.startswith(PUBLIC):
@@ -79,6 +84,8 @@ class Dispatcher:
             raise to_status(error, route.resource, route.name) from None
 
     def _handler(self, route: Route) -> Handler:
+        if route.resource.group == METRICS_GROUP:
+            return self._usage.get if route.verb == "get" else self._usage.list
         if route.resource.verbs == ("create",):
             return self._reviews.create
         if route.subresource in self._subresources:

@@ -11,12 +11,14 @@ import ssl
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-from aiohttp import web
+from aiohttp import WSMsgType, web
 
 from gateway.authentication import IMPERSONATE_GROUP, Authenticator, impersonated
 from gateway.dispatch import Dispatcher
+from gateway.exec import Upgrade
 from gateway.http import ANONYMOUS, JSON, ApiStatus, Request, Response, dump
 from gateway.media_types import PROTOBUF, error_format
 from gateway.metrics import DURATION, OPEN_STREAMS, REQUESTS
@@ -29,6 +31,8 @@ MAX_BODY = 3 << 20
 BODY_TIMEOUT = 30.0
 """Seconds in which the body of a request must have come."""
 KEEPALIVE_TIMEOUT = 75.0
+WEBSOCKET_HEARTBEAT = 20.0
+"""Seconds between two pings, without an answer to which a WebSocket is closed."""
 DRAIN_GRACE = 5.0
 """Seconds that requests have to end when the gateway stops."""
 GZIP_FROM = 128 << 10
@@ -74,7 +78,7 @@ class Server:
         )
         headers = {"Audit-Id": str(uuid.uuid4()), "Cache-Control": "no-cache, private"}
         try:
-            response = await self._answer(http, request)
+            response: Response | Upgrade = await self._answer(http, request)
         except ApiStatus as status:
             response = _status_response(status, request)
         except (asyncio.CancelledError, ConnectionError):
@@ -86,11 +90,24 @@ class Server:
             quoted = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
             headers.setdefault("Warning", f'299 - "{quoted}"')
         REQUESTS.labels(request.method, str(response.code)).inc()
+        if isinstance(response, Upgrade):
+            return await self._upgrade(http, response)
         sent = await self._send(http, request, response, headers)
         DURATION.labels(request.method).observe(time.perf_counter() - started)
         return sent
 
-    async def _answer(self, http: web.BaseRequest, request: Request) -> Response:
+    async def _upgrade(self, http: web.BaseRequest, upgrade: Upgrade) -> web.StreamResponse:
+        opened = web.WebSocketResponse(protocols=upgrade.protocols, max_msg_size=MAX_BODY, heartbeat=WEBSOCKET_HEARTBEAT)
+        await opened.prepare(http)
+        OPEN_STREAMS.inc()
+        try:
+            await upgrade.run(_Socket(opened))
+        finally:
+            OPEN_STREAMS.dec()
+            await opened.close()
+        return opened
+
+    async def _answer(self, http: web.BaseRequest, request: Request) -> Response | Upgrade:
         request.user = self._authenticator.user(_certificate(http), request.headers)
         request.acting_as = impersonated(request.headers, http.headers.getall(IMPERSONATE_GROUP, []))
         if request.user is not ANONYMOUS and request.method in ("POST", "PUT", "PATCH", "DELETE"):
@@ -125,6 +142,24 @@ class Server:
             OPEN_STREAMS.dec()
             await chunks.aclose()
         return sent
+
+
+class _Socket:
+    def __init__(self, opened: web.WebSocketResponse) -> None:
+        self._opened = opened
+
+    async def receive(self) -> bytes | None:
+        while True:
+            message = await self._opened.receive()
+            if message.type is WSMsgType.BINARY:
+                data: bytes = message.data
+                return data
+            if message.type is not WSMsgType.TEXT:
+                return None
+
+    async def send(self, data: bytes) -> None:
+        with suppress(ConnectionError):
+            await self._opened.send_bytes(data)
 
 
 def _certificate(http: web.BaseRequest) -> bytes | None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,15 +61,21 @@ def _pinnace(*arguments: str, folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.fixture(scope="session")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("clients")
+@contextmanager
+def cluster(folder: Path, *options: str) -> Iterator[Path]:
+    """A cluster, and the kubeconfig of its gateway."""
     data = folder / "cluster"
-    _pinnace("up", "--detach", "--nodes", "4", "--data-dir", str(data), folder=folder)
+    _pinnace("up", "--detach", "--timeout", "150s", "--data-dir", str(data), *options, folder=folder)
     try:
         yield data / "kubeconfig"
     finally:
         _pinnace("down", "--data-dir", str(data), folder=folder)
+
+
+@pytest.fixture(scope="session")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with cluster(tmp_path_factory.mktemp("clients"), "--nodes", "4") as path:
+        yield path
 
 
 @pytest.fixture(scope="session")

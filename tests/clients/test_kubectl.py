@@ -201,8 +201,16 @@ def test_rights(kubectl: Kubectl) -> None:
     assert "pods" in kubectl("auth", "can-i", "--list", *as_bob)
 
 
+def test_usage(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=[pod("a")])
+    kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=40s")
+    assert kubectl("top", "pods", "--no-headers").split()[0] == "a"
+    assert {line.split()[0] for line in kubectl("top", "nodes", "--no-headers").splitlines()} >= {"node-0", "node-3"}
+
+
 def test_what_is_not_supported_says_so(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=[pod("a")])
     assert "Server-side apply not available" in kubectl("apply", "--server-side", "-f", "-", stdin=[pod("a")], fails=True)
     assert "does not allow this method" in kubectl("create", "configmap", "c", "--from-literal=a=b", fails=True)
-    assert "Metrics API not available" in kubectl("top", "pods", fails=True)
+    assert "unable to upgrade connection" in kubectl("attach", "a", fails=True)
+    assert "error upgrading connection" in kubectl("port-forward", "a", "8080:80", fails=True)

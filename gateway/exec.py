@@ -1,0 +1,146 @@
+"""Commands in containers, over a WebSocket: the protocols v4.channel.k8s.io and v5.channel.k8s.io.
+
+The first byte of a message is its channel: 0 stdin, 1 stdout, 2 stderr, 3 the Status at the end, 4 the size of the terminal. In
+version 5, channel 255 closes the channel that its second byte names.
+
+Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/util/remotecommand/constants.go
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gateway.backend import Backend
+from gateway.errors import to_status
+from gateway.http import ApiStatus, Request, bad_request, dump
+from gateway.routes import Route
+from pinnace.api.pods_pb2 import ExecRequest, ExecResponse, ExecStart
+from pinnace.client.channel import Duplex
+from pinnace.client.errors import ApiError, FailedPrecondition
+
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
+OPENING = 0.1
+"""Seconds in which a refusal still becomes the status of the response, before the connection is upgraded."""
+
+
+class Socket(Protocol):
+    """A WebSocket that is open."""
+
+    async def receive(self) -> bytes | None:
+        """The next message; None at the end."""
+        ...
+
+    async def send(self, data: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A response that becomes a WebSocket, which `run` serves until it returns."""
+
+    protocols: tuple[str, ...]
+    run: Callable[[Socket], Awaitable[None]]
+    code = 101
+
+
+class Exec:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def exec(self, request: Request, route: Route) -> Upgrade:
+        """Starts the command. Raises ApiStatus."""
+        if "websocket" not in request.headers.get("upgrade", "").lower():
+            raise bad_request("exec needs a WebSocket: use kubectl 1.29 or later; SPDY is not supported")
+        offered = [each.strip() for each in request.headers.get("sec-websocket-protocol", "").split(",")]
+        if not set(offered) & set(PROTOCOLS):
+            raise bad_request(f"exec needs one of the protocols {', '.join(PROTOCOLS)}")
+        start = ExecStart(
+            namespace=route.namespace,
+            name=route.name,
+            container=request.param("container"),
+            command=request.query.get("command", ()),
+            stdin=request.flag("stdin"),
+        )
+        try:
+            stream = await self._backend.duplex(request, "/pinnace.v1.Pods/Exec", ExecRequest, ExecResponse)
+            await stream.write(ExecRequest(start=start))
+        except ApiError as error:
+            raise _refusal(error, route) from None
+        first = asyncio.ensure_future(stream.read())
+        await asyncio.wait((first,), timeout=OPENING)
+        failed = first.exception() if first.done() else None
+        if isinstance(failed, ApiError):
+            stream.cancel()
+            raise _refusal(failed, route)
+        return Upgrade(PROTOCOLS, _Session(stream, first, route).run)
+
+
+def _refusal(error: ApiError, route: Route) -> ApiStatus:
+    if isinstance(error, FailedPrecondition):  # such as simulated containers, which run no commands
+        return bad_request(error.message)
+    return to_status(error, route.resource, route.name)
+
+
+class _Session:
+    def __init__(self, stream: Duplex[Any, Any], first: "asyncio.Future[Any]", route: Route) -> None:
+        self._stream = stream
+        self._first: asyncio.Future[Any] | None = first
+        self._route = route
+
+    async def run(self, socket: Socket) -> None:
+        """Until the command ends, or the client leaves: then the command is killed."""
+        reading = asyncio.create_task(self._pass_input(socket))
+        writing = asyncio.create_task(self._pass_output(socket))
+        try:
+            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            if reading.done() and not writing.done() and reading.result():
+                await writing
+        finally:
+            self._stream.cancel()
+            for task in (reading, writing):
+                task.cancel()
+            await asyncio.gather(reading, writing, return_exceptions=True)
+
+    async def _pass_input(self, socket: Socket) -> bool:
+        """Whether the client still listens: it has only closed its input."""
+        with suppress(ApiError):
+            while (message := await socket.receive()) is not None:
+                channel = message[0] if message else RESIZE
+                if channel == STDIN:
+                    await self._stream.write(ExecRequest(stdin=message[1:]), patience=None)
+                elif channel == CLOSE and message[1:2] == bytes((STDIN,)):
+                    await self._stream.write(ExecRequest(closeStdin=True))
+        return False
+
+    async def _pass_output(self, socket: Socket) -> None:
+        try:
+            while (answer := await self._next()) is not None:
+                if answer.HasField("exit"):
+                    await socket.send(bytes((STATUS,)) + dump(_status(answer.exit.code)))
+                    return
+                is_error = answer.HasField("stderr")
+                data = answer.stderr if is_error else answer.stdout
+                await socket.send(bytes((STDERR if is_error else STDOUT,)) + data)
+        except ApiError as error:
+            await socket.send(bytes((STATUS,)) + dump(_refusal(error, self._route).document))
+
+    async def _next(self) -> Any:
+        first, self._first = self._first, None
+        return await (first if first is not None else self._stream.read())
+
+
+def _status(code: int) -> dict[str, Any]:
+    """The Status that tells how a command ended."""
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    message = f"command terminated with non-zero exit code: exit status {code}"
+    causes = [{"reason": "ExitCode", "message": str(code)}]
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": "NonZeroExitCode",
+        "details": {"causes": causes},
+    }

@@ -1,0 +1,58 @@
+"""The API group metrics.k8s.io: what nodes and containers use, for `kubectl top`.
+
+Source: https://github.com/kubernetes/metrics/tree/master/pkg/apis/metrics/v1beta1
+"""
+
+from typing import Any
+
+from gateway.api_resources import METRICS_GROUP, ApiResource
+from gateway.backend import Backend
+from gateway.errors import to_status
+from gateway.http import Request, Response, not_found
+from gateway.media_types import negotiate
+from gateway.objects import document
+from gateway.routes import Route
+from pinnace.api.codec import to_dict
+from pinnace.api.meta_v1_pb2 import ListOptions
+from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
+from pinnace.api.verbs_pb2 import ListRequest
+from pinnace.client.errors import ApiError
+
+_SERVICES: dict[str, tuple[str, type[Any]]] = {
+    "nodes": ("NodeMetrics", NodeMetricsList),
+    "pods": ("PodMetrics", PodMetricsList),
+}
+
+
+class Usage:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def list(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""), ())
+        found = await self._found(request, route, request.param("fieldSelector"))
+        request.warnings += found.warnings
+        head = {"kind": route.resource.list_kind, "apiVersion": route.resource.api_version, "metadata": {}}
+        return document(head | {"items": [_usage(route.resource, each) for each in found.items]}, form)
+
+    async def get(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""), ())
+        found = await self._found(request, route, f"metadata.name={route.name}")
+        if not found.items:
+            raise not_found(f"{route.resource.plural}.{METRICS_GROUP}", route.name)
+        return document(_usage(route.resource, found.items[0]), form)
+
+    async def _found(self, request: Request, route: Route, fields: str) -> Any:
+        service, message = _SERVICES[route.resource.plural]
+        options = ListOptions(labelSelector=request.param("labelSelector"), fieldSelector=fields)
+        asked = ListRequest(namespace=route.namespace, options=options)
+        try:
+            return message.FromString(await self._backend.call(request, f"/pinnace.v1.{service}/List", asked, retry=True))
+        except ApiError as error:
+            raise to_status(error, route.resource, route.name) from None
+
+
+def _usage(resource: ApiResource, found: Any) -> dict[str, Any]:
+    data = to_dict(found)
+    window = found.window.seconds + found.window.nanos / 1e9
+    return {"kind": resource.kind, "apiVersion": resource.api_version} | data | {"window": f"{window:g}s"}

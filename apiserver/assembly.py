@@ -1,9 +1,9 @@
-"""What an API server consists of, put together, without a transport: storage <- cacher and committer <- registry <- services.
+"""The parts of an API server, assembled without a transport: storage <- cacher and committer <- registry <- services.
 
-Stateless but for the cache, which it can rebuild at any time: any number of equal servers may stand before one etcd.
+The server keeps no state but the cache, which it can rebuild at any time. Any number of equal servers can use one etcd.
 
-`methods` has every method by its path ("/pinnace.v1.Pods/Get"). Whoever calls them (gRPC in apiserver.server, the simulation
-in-process) passes the same gate and gets the same refusals. Time and chance come from the clock, the rng and the event loop.
+`methods` contains every method by its path ("/pinnace.v1.Pods/Get"). gRPC (apiserver.server) and the in-process simulation call
+them through the same checks. Time and randomness come from the clock, the rng and the event loop.
 """
 
 import asyncio
@@ -15,62 +15,53 @@ from typing import Any
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from apiserver.admission import Chain, Mutating
-from apiserver.admission.default_storage_class import DefaultStorageClass
-from apiserver.admission.election_leases import ElectionLeases
-from apiserver.admission.limit_ranger import LimitRanger
-from apiserver.admission.namespace_lifecycle import NamespaceLifecycle
-from apiserver.admission.node_restriction import NodeRestriction
-from apiserver.admission.persistent_volume_claim_resize import PersistentVolumeClaimResize
-from apiserver.admission.priority import Priority
-from apiserver.admission.resource_quota import ResourceQuota
-from apiserver.admission.role_escalation import RoleEscalation
-from apiserver.admission.taint_nodes_by_condition import TaintNodesByCondition
-from apiserver.admission.trace_context import TraceContext
+from apiserver.admission.authorization import ElectionLeases, NodeRestriction, RoleEscalation
+from apiserver.admission.defaults import (
+    DefaultStorageClass,
+    NamespaceLifecycle,
+    PersistentVolumeClaimResize,
+    Priority,
+    TaintNodesByCondition,
+    TraceContext,
+)
+from apiserver.admission.limits import LimitRanger, ResourceQuota
 from apiserver.auth.audit import Audit, CallAudit, NoAudit
 from apiserver.auth.authorizer import NodeAuthorizer, Policy
 from apiserver.auth.rbac import Rbac
-from apiserver.bootstrap import Bootstrap
 from apiserver.cacher.cacher import Cacher
 from apiserver.election.history import Restores
 from apiserver.election.service import ElectionsService
 from apiserver.flow.control import SEATS, FlowControl
-from apiserver.identity import Claim, ClusterIdentity
-from apiserver.opening import Opening
-from apiserver.quota.quotas import Quotas
-from apiserver.registry.events import EventRegistry, Expiring
+from apiserver.quota.ledger import Quotas
+from apiserver.registry.events import EventLimits, EventRegistry, Expiring, Retention
 from apiserver.registry.fencing import Fences
-from apiserver.registry.migration import Migration
 from apiserver.registry.mutation import Mutator
-from apiserver.registry.retention import Bounds, Retention
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategies.default_tolerations import DefaultTolerations
-from apiserver.registry.strategies.pods import PodStrategy
+from apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
 from apiserver.registry.strategy import Strategy
 from apiserver.services import metrics
-from apiserver.services.authorization import AuthorizationService
-from apiserver.services.context import READ_TIMEOUT
-from apiserver.services.discovery import GRPCS_OWN, HEALTH, REFLECTION, HealthService, ReflectionService
-from apiserver.services.events import EventService
-from apiserver.services.heartbeats import HeartbeatsService
+from apiserver.services.discovery import (
+    GRPCS_OWN,
+    HEALTH,
+    REFLECTION,
+    AuthorizationService,
+    HealthService,
+    ReflectionService,
+    VersionService,
+)
 from apiserver.services.kubelets import Kubelets, NoKubelets
 from apiserver.services.leases import LeaseService
-from apiserver.services.methods import Gate, Method, methods_of
-from apiserver.services.namespaces import NamespaceService
-from apiserver.services.nodes import NodeService
-from apiserver.services.pods import PodService
-from apiserver.services.resource import ResourceService
-from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, Surveyor
-from apiserver.services.streaming import Streaming
-from apiserver.services.tables import TablesService
-from apiserver.services.tenure import MIN_TIMEOUT, Tenures
-from apiserver.services.version import VersionService
-from apiserver.storage.committer import Committer
+from apiserver.services.methods import MIN_TIMEOUT, READ_TIMEOUT, Gate, Method, StreamAuthorizations, methods_of
+from apiserver.services.nodes import HeartbeatsService, NodeService
+from apiserver.services.pods import PodService, Streaming
+from apiserver.services.resource import EventService, NamespaceService, ResourceService, TablesService
+from apiserver.services.resource_metrics import NodeMetricsService, PodMetricsService, StatsCollector
+from apiserver.startup import Bootstrap, Claim, ClusterIdentity, Migration, ReadinessGate
+from apiserver.storage.committer import Committer, MarkerSweeper
 from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Storage
-from apiserver.storage.transaction import Sweeper
-from apiserver.webhooks.admission import WebhookAdmission
-from apiserver.webhooks.webhook import Webhook
+from apiserver.webhooks.webhook import Webhook, WebhookAdmission
 from pinnace.api import authorization_pb2, elections_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.resources import (
     ALL,
@@ -96,39 +87,40 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """In what API servers may differ. By default nobody else is asked or told: no log, no collector, no kubelet, no webhook."""
+class ServerSettings:
+    """The configuration of an API server. The defaults have no audit log, tracer, kubelet client or webhooks."""
 
     compaction_interval: float = INTERVAL
     """Seconds between compactions of the storage; 0: none by this server."""
-    events: Bounds = field(default_factory=Bounds)
-    """How many are kept."""
+    events: EventLimits = field(default_factory=EventLimits)
+    """How many events are kept."""
     seats: int = SEATS
-    """Of calls of one object that are at work (see apiserver.flow)."""
+    """Concurrent calls about one object (see apiserver.flow.control)."""
     tolerations: DefaultTolerations = field(default_factory=DefaultTolerations)
-    """What every pod gets."""
+    """The default tolerations of pods."""
     audit: Audit = field(default_factory=NoAudit)
     tracer: Tracer = NO_TRACER
     kubelets: Kubelets = field(default_factory=NoKubelets)
     webhooks: Sequence[Webhook] = ()
     min_request_timeout: float = MIN_TIMEOUT
-    """Seconds; see apiserver.services.tenure."""
+    """Seconds; see apiserver.services.methods."""
     preempted: Callable[[], int] = never
     """See pinnace.runtime.cpu."""
     cluster: Claim = field(default_factory=Claim)
-    """Which cluster the server belongs to."""
+    """The cluster that the server belongs to."""
 
 
-DEFAULTS = Settings()
+DEFAULTS = ServerSettings()
 
 
 class Assembly:
-    """`run` until cancelled; `drain` before that, when there is time. `opening`: whether it takes calls."""
+    """An API server without a transport. `run` runs until cancelled; call `drain` before, if there is time. `opening`: whether
+    the server accepts calls."""
 
     def __init__(
         self,
         storage: Storage,
-        settings: Settings = DEFAULTS,
+        settings: ServerSettings = DEFAULTS,
         *,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
@@ -141,8 +133,8 @@ class Assembly:
         self._identity = ClusterIdentity(storage, settings.cluster, clock, self._rng)
         self._committer = Committer(storage, clock=clock, rng=self._rng, preempted=settings.preempted)
         self._elections_committer = Committer(storage, clock=clock, rng=self._rng)
-        """Lanes of its own: however many writes of objects wait, an election does not."""
-        self._sweeper = Sweeper(storage, clock)
+        """Elections have their own pipelines, so that writes of objects never delay them."""
+        self._sweeper = MarkerSweeper(storage, clock)
         self._compactor = Compactor(storage, clock, settings.compaction_interval)
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
         self._quotas = Quotas(
@@ -167,8 +159,8 @@ class Assembly:
         bootstrap = Bootstrap(self._stores, self.cacher, clock)
         self._migration = Migration(storage, self._stores, self.cacher, clock)
         restores = Restores(storage, self._elections_committer, self.cacher, clock, self._rng)
-        self.opening = Opening(self.cacher, self._identity, bootstrap, restores, self._elections)
-        self._tenures = Tenures(self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng)
+        self.opening = ReadinessGate(self.cacher, self._identity, bootstrap, restores, self._elections)
+        self._tenures = StreamAuthorizations(self.policy, self._role_versions, settings.min_request_timeout, clock, self._rng)
         self.methods = self._methods()
 
     async def run(self) -> None:
@@ -179,7 +171,7 @@ class Assembly:
             tasks.create_task(unending("committer", self._committer.run), name="committer")
             tasks.create_task(unending("committer of elections", self._elections_committer.run), name="committer of elections")
             for committer in (self._committer, self._elections_committer):
-                tasks.create_task(unending("lanes", committer.keep_lanes), name="lanes")
+                tasks.create_task(unending("pipelines", committer.keep_pipelines), name="pipelines")
             tasks.create_task(unending("flow control", self._flow.run), name="flow control")
             tasks.create_task(unending("tenures", self._tenures.run), name="tenures")
             tasks.create_task(unending("sweeper", self._sweeper.run), name="sweeper")
@@ -210,7 +202,7 @@ class Assembly:
         tables = TablesService(of_resources, self._clock)
         services.append((tables_pb2.DESCRIPTOR.services_by_name["Tables"], tables, opening.refusal))
         usage = metrics_pb2.DESCRIPTOR.services_by_name
-        surveyor = Surveyor(self._settings.kubelets)
+        surveyor = StatsCollector(self._settings.kubelets)
         of_nodes = NodeMetricsService(of_resources[NODES], surveyor)
         of_pods = PodMetricsService(of_resources[PODS], self.cacher.of(NODES), surveyor)
         services.append((usage["NodeMetrics"], of_nodes, opening.gate(NODES)))

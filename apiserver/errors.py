@@ -1,21 +1,41 @@
-"""How the API server refuses: one exception that carries a `Refusal`, and the usual refusals by name.
+"""The errors of the API server: the exception `Rejected`, which carries a `Refusal`; constructors for the usual refusals, in
+Kubernetes' words; and the translation of every other exception to a refusal.
 
-The wording is Kubernetes', so that what people have learnt to read stays readable.
+Rejected                     its refusal
+CacheError
++-- Expired                  OUT_OF_RANGE        list again
++-- SlowWatcher              ABORTED             resume
++-- ShuttingDown             UNAVAILABLE         resume elsewhere, at once
++-- CacheBehind              UNAVAILABLE         retry
++-- BadToken                 INVALID_ARGUMENT
++-- FutureRevision           INVALID_ARGUMENT    retry, if the revision will exist
++-- HistoryChanged           FAILED_PRECONDITION start again from a list
+SelectorError                INVALID_ARGUMENT
+StorageError                 see apiserver.errors.from_storage
+MemoryError, OSError for
+lack of a resource           RESOURCE_EXHAUSTED  retry, or ask for less; a write: UNAVAILABLE, OutcomeUnknown
+anything else                INTERNAL            a bug; logged with its traceback
 """
 
+import errno
+import logging
 from collections.abc import Sequence
 from typing import Any
 
-from apiserver.storage.interface import OutcomeUnknown, OutOfSpace, StorageError, TooLarge
+from apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevision, HistoryChanged, ShuttingDown, SlowWatcher
+from apiserver.storage.interface import Compacted, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.api.resources import Resource
+from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal, Violation, summarize
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.logs import CallsRefused
 
 RETRY_AFTER = 0.1
-"""Seconds that we ask a client to wait before it tries again what failed for lack of etcd."""
+"""Seconds after which a client may retry a call that failed because etcd was not available."""
 
 
 MAX_VIOLATIONS = 4000
-"""Bytes of violations that a refusal tells: many peers refuse trailers of more than 8 KiB, and these may be there in base64."""
+"""Bytes of violations in a refusal. Many peers refuse trailers of more than 8 KiB, and trailers may be base64-encoded."""
 
 
 UNREADABLE = "StorageReadError"
@@ -34,9 +54,9 @@ def not_found(resource: Resource[Any], name: str) -> Refusal:
 
 
 def unreadable(resource: Resource[Any], name: str) -> Refusal:
-    """It is no such message, or nested too deep. The reason is Kubernetes'."""
-    message = f'{resource.plural} "{name}" cannot be read as it is in etcd: it is left out of lists and watches'
-    hint = f"if it is of no use to anybody, delete its key in etcd: it is below {resource.prefix}"
+    """The stored value cannot be parsed, or is nested too deep. The reason is Kubernetes'."""
+    message = f'{resource.plural} "{name}" cannot be decoded from etcd: lists and watches leave it out'
+    hint = f"if the object is not needed, delete its key in etcd, below {resource.prefix}"
     return Refusal(Code.INTERNAL, UNREADABLE, message, metadata=(("hint", hint),))
 
 
@@ -50,18 +70,18 @@ def stale(resource: Resource[Any], name: str, given: str, now: int) -> Refusal:
 
 
 def uid_mismatch(resource: Resource[Any], name: str, given: str, now: str) -> Refusal:
-    message = f'{resource.plural} "{name}": uid {given} is not that of the object, which is {now}: it is a namesake'
+    message = f'{resource.plural} "{name}": the UID in the precondition is {given}, the UID of the object is {now}'
     return Refusal(Code.ABORTED, "UIDMismatch", message)
 
 
 def contended(resource: Resource[Any], name: str) -> Refusal:
-    message = f'{resource.plural} "{name}": too many others are writing it; try again'
+    message = f'{resource.plural} "{name}": too many concurrent writes of this object; try again'
     return Refusal(Code.ABORTED, "Contended", message, retry_after=RETRY_AFTER)
 
 
 def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation]) -> Refusal:
-    """Tells as many of the violations as there is room for, and how many there are besides. An object may have thousands, and a
-    batch may be of a thousand such objects; Kubernetes tells them all."""
+    """A refusal with as many of the violations as fit into MAX_VIOLATIONS, and the number of the rest. An object may have
+    thousands of violations. Kubernetes returns all of them."""
     told, room = list[Violation](), MAX_VIOLATIONS
     for violation in violations:
         room -= len(violation.field.encode()) + len(violation.message.encode()) + 16
@@ -79,7 +99,7 @@ def too_much(resource: Resource[Any], name: str, most: int) -> Refusal:
 
 
 def bad_request(message: str, hint: str = "") -> Refusal:
-    """`hint`: the way out, where it is not to correct the request."""
+    """`hint`: what to do, if correcting the request is not enough."""
     return Refusal(Code.INVALID_ARGUMENT, "BadRequest", message, metadata=(("hint", hint),) if hint else ())
 
 
@@ -93,18 +113,20 @@ def fenced(election: str, token: int) -> Refusal:
 
 
 OVERTAKEN = Refusal(
-    Code.ABORTED, "Overtaken", "what the write was admitted for has changed meanwhile; try again", retry_after=RETRY_AFTER
+    Code.ABORTED, "Overtaken", "an object that admission relied on has changed; try again", retry_after=RETRY_AFTER
 )
-"""A guard that admission had asked for did not hold (apiserver.registry.admission)."""
+"""A guard of admission failed (apiserver.registry.admission)."""
 
 
 def caller_left() -> Refusal:
-    """For the record: nobody is there any more to be told."""
-    return Refusal(Code.UNAVAILABLE, "OutcomeUnknown", "the caller left before there was an answer: it may have happened")
+    """For the audit log: the caller does not receive it."""
+    return Refusal(
+        Code.UNAVAILABLE, "OutcomeUnknown", "the caller cancelled the call before it was answered: it may have happened"
+    )
 
 
 def from_storage(error: StorageError) -> Refusal:
-    """The refusal of a request that the storage could not carry out."""
+    """The refusal for an error of the storage."""
     match error:
         case OutcomeUnknown():
             message = f"the outcome is unknown, it may have happened: {error}; read before you repeat it"
@@ -116,3 +138,116 @@ def from_storage(error: StorageError) -> Refusal:
             return Refusal(Code.INVALID_ARGUMENT, "TooLarge", f"the object is too large to store: {error}")
         case _:
             return Refusal(Code.UNAVAILABLE, "StorageUnavailable", f"etcd: {error}", retry_after=RETRY_AFTER)
+
+
+log = logging.getLogger(__name__)
+
+FUTURE_RETRY = 1.0
+"""Seconds after which a client may ask for a future revision again, as in Kubernetes."""
+
+
+SHORT_OF = {
+    errno.ENOMEM: "memory",
+    errno.EMFILE: "file descriptors",
+    errno.ENFILE: "file descriptors",
+    errno.ENOSPC: "disk space",
+    errno.EDQUOT: "disk space",
+}
+"""The resource that is exhausted, by errno of a system call."""
+SHORT_RETRY = 1.0
+"""Seconds after which a call that failed for lack of a resource may be retried."""
+QUIET = 10.0
+"""Seconds between two log lines about the same shortage. Under memory pressure every call may fail."""
+
+
+def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusal:
+    """The refusal for an exception. `method`: for the log. `writes`: the call may have written before the error, so its
+    outcome is unknown."""
+    if lack := _lack(error):
+        return _short(lack, method, writes)
+    match error:
+        case Rejected():
+            return error.refusal
+        case Expired():
+            return _expired(error.oldest)
+        case Compacted():
+            return _expired(error.compact_revision)
+        case SlowWatcher():
+            message = f"the reader fell behind and its queue overflowed; resume from resourceVersion {error.resume}"
+            facts = (("resourceVersion", str(error.resume)),)
+            return Refusal(Code.ABORTED, "SlowWatcher", message, retry_after=0.0, metadata=facts)
+        case ShuttingDown():
+            return shutting_down()
+        case CacheBehind():
+            return Refusal(Code.UNAVAILABLE, "CacheBehind", str(error), retry_after=RETRY_AFTER)
+        case FutureRevision():
+            facts = (("resourceVersion", str(error.now)),)
+            return Refusal(
+                Code.INVALID_ARGUMENT, "ResourceVersionTooLarge", str(error), retry_after=FUTURE_RETRY, metadata=facts
+            )
+        case HistoryChanged():
+            return Refusal(Code.FAILED_PRECONDITION, "HistoryChanged", str(error))
+        case BadToken() | SelectorError():
+            return bad_request(str(error))
+        case StorageError():
+            return from_storage(error)
+        case _:
+            log.exception("%s: a bug", method, exc_info=error)
+            return Refusal(Code.INTERNAL, "InternalError", f"internal error: {type(error).__name__}: {error}")
+
+
+def _lack(error: BaseException) -> str:
+    """What there was too little of; "" if that is not what happened."""
+    match error:
+        case MemoryError():
+            return "memory"
+        case OSError():
+            return SHORT_OF.get(error.errno or 0, "")
+        case BaseExceptionGroup():
+            return next(filter(None, map(_lack, error.exceptions)), "")
+        case _:
+            return ""
+
+
+class _Shortages:
+    """Logs each kind of shortage once in QUIET seconds, with the number of calls that met it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._logged: dict[str, float] = {}
+        self._calls: dict[str, int] = {}
+
+    def met(self, lack: str, method: str) -> None:
+        now = self._clock.monotonic()
+        self._calls[lack] = self._calls.get(lack, 0) + 1
+        if now - self._logged.get(lack, -QUIET) >= QUIET:
+            self._logged[lack] = now
+            count = self._calls.pop(lack)
+            refused = CallsRefused(lack, count, method).extra
+            log.error("out of %s: %d calls refused, the last one to %s", lack, count, method, extra=refused)
+
+
+_shortages = _Shortages(SYSTEM_CLOCK)
+
+
+def _short(lack: str, method: str, writes: bool) -> Refusal:
+    _shortages.met(lack, method)
+    if writes:
+        message = f"the outcome is unknown, it may have happened: the API server is out of {lack}; read before you repeat it"
+        return Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message)
+    message = f"the API server is out of {lack}; ask for less at once (limit), or try again later"
+    return Refusal(Code.RESOURCE_EXHAUSTED, "InsufficientResources", message, retry_after=SHORT_RETRY)
+
+
+def shutting_down() -> Refusal:
+    return Refusal(Code.UNAVAILABLE, "ShuttingDown", "the API server is shutting down: use another one", retry_after=0.0)
+
+
+def not_loaded() -> Refusal:
+    message = "the API server has just started and does not know the cluster's state yet"
+    return Refusal(Code.UNAVAILABLE, "NotReady", message, retry_after=RETRY_AFTER)
+
+
+def _expired(oldest: int) -> Refusal:
+    message = f"the resourceVersion is too old, the oldest that is left is {oldest}"
+    return Refusal(Code.OUT_OF_RANGE, "Expired", message, metadata=(("compactRevision", str(oldest)),))

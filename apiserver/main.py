@@ -1,11 +1,15 @@
-"""`pinnace-apiserver`: the command line of the API server."""
+"""`pinnace-apiserver`: the command line of the API server.
+
+Command line options by which kubelets know an API server, and it them.
+"""
 
 import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +17,19 @@ import click
 import uvloop
 
 from apiserver import stages
-from apiserver.assembly import DEFAULTS, Settings
+from apiserver.assembly import DEFAULTS, ServerSettings
 from apiserver.auth.audit import AuditLog
 from apiserver.auth.authentication import Authenticator, TokenFile
-from apiserver.flags import kubelet_credentials
-from apiserver.identity import Claim, authorities_in
-from apiserver.kubelets import GrpcKubelets
-from apiserver.registry.retention import Bounds
-from apiserver.registry.strategies.default_tolerations import SECONDS, DefaultTolerations
+from apiserver.registry.events import EventLimits
+from apiserver.registry.strategies.pods import SECONDS, DefaultTolerations
 from apiserver.server import ApiServer
 from apiserver.services import metrics
+from apiserver.services.kubelets import GrpcKubelets
+from apiserver.startup import Claim, authorities_in
 from apiserver.storage.etcd import EtcdStorage
-from apiserver.storage.etcd.credentials import credentials
-from apiserver.storage.interface import Storage
-from apiserver.storage.wrappers import Measured, Prefixed, check_prefix
-from apiserver.webhooks.loading import load
+from apiserver.storage.etcd.members import credentials
+from apiserver.storage.interface import Measured, Prefixed, Storage, check_prefix
+from apiserver.webhooks.rpc import load
 from apiserver.webhooks.webhook import Webhook
 from pinnace.runtime import flags, process
 from pinnace.runtime.clock import SYSTEM_CLOCK
@@ -40,6 +42,35 @@ from pinnace.runtime.tls import TlsFiles
 log = logging.getLogger(__name__)
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def kubelet_credentials(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds them to a command, which gets `kubelet_tls`. Without any of them that is None."""
+
+    @click.option(
+        "--kubelet-certificate-authority",
+        type=_FILE,
+        help="Certificate authorities; kubelets must show a certificate from one of them.",
+    )
+    @click.option("--kubelet-client-certificate", type=_FILE, help="The certificate that kubelets are shown, PEM.")
+    @click.option("--kubelet-client-key", type=_FILE, help="Its key.")
+    @wraps(command)
+    def with_credentials(
+        *args: Any,
+        kubelet_certificate_authority: Path | None,
+        kubelet_client_certificate: Path | None,
+        kubelet_client_key: Path | None,
+        **options: Any,
+    ) -> None:
+        ca, cert, key = kubelet_certificate_authority, kubelet_client_certificate, kubelet_client_key
+        tls = TlsFiles(ca, cert, key) if ca and cert and key else None
+        if tls is None and (ca or cert or key):
+            raise click.UsageError(
+                "name all of --kubelet-certificate-authority, --kubelet-client-certificate and --kubelet-client-key, or none"
+            )
+        command(*args, kubelet_tls=tls, **options)
+
+    return with_credentials
 
 
 @click.command("pinnace-apiserver", cls=flags.Component)
@@ -183,7 +214,7 @@ def main(
     else:
         needed = "--tls-cert-file, --tls-private-key-file and --client-ca-file"
         raise click.UsageError(f"name {needed} (`pinnace pki` makes such files), or serve without TLS with --insecure")
-    options = Options(
+    options = ServerOptions(
         listen=format_address(listen),
         http=http,
         etcd=tuple(endpoints),
@@ -194,8 +225,8 @@ def main(
         tokens_at=format_address(token_listen) if token_listen is not None else None,
         audit=audit,
         processor=stay_on_cpu,
-        settings=Settings(
-            events=Bounds(event_max_count, event_max_bytes),
+        settings=ServerSettings(
+            events=EventLimits(event_max_count, event_max_bytes),
             tolerations=DefaultTolerations(not_ready_seconds, unreachable_seconds),
             kubelets=_kubelets(kubelet_tls) if kubelet_tls is not None or tls is None else DEFAULTS.kubelets,
             webhooks=_webhooks(admission, tls),
@@ -210,7 +241,7 @@ def main(
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServerOptions:
     """What the command line says; the file `audit` joins the settings when it is opened. `tls`: None without."""
 
     listen: str
@@ -223,7 +254,7 @@ class Options:
     tokens_at: str | None
     audit: Path | None
     processor: int | None
-    settings: Settings
+    settings: ServerSettings
 
 
 def _where(endpoints: Sequence[str], prefix: str) -> str:
@@ -246,7 +277,7 @@ def _webhooks(file: Path | None, tls: TlsFiles | None) -> Sequence[Webhook]:
         raise click.BadParameter(str(error), param_hint="--admission-control-config-file") from None
 
 
-async def serve(stop: asyncio.Event, options: Options) -> None:
+async def serve(stop: asyncio.Event, options: ServerOptions) -> None:
     """Serves until `stop` is set. Raises OSError."""
     storage: Storage = Measured(EtcdStorage(options.etcd, tls=options.etcd_tls), metrics.observe_etcd)
     if options.prefix:

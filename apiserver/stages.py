@@ -21,11 +21,10 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
 from apiserver.auth.authentication import Authenticator
-from apiserver.cacher.reflector import Feed
+from apiserver.cacher.reflector import Reflector
 from apiserver.cacher.watcher import Watcher
 from apiserver.registry import mutation
-from apiserver.registry.creation import Creation
-from apiserver.registry.store import Store
+from apiserver.registry.store import Creation, Store
 from apiserver.services import methods
 from apiserver.services.methods import Method
 from apiserver.storage.committer import Committer
@@ -45,14 +44,14 @@ SECTIONS: tuple[tuple[object, str, str], ...] = (
     (Committer, "commit_many", COMMIT),
     (Committer, "run", COMMIT),  # makes the groups
     (Committer, "_commit_group", COMMIT),
-    (Feed, "_follow", FAN_OUT),  # decodes etcd's events, applies them to the cache, and hands them to watchers
+    (Reflector, "_follow", FAN_OUT),  # decodes etcd's events, applies them to the cache, and hands them to watchers
     (Watcher, "__anext__", FAN_OUT),
     (Method, "call", HANDLE),  # what is left of it: flow control, the verbs themselves, the audit log
 )
 """(class or module, function, stage)"""
 
 
-class Stages(Collector):
+class CpuStages(Collector):
     """CPU time by stage since the start, in nanoseconds. `now`: of the one thread in which everything here runs."""
 
     def __init__(self, now: Callable[[], int] = time.thread_time_ns) -> None:
@@ -124,6 +123,6 @@ class Stages(Collector):
 
 def profile(registry: CollectorRegistry = REGISTRY) -> None:
     """To be called once in a process, before there is a server."""
-    stages = Stages()
+    stages = CpuStages()
     stages.install()
     registry.register(stages)

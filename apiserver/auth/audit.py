@@ -49,7 +49,7 @@ MAX_MESSAGE = 1024
 """Characters of why something was refused: who is refused may have written megabytes of it, and each item of a batch has it."""
 
 
-class Deed(NamedTuple):
+class AuditEvent(NamedTuple):
     """What was done, or not, to one object. `revision`: 0, none came of it."""
 
     action: Action
@@ -65,7 +65,7 @@ class Audit(Protocol):
         """Is there somebody who writes it down?"""
         ...
 
-    def note(self, user: User, deeds: Iterable[Deed]) -> None:
+    def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
         """Of the call on whose behalf the present task runs."""
         ...
 
@@ -73,7 +73,7 @@ class Audit(Protocol):
 class NoAudit:
     wanted = False
 
-    def note(self, user: User, deeds: Iterable[Deed]) -> None:
+    def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
         return
 
 
@@ -92,13 +92,13 @@ class CallAudit:
         """Since the present call has begun; also if it was nothing, as of a dry run."""
         return bool(_NOTED.get())
 
-    def note(self, user: User, deeds: Iterable[Deed]) -> None:
+    def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
         if (noted := _NOTED.get()) is not None:
             noted.append(True)
         self._audit.note(user, deeds)
 
 
-class Meter(Protocol):
+class AuditMetrics(Protocol):
     """Counts lines."""
 
     def written(self, lines: int) -> None: ...
@@ -110,7 +110,7 @@ class AuditLog:
 
     wanted = True
 
-    def __init__(self, path: Path, meter: Meter, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, path: Path, meter: AuditMetrics, clock: Clock = SYSTEM_CLOCK) -> None:
         """Raises OSError when the file cannot be opened."""
         self._file = path.open("ab", buffering=0)
         self._meter = meter
@@ -120,7 +120,7 @@ class AuditLog:
         self._torn = False  # does the file end within a line?
         self._writing = threading.Lock()  # at the end a thread may still be at it
 
-    def note(self, user: User, deeds: Iterable[Deed]) -> None:
+    def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
         common = {
             "auditID": logs.request_id.get(),
             "stageTimestamp": format_rfc3339(to_micro_time(self._clock.time())),
@@ -174,7 +174,7 @@ def _users(user: User) -> dict[str, object]:
     return {"user": {"username": user.impersonator}, "impersonatedUser": known} if user.impersonator else {"user": known}
 
 
-def _facts(deed: Deed) -> dict[str, object]:
+def _facts(deed: AuditEvent) -> dict[str, object]:
     resource, _, subresource = deed.action.resource.partition("/")
     reference = {"apiGroup": deed.action.group, "resource": resource, "namespace": deed.namespace, "name": deed.name}
     if subresource:

@@ -14,15 +14,21 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from apiserver.auth.audit import Audit, Deed, NoAudit
+from apiserver.auth.audit import Audit, AuditEvent, NoAudit
 from apiserver.auth.authentication import MASTERS, User
-from apiserver.auth.permissions import DENIED, HEARTBEAT, Action, Target, Verdict, action_on
-from apiserver.auth.rbac import EVERYTHING, Rbac
-from apiserver.cacher.resource import ResourceCache
+from apiserver.auth.permissions import DENIED, HEARTBEAT, Action, Decision, Target, action_on
+from apiserver.auth.rbac import ALL_RULES, Rbac
+from apiserver.cacher.cacher import ResourceCache
 from apiserver.errors import Rejected
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.rbac_v1_pb2 import PolicyRule
-from pinnace.api.resources import EVENTS, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
+from pinnace.api.resources import (
+    EVENTS,
+    LEASES,
+    NODE_LEASE_NAMESPACE,
+    NODES,
+    PODS,
+)
 from pinnace.api.selectors import FIELDS, SelectorError, parse_fields, parse_labels
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import FLEET_LABEL
@@ -53,13 +59,13 @@ class NodeAuthorizer:
             action_on(EVENTS, "create"): _anything,
         }
 
-    def decide(self, user: User, action: Action, target: Target) -> Verdict:
+    def decide(self, user: User, action: Action, target: Target) -> Decision:
         """Denies actions without a rule, and users that are not a fleet of nodes."""
         row = self._rows.get(action)
         if row is None or user.fleet is None:
             return DENIED
         try:
-            return Verdict(True, _ALLOWED) if row(user, target) else DENIED
+            return Decision(True, _ALLOWED) if row(user, target) else DENIED
         except SelectorError:
             return DENIED
 
@@ -113,7 +119,7 @@ def _anything(user: User, target: Target) -> bool:
     return True
 
 
-_MASTER = Verdict(True, f'a member of "{MASTERS}" may do everything')
+_MASTER = Decision(True, f'a member of "{MASTERS}" may do everything')
 _MOST = 3
 """Roles that a denial names."""
 
@@ -143,27 +149,27 @@ class Policy:
             await self._refresh()
             if denied := self._denied(user, action, targets()):
                 refusal = self._refusal(user, action, denied)
-                self._audit.note(user, (Deed(action, each.namespace, each.name, refusal=refusal) for each in denied))
+                self._audit.note(user, (AuditEvent(action, each.namespace, each.name, refusal=refusal) for each in denied))
                 raise Rejected(refusal)
 
-    def decide(self, user: User, action: Action, target: Target) -> Verdict:
+    def decide(self, user: User, action: Action, target: Target) -> Decision:
         """As far as the caches know."""
         if MASTERS in user.groups:
             return _MASTER
         verdict = self._rbac.reach(user, action).verdict(target)
         return verdict if verdict.allowed else self._nodes.decide(user, action, target)
 
-    async def review(self, user: User, action: Action, target: Target) -> Verdict:
+    async def review(self, user: User, action: Action, target: Target) -> Decision:
         """As `check`, for people: a denial says what would allow it."""
         await self._refresh()
         verdict = self.decide(user, action, target)
-        return verdict if verdict.allowed else Verdict(False, self._hint(action, target))
+        return verdict if verdict.allowed else Decision(False, self._hint(action, target))
 
     async def rules(self, user: User, namespace: str) -> list[PolicyRule]:
         """All that roles give to the user there; "" are those that hold everywhere."""
         await self._refresh()
         if MASTERS in user.groups:
-            return list(EVERYTHING)
+            return list(ALL_RULES)
         return [rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules]
 
     def _hint(self, action: Action, target: Target) -> str:

@@ -39,14 +39,14 @@ class Target(NamedTuple):
     fields: str = ""
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     allowed: bool
     reason: str
     """Which rule allows it; or, of a denial, what else there is to say: often nothing."""
 
 
-DENIED = Verdict(False, "")
-EVERYTHING = Target()
+DENIED = Decision(False, "")
+ANY_TARGET = Target()
 
 
 ELECTIONS_GROUP = "pinnace.io"
@@ -213,8 +213,8 @@ def _elected(request: Any) -> Iterable[Target]:
     return (Target("", request.name),)
 
 
-def _anything(request: Any) -> Iterable[Target]:
-    return (EVERYTHING,)
+def _any_target(request: Any) -> Iterable[Target]:
+    return (ANY_TARGET,)
 
 
 def _ending(requests: Iterable[Any]) -> Sequence[Action]:
@@ -257,25 +257,27 @@ _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Events/Record": Permission(_always(Action("create", "events")), _recorded),
     "pinnace.v1.Elections/Campaign": Permission(_always(CAMPAIGN), None),
     "pinnace.v1.Elections/Get": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
-    "pinnace.v1.Elections/List": Permission(_always(Action("list", "elections", ELECTIONS_GROUP)), _anything),
+    "pinnace.v1.Elections/List": Permission(_always(Action("list", "elections", ELECTIONS_GROUP)), _any_target),
     "pinnace.v1.Elections/History": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
     "pinnace.v1.Elections/Transfer": Permission(_always(Action("transfer", "elections", ELECTIONS_GROUP)), _elected),
     "pinnace.v1.Tables/List": Permission(_printed, _printed_of),
     "pinnace.v1.NodeMetrics/List": Permission(_always(Action("list", NODES.plural, METRICS_GROUP)), _selected(NODES)),
     "pinnace.v1.PodMetrics/List": Permission(_always(Action("list", PODS.plural, METRICS_GROUP)), _selected(PODS)),
-    "pinnace.v1.Version/Get": Permission(_always(Action("get", VERSION)), _anything),
-    "grpc.health.v1.Health/Check": Permission(_always(Action("get", HEALTH)), _anything),
-    "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Permission(_always(Action("get", REFLECTION)), _anything),
+    "pinnace.v1.Version/Get": Permission(_always(Action("get", VERSION)), _any_target),
+    "grpc.health.v1.Health/Check": Permission(_always(Action("get", HEALTH)), _any_target),
+    "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": Permission(
+        _always(Action("get", REFLECTION)), _any_target
+    ),
     "pinnace.v1.Authorization/SelfSubjectReview": Permission(
-        _always(Action("create", "selfsubjectreviews", REVIEWS_GROUP)), _anything
+        _always(Action("create", "selfsubjectreviews", REVIEWS_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectAccessReview": Permission(
-        _always(Action("create", "selfsubjectaccessreviews", REVIEWS_GROUP)), _anything
+        _always(Action("create", "selfsubjectaccessreviews", REVIEWS_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SelfSubjectRulesReview": Permission(
-        _always(Action("create", "selfsubjectrulesreviews", REVIEWS_GROUP)), _anything
+        _always(Action("create", "selfsubjectrulesreviews", REVIEWS_GROUP)), _any_target
     ),
     "pinnace.v1.Authorization/SubjectAccessReview": Permission(
-        _always(Action("create", "subjectaccessreviews", REVIEWS_GROUP)), _anything
+        _always(Action("create", "subjectaccessreviews", REVIEWS_GROUP)), _any_target
     ),
 }

@@ -1,9 +1,9 @@
 """The watch cache: the state of the cluster in memory, and any number of watches of it, for one watch of the store.
 
-    storage --feed--> Cacher --> one ResourceCache per resource: store, ring, dispatcher --> lists, watchers
+    storage --feed--> Cacher --> one ResourceCache per resource: store, log, dispatcher --> lists, watchers
                          |-----> raw keys (elections) --> subscribers
                          |-----> progress: one revision for all
-                         '-----> marks: of which history it is the revision; markers: is it still that?
+                         '-----> fingerprints: of which history it is the revision; markers: is it still that?
 
 Guarantees:
 
@@ -23,19 +23,44 @@ a state.
 
 What it does not promise: to be up to date while the store is away. It then goes on serving what it has to those who ask for
 "0", and bookmarks; `ready` tells.
+
+The cache of one resource: its state, its recent replayed, and those who watch it.
 """
+
+from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
+from typing import Any, Generic, Protocol, TypeVar
 
-from apiserver.cacher.dispatch import PACE
-from apiserver.cacher.freshness import Freshness, Progress
-from apiserver.cacher.history import Markers, Marks, Proof, Ring
-from apiserver.cacher.reflector import Callback, Feed, RawKeys
-from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.watcher import CatchingUp
+from apiserver.cacher.history import (
+    CommitMarkers,
+    EncodedResponse,
+    EventLog,
+    HistoryCheck,
+    HistoryFingerprints,
+    initial_state,
+    replay,
+)
+from apiserver.cacher.listing import Lister, ListQuery
+from apiserver.cacher.reflector import Callback, RawKeys, Reflector
+from apiserver.cacher.store import (
+    CacheBehind,
+    CacheEntry,
+    CacheEvent,
+    CacheProgress,
+    CacheStore,
+    Expired,
+    Freshness,
+    SelectionPredicate,
+    ShuttingDown,
+    Snapshot,
+    Snapshots,
+)
+from apiserver.cacher.watcher import BATCH_DELAY, Dispatcher, ReplayScheduler, Watcher
+from apiserver.flow.send_budget import SendBudget
 from apiserver.storage.interface import Change, Changes, KeyValue, Storage, Unavailable
 from pinnace.api.resources import ALL, COMMITS_PREFIX, ELECTIONS_PREFIX, EVENTS, RESTORES_KEY, ROOT, Object, Resource, prefix_of
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -49,7 +74,7 @@ TURN = 0.01
 
 
 class Cacher:
-    """`ring_events` and `ring_bytes` bound the past of each resource. `bookmark_interval`: the seconds after which a live
+    """`log_events` and `log_bytes` bound the replayed of each resource. `bookmark_interval`: the seconds after which a live
     watcher that heard nothing is told the revision."""
 
     def __init__(
@@ -59,8 +84,8 @@ class Cacher:
         *,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
-        ring_events: int = 100_000,
-        ring_bytes: int = 128 << 20,
+        log_events: int = 100_000,
+        log_bytes: int = 128 << 20,
         bookmark_interval: float = 2.0,
     ) -> None:
         self._clock = clock
@@ -69,23 +94,23 @@ class Cacher:
         self.loads = 0
         """How often the state has been replaced."""
         self.late = tuple(resource.prefix for resource in resources if resource in LATE)
-        self._progress = Progress()
+        self._progress = CacheProgress()
         self._holding = asyncio.Event()  # watchers wait for the rest of a burst
-        self._marks = Marks()
-        self._markers = Markers()
+        self._fingerprints = HistoryFingerprints()
+        self._markers = CommitMarkers()
         self._raw = RawKeys()
         self._freshness = Freshness(storage)
-        self._proof = Proof(storage, self._marks, self._progress, self._freshness.ask)
-        self._feed = Feed(storage, self, clock, rng or random.Random())
-        shared = (storage, self._progress, self._marks, self.fresh, clock, CatchingUp(clock))
+        self._proof = HistoryCheck(storage, self._fingerprints, self._progress, self._freshness.ask)
+        self._reflector = Reflector(storage, self, clock, rng or random.Random())
+        shared = (storage, self._progress, self._fingerprints, self.fresh, clock, ReplayScheduler(clock))
         self._caches = {
-            resource.prefix: ResourceCache(resource, Ring(ring_events, ring_bytes), *shared) for resource in resources
+            resource.prefix: ResourceCache(resource, EventLog(log_events, log_bytes), *shared) for resource in resources
         }
 
     async def run(self) -> None:
         """Loads, follows, and answers, until cancelled. Survives the store's absence."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(unending("feed", self._feed.run), name="feed")
+            tasks.create_task(unending("reflector", self._reflector.run), name="reflector")
             tasks.create_task(unending("freshness", self._freshness.run), name="freshness")
             tasks.create_task(unending("bookmarks", self._bookmarks), name="bookmarks")
             tasks.create_task(unending("releases", self._releases), name="releases")
@@ -93,7 +118,7 @@ class Cacher:
     @property
     def ready(self) -> bool:
         """Loaded, and following: up to the revision that the store had when the watch began, at least."""
-        return self._feed.alive
+        return self._reflector.alive
 
     @property
     def revision(self) -> int:
@@ -103,7 +128,7 @@ class Cacher:
     @property
     def restored(self) -> bool:
         """The state was loaded last because the store has another history than before."""
-        return self._feed.restored
+        return self._reflector.restored
 
     def of(self, resource: Resource[T]) -> ResourceCache[T]:
         """Raises KeyError for a resource that this cacher was not made for."""
@@ -123,7 +148,7 @@ class Cacher:
                 revision = await self._freshness.ask()
         except TimeoutError:
             raise Unavailable("the store did not tell its revision in time") from None
-        self._feed.expect(revision)
+        self._reflector.expect(revision)
         await self._progress.wait_for(revision, deadline - loop.time())
         return revision
 
@@ -176,7 +201,7 @@ class Cacher:
             else:
                 cache.reset(revision, sorted_out[prefix])
         self._raw.reset(revision, [item for item in others if item.key.startswith(ROOT)])
-        self._marks.reset(revision, markers)
+        self._fingerprints.reset(revision, markers)
         self._markers.reset(markers)
         self.loads += 1
         for callback in self._on_load:
@@ -211,7 +236,7 @@ class Cacher:
             elif change.key.startswith(COMMITS_PREFIX):
                 self._markers.apply(change)
                 if change.value is not None:
-                    self._marks.moved(change.mod_revision, change.key, change.value)
+                    self._fingerprints.moved(change.mod_revision, change.key, change.value)
         self._tell(touched, changes.revision, elected)
         return None
 
@@ -232,7 +257,7 @@ class Cacher:
         """Ends the wait of those that heard a burst."""
         while True:
             await self._holding.wait()
-            await self._clock.sleep(PACE)
+            await self._clock.sleep(BATCH_DELAY)
             self._holding.clear()
             for cache in self._caches.values():
                 cache.release()
@@ -253,3 +278,186 @@ def _is_election(change: Change) -> bool:
     """Was somebody elected?"""
     elected = change.value is not None and change.create_revision == change.mod_revision
     return elected and change.key.startswith(ELECTIONS_PREFIX)
+
+
+class CacheObserver(Protocol[T]):
+    """Hears of the state, as it changes."""
+
+    def reset(self, entries: Iterable[CacheEntry[T]]) -> None:
+        """The state is replaced."""
+        ...
+
+    def change(self, old: CacheEntry[T] | None, new: CacheEntry[T] | None) -> None:
+        """Of one object. None: it is not there."""
+        ...
+
+
+class ResourceCache(Generic[T]):
+    """Made by the Cacher, which also drives the second half of the methods."""
+
+    def __init__(
+        self,
+        resource: Resource[T],
+        log: EventLog[CacheEvent[T]],
+        storage: Storage,
+        progress: CacheProgress,
+        fingerprints: HistoryFingerprints,
+        fresh: Callable[[float], Awaitable[int]],
+        clock: Clock,
+        catching_up: ReplayScheduler,
+    ) -> None:
+        self._resource = resource
+        self._store = CacheStore(resource)
+        self._log = log
+        self._progress = progress
+        self._fingerprints = fingerprints
+        self._dispatcher = Dispatcher(fingerprints, clock)
+        self._catching_up = catching_up
+        self._lister = Lister(self._store, storage, progress, fresh, self.require, clock)
+        self._snapshots: Snapshots[T] = Snapshots(clock)
+        self._observer: CacheObserver[T] | None = None
+        self._drained = False
+        self._kept: list[Change] | None = None  # changes that came before the state; None: it is there
+
+    @property
+    def loaded(self) -> bool:
+        """False: the resource is late; it cannot be read or watched yet."""
+        return self._kept is None
+
+    def require(self) -> None:
+        """Raises CacheBehind while the resource is late. To be said when the state is read: what was there before a reader
+        waited need not be there afterwards."""
+        if not self.loaded:
+            raise CacheBehind(1, 0)
+
+    @property
+    def version(self) -> int:
+        """Of the state: what was worked out from it holds until this moves."""
+        return self._store.version
+
+    def __len__(self) -> int:
+        return len(self._store.entries)
+
+    @property
+    def told(self) -> int:
+        """Events that watchers have read, once for each of them."""
+        return self._dispatcher.told
+
+    @property
+    def unreadable(self) -> Set[str]:
+        """The keys of what is stored and cannot be read; nothing else here knows of it."""
+        return self._store.unreadable
+
+    def count(self, namespace: str) -> int:
+        """Objects of a namespace; of all, if that is empty or the resource has none."""
+        prefix = self._resource.prefix
+        return self._store.count(f"{prefix}{namespace}/" if namespace and self._resource.namespaced else prefix, "")
+
+    def get(self, key: str) -> CacheEntry[T] | None:
+        return self._store.entries.get(key)
+
+    def select(self, selection: SelectionPredicate) -> list[CacheEntry[T]]:
+        """In key order. Goes through an index when the selection names nodes."""
+        return [entry for entry in self._store.candidates(selection) if selection.matches(entry)]
+
+    async def list(self, query: ListQuery) -> bytes:
+        """An encoded `<Kind>List`; see apiserver.cacher.listing. Raises Expired, CacheBehind, BadToken, StorageError."""
+        return await self._lister.list(query)
+
+    def watch(
+        self, selection: SelectionPredicate, since: int | None, *, announced: bool = False, budget: SendBudget | None = None
+    ) -> Watcher:
+        """The changes after `since`; None: first the present state, as ADDED events. `announced`: with a bookmark at once when
+        somebody is elected. `budget`: is charged for what waits; None: one of its own.
+
+        Raises Expired; ShuttingDown; CacheBehind when `since` is in the future of this cache (`Cacher.wait_for` it first), or
+        nothing is loaded yet.
+        """
+        now = self._progress.revision
+        if self._drained:
+            raise ShuttingDown
+        if not now or not self.loaded or (since is not None and since > now):
+            raise CacheBehind(since or 1, now if self.loaded else 0)
+        if since is not None and since < self._log.floor:
+            raise Expired(self._log.floor)
+        turns, begin = self._catching_up, now if since is None else since
+        replayed: Iterator[EncodedResponse] = replay(
+            selection, self._log, begin, self._progress, self._fingerprints, turns.is_over
+        )
+        if since is None:
+            replayed = chain(
+                initial_state(selection, self._snapshot(selection, now), now, self._fingerprints, turns.is_over), replayed
+            )
+        watcher = Watcher(self._dispatcher, selection, since or 0, replayed, turns, announced=announced, budget=budget)
+        self._dispatcher.add(watcher)
+        return watcher
+
+    def _snapshot(self, selection: SelectionPredicate, now: int) -> Snapshot[T]:
+        """What is asked for by node is looked up by node; of all else the keys decide."""
+        state = (self._store.version, selection.prefix, selection.nodes)
+        return self._snapshots.take(state, now, lambda: self._store.candidates(selection))
+
+    def observe(self, observer: CacheObserver[T]) -> None:
+        """From now on; there is one at most."""
+        self._observer = observer
+        observer.reset(self._store.entries.values())
+
+    # What follows is the Cacher's.
+
+    def suspend(self, revision: int) -> None:
+        """Forgets the state: the next `reset` brings another, of `revision` or later. Until then changes are kept for it."""
+        self.reset(revision, ())
+        self._kept = []
+
+    def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
+        """Replaces the state. The changes that led here are not known, so all watchers end with Expired."""
+        self._store.reset(revision, items)
+        if self._observer is not None:
+            self._observer.reset(self._store.entries.values())
+        self._log.clear(revision)
+        self._dispatcher.end(lambda: Expired(revision))
+        kept, self._kept = self._kept, None
+        for change in kept or ():
+            if change.mod_revision > revision:
+                self.apply(change)
+
+    def apply(self, change: Change) -> None:
+        """Applies one change; watchers are told with the next `flush`."""
+        if self._kept is not None:
+            self._kept.append(change)
+            return
+        event = self._store.apply(change)
+        if event is not None:
+            if self._observer is not None:
+                self._observer.change(event.old, event.new)
+            floor = self._log.floor
+            self._log.append(event)
+            if self._log.floor != floor:
+                self._snapshots.let_go(self._log.floor)
+            self._dispatcher.route(event)
+            if event.old is not None:
+                event.old.release()
+
+    def flush(self, revision: int) -> None:
+        """Everything up to `revision` is applied: the watchers hear of what concerns them, or are `holding`."""
+        self._dispatcher.flush(revision)
+
+    @property
+    def holding(self) -> bool:
+        """Do watchers wait for the next `release`?"""
+        return self._dispatcher.holding
+
+    def release(self) -> None:
+        self._dispatcher.release()
+
+    def bookmark(self) -> None:
+        self._snapshots.let_go(self._log.floor)
+        self._dispatcher.bookmark(self._progress.revision)
+
+    def announce(self) -> None:
+        self._dispatcher.announce(self._progress.revision)
+
+    def drain(self) -> None:
+        """Ends all watchers, and takes no new ones."""
+        self._drained = True
+        self._dispatcher.end(ShuttingDown)

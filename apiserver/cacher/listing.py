@@ -22,9 +22,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
-from apiserver.cacher.errors import BadToken, Expired, FutureRevision
-from apiserver.cacher.freshness import Progress
-from apiserver.cacher.store import Entry, Selection, Store
+from apiserver.cacher.store import BadToken, CacheEntry, CacheProgress, CacheStore, Expired, FutureRevision, SelectionPredicate
 from apiserver.storage.interface import Compacted, Storage
 from pinnace.api import wire
 from pinnace.api.resources import Object
@@ -37,18 +35,18 @@ _HINT = "pass the token as it was given, with the selectors of the list that it 
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ContinueToken:
     """The next page begins after the key `after`, at `revision`."""
 
     revision: int
     after: str
 
-    def encode(self, selection: Selection) -> str:
+    def encode(self, selection: SelectionPredicate) -> str:
         text = f"{self.revision} {selection.digest} {self.after}"
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     @classmethod
-    def decode(cls, text: str, selection: Selection) -> Self:
+    def decode(cls, text: str, selection: SelectionPredicate) -> Self:
         """Raises BadToken, also when the token belongs to another selection."""
         try:
             padded = text[:MAX_LENGTH] + "=" * (-len(text) % 4)
@@ -75,7 +73,7 @@ MAX_STORED = 1000
 class ListQuery:
     """See ListOptions in proto/."""
 
-    selection: Selection
+    selection: SelectionPredicate
     limit: int = 0
     """Most items of a page; 0 or less: no limit."""
     continue_token: str = ""
@@ -91,7 +89,7 @@ class _Page(Generic[T]):
     """What a page is cut from: the matches from its first item on, as they are at `revision`."""
 
     revision: int
-    found: AsyncGenerator[Entry[T]]
+    found: AsyncGenerator[CacheEntry[T]]
     count: int | None
     """How many they are, where that is known without looking."""
     limit: int
@@ -104,9 +102,9 @@ class Lister(Generic[T]):
 
     def __init__(
         self,
-        store: Store[T],
+        store: CacheStore[T],
         storage: Storage,
-        progress: Progress,
+        progress: CacheProgress,
         fresh: Callable[[float], Awaitable[int]],
         require: Callable[[], None],
         clock: Clock,
@@ -134,7 +132,7 @@ class Lister(Generic[T]):
         if query.continue_token:
             if query.resource_version not in ("", "0"):
                 raise BadToken("resourceVersion must not be given with a continue token: the token says which snapshot it is")
-            token = Token.decode(query.continue_token, selection)
+            token = ContinueToken.decode(query.continue_token, selection)
             if token.revision > self._progress.revision and token.revision > await self._fresh(query.timeout):
                 raise BadToken("the continue token is of a revision that has not been reached: list again from the beginning")
             return self._at(token.revision, query, token.after)
@@ -171,7 +169,9 @@ class Lister(Generic[T]):
         count = self._store.count(selection.prefix, after) if selection.plain else None
         return _Page(revision, _matching(selection, candidates, TimeSlice(self._clock)), count, query.limit)
 
-    async def _stored(self, revision: int, selection: Selection, after: str, enough: int) -> AsyncGenerator[Entry[T]]:
+    async def _stored(
+        self, revision: int, selection: SelectionPredicate, after: str, enough: int
+    ) -> AsyncGenerator[CacheEntry[T]]:
         if selection.key is not None:
             item = await self._storage.get(selection.key, revision=revision)
             if item is None or item.key <= after or (entry := self._store.entry(item)) is None:
@@ -196,14 +196,16 @@ class Lister(Generic[T]):
             async for entry in found:
                 if len(items) == page.limit > 0:
                     remaining = page.count - len(items) if page.count is not None else None
-                    token = Token(page.revision, last).encode(query.selection)
+                    token = ContinueToken(page.revision, last).encode(query.selection)
                     return wire.list_response(items, page.revision, token, remaining)
                 items.append(entry.stamped)
                 last = entry.key
         return wire.list_response(items, page.revision)
 
 
-async def _matching(selection: Selection, candidates: Iterable[Entry[T]], turn: TimeSlice) -> AsyncGenerator[Entry[T]]:
+async def _matching(
+    selection: SelectionPredicate, candidates: Iterable[CacheEntry[T]], turn: TimeSlice
+) -> AsyncGenerator[CacheEntry[T]]:
     """Those that match, in order; lets others have their turns."""
     for number, entry in enumerate(candidates, 1):
         if selection.matches(entry):

@@ -3,14 +3,14 @@
     load --> follow --watch broke--> follow from the last revision, which must match what was applied
      ^          |---compacted--------------------------------> load; markers that do not match: the storage was restored
      '----------'---lower or different revision: restored-----> load
-             '--> load late: large resources that are not urgent (`Target.late`), beside following
+             '--> load late: large resources that are not urgent (`ReflectorTarget.late`), beside following
 
 The load reads at one revision, slightly in the past where the storage has it, so that the watch fills the event log of a
 server that has just started. The watch covers the whole key space: every revision passes.
 
 A resumed watch starts at the last revision that moved a commit marker, and must repeat that change byte for byte: a marker
 holds a nonce, so a restored storage cannot repeat it by chance. Other keys prove nothing, because two histories can write the
-same value. See `apiserver.cacher.history` for the case that this revision is compacted.
+same value. See `apiserver.cacher.store` for the case that this revision is compacted.
 
 `batches` cuts changes into responses of bounded size. `RawKeys` are keys that are no objects of a resource (elections).
 """
@@ -102,7 +102,7 @@ class Restored(StorageError):
     """The store has another history than what is in the cache."""
 
 
-class Target(Protocol):
+class ReflectorTarget(Protocol):
     """What is fed."""
 
     @property
@@ -133,8 +133,8 @@ class Target(Protocol):
         ...
 
 
-class Feed:
-    def __init__(self, storage: Storage, target: Target, clock: Clock, rng: random.Random) -> None:
+class Reflector:
+    def __init__(self, storage: Storage, target: ReflectorTarget, clock: Clock, rng: random.Random) -> None:
         self._storage = storage
         self._target = target
         self._clock = clock

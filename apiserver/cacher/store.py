@@ -1,7 +1,7 @@
 """The present state of one resource: objects by key, in key order, and pods by node; the events and snapshots made from it.
 
-An `Entry` keeps the bytes of a version and parses them when a reader needs a field. An `Event` is the step from one version
-to the next. For a reader with a `Selection`, an event has this type:
+A `CacheEntry` keeps the bytes of a version and parses them when a reader needs a field. A `CacheEvent` is the step from one
+version to the next. For a reader with a `SelectionPredicate`, an event has this type:
 
                      selected after the change      not selected after
     selected before  MODIFIED                       DELETED
@@ -12,8 +12,24 @@ A value that cannot be parsed is not part of the state: watchers receive DELETED
 
 Watches that begin at the same state share one `Snapshot`. The history of the resource bounds the age of a snapshot: after
 that, and after MAX_AGE at the latest, reading it raises Expired.
+
+`CacheProgress` is the revision that the cache has reached, for all resources; callers can wait for a revision. `Freshness`
+reads the revision of the storage, once for all callers that ask at the same time. A caller that comes during a read shares the
+next read, because the present one may miss a write that happened before the call.
+
+The errors of the watch cache:
+
+CacheError
++-- Expired         the requested revision is no longer available: list again.
++-- SlowWatcher     the reader fell behind and its queue overflowed: resume after `resume`.
++-- ShuttingDown    the server is shutting down: resume elsewhere.
++-- CacheBehind     the cache did not reach the requested revision in time: retry.
++-- BadToken        a continue token or resourceVersion that is malformed, or belongs to another request.
++-- FutureRevision  the store has not reached the requested revision.
++-- HistoryChanged  the reader's revision is not known to belong to the store's history: list again.
 """
 
+import asyncio
 import hashlib
 import logging
 import sys
@@ -26,8 +42,7 @@ from weakref import WeakValueDictionary
 from google.protobuf.message import DecodeError
 from sortedcontainers import SortedList
 
-from apiserver.cacher.errors import Expired
-from apiserver.storage.interface import Change, KeyValue
+from apiserver.storage.interface import Change, KeyValue, Storage, StorageError
 from pinnace.api import wire
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.selectors import FIELDS, FieldRequirement, FieldSelector, LabelSelector, parse_fields, parse_labels
@@ -38,7 +53,7 @@ from pinnace.runtime.clock import Clock
 T = TypeVar("T", bound=Object)
 
 
-class Entry(Generic[T]):
+class CacheEntry(Generic[T]):
     """Immutable: `value` is the object as stored, `obj` the same parsed, with its resourceVersion."""
 
     __slots__ = ("_message", "_obj", "create_revision", "key", "mod_revision", "node", "phase", "value")
@@ -100,7 +115,7 @@ _BY_PHASE = "status.phase"
 
 
 @dataclass(frozen=True)
-class Selection:
+class SelectionPredicate:
     """Equal selections select the same; watchers that have equal ones share the work. Make it with `parse`."""
 
     resource: Resource[Any]
@@ -149,7 +164,7 @@ class Selection:
         put(self, "needs_object", bool(self._parsed or self.labels.requirements))
 
     @classmethod
-    def parse(cls, resource: Resource[Any], namespace: str, label_text: str, field_text: str) -> "Selection":
+    def parse(cls, resource: Resource[Any], namespace: str, label_text: str, field_text: str) -> "SelectionPredicate":
         """`namespace` "" is all of them; it is ignored for cluster-scoped resources. Raises SelectorError."""
         labels, fields = parse_labels(label_text), parse_fields(field_text, FIELDS[resource.plural])
         return cls(resource, namespace if resource.namespaced else "", labels, fields)
@@ -159,7 +174,7 @@ class Selection:
             return None
         return self.resource.key(self.namespace, *self.names)
 
-    def matches(self, entry: Entry[Any]) -> bool:
+    def matches(self, entry: CacheEntry[Any]) -> bool:
         """Asks the cheap questions first; the object is parsed only for what they leave open."""
         if self.everything:
             return True
@@ -189,12 +204,12 @@ OVERHEAD = 300
 """Bytes that an event, its entry and its key take beside the value: 210 to 300, by the growth of the process."""
 
 
-class Event(Generic[T]):
+class CacheEvent(Generic[T]):
     """Immutable. `old` is None for a create, `new` for a delete; never both."""
 
     __slots__ = ("new", "old", "revision")
 
-    def __init__(self, revision: int, old: Entry[T] | None, new: Entry[T] | None) -> None:
+    def __init__(self, revision: int, old: CacheEntry[T] | None, new: CacheEntry[T] | None) -> None:
         self.revision = revision
         self.old = old
         self.new = new
@@ -204,7 +219,7 @@ class Event(Generic[T]):
         """Bytes that history pays for it. `old` is not counted: it is the `new` of an earlier event."""
         return OVERHEAD + (len(self.new.value) if self.new is not None else 0)
 
-    def kind(self, selection: Selection) -> WatchEventType | None:
+    def kind(self, selection: SelectionPredicate) -> WatchEventType | None:
         """The event that a watcher of the selection gets; None: the step does not concern it."""
         old, new = self.old, self.new
         before = old is not None and (selection.everything or selection.matches(old))
@@ -219,25 +234,25 @@ class Event(Generic[T]):
 
 
 log = logging.getLogger(__name__)
-TOLD_IN = 2
-"""Levels around an object where it is told: its event, and the response."""
+WATCH_NESTING = 2
+"""Message levels around an object in a watch: the event and the response."""
 END = "\U0010ffff"
-"""Sorts after everything that a key can go on with."""
+"""Sorts after every character of a key."""
 
 
-class Store(Generic[T]):
+class CacheStore(Generic[T]):
     def __init__(self, resource: Resource[T]) -> None:
-        self.entries: dict[str, Entry[T]] = {}
+        self.entries: dict[str, CacheEntry[T]] = {}
         self.changed = 0
         """The revision of the last change (after a load: that of the load)."""
         self.version = 0
         """Counts changes and loads."""
         self.unreadable: set[str] = set()
-        """The keys of what is stored and cannot be read."""
+        """Keys of values that cannot be parsed."""
         self._message = message = resource.message
         described: Any = message
         self._read: Callable[[bytes], T] = described.FromString
-        self._read_in_watch = Envelope(message, TOLD_IN).read
+        self._read_in_watch = Envelope(message, WATCH_NESTING).read
         self._indexed = resource is PODS
         self._keys: SortedList = SortedList()
         self._by_node: dict[str, set[str]] = {}
@@ -254,8 +269,8 @@ class Store(Generic[T]):
         self.changed = revision
         self.version += 1
 
-    def apply(self, change: Change) -> Event[T] | None:
-        """The change as an event; None when what is gone was not there, or could not be read."""
+    def apply(self, change: Change) -> CacheEvent[T] | None:
+        """Applies a change and returns it as an event; None for the deletion of an object that is not in the state."""
         old = self.entries.get(change.key)
         self.changed = change.mod_revision
         self.version += 1
@@ -272,11 +287,11 @@ class Store(Generic[T]):
             return None
         if self._indexed:
             self._index(old, new)
-        return Event(change.mod_revision, old, new)
+        return CacheEvent(change.mod_revision, old, new)
 
-    def candidates(self, selection: Selection, after: str = "", limit: int | None = None) -> list[Entry[T]]:
-        """The entries with a key after `after` that can match, in key order, the first `limit` of them. They all match when
-        the selection is plain; else each must be asked."""
+    def candidates(self, selection: SelectionPredicate, after: str = "", limit: int | None = None) -> list[CacheEntry[T]]:
+        """The first `limit` entries after the key `after` that can match, in key order. If the predicate is plain, all of them
+        match; otherwise test each."""
         return [self.entries[key] for key in islice(self._candidates(selection, after), limit)]
 
     def count(self, prefix: str, after: str) -> int:
@@ -285,11 +300,11 @@ class Store(Generic[T]):
         start: int = self._keys.bisect_right(max(prefix, after))
         return end - start
 
-    def entry(self, item: KeyValue) -> Entry[T] | None:
-        """An entry of what the storage says; it does not become part of the state. None: it cannot be read."""
+    def entry(self, item: KeyValue) -> CacheEntry[T] | None:
+        """An entry for a stored value, which does not become part of the state; None if it cannot be parsed."""
         return self._entry(item, self._read_in_watch)
 
-    def _entry(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> Entry[T] | None:
+    def _entry(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
         value = item.value or b""
         node = phase = ""
         try:
@@ -298,17 +313,17 @@ class Store(Generic[T]):
             return None
         if self._indexed:
             node, phase = obj.spec.nodeName, sys.intern(obj.status.phase)
-        return Entry(self._message, item.key, value, item.create_revision, item.mod_revision, node, phase)
+        return CacheEntry(self._message, item.key, value, item.create_revision, item.mod_revision, node, phase)
 
-    def _present(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> Entry[T] | None:
-        """Of the state that is to be."""
+    def _present(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
+        """An entry for the new state; None if the value cannot be parsed."""
         entry = self._entry(item, read)
         if entry is None:
             self.unreadable.add(item.key)
-            log.error("%s at revision %d is left out: it cannot be read, or not in a watch", item.key, item.mod_revision)
+            log.error("%s at revision %d is left out: it cannot be parsed, or is nested too deep", item.key, item.mod_revision)
         return entry
 
-    def _candidates(self, selection: Selection, after: str) -> Iterator[str]:
+    def _candidates(self, selection: SelectionPredicate, after: str) -> Iterator[str]:
         if selection.key is not None:
             return iter((selection.key,) if selection.key in self.entries and selection.key > after else ())
         if selection.nodes is not None:
@@ -316,7 +331,7 @@ class Store(Generic[T]):
         found: Iterator[str] = self._keys.irange(max(selection.prefix, after), selection.prefix + END, (False, False))
         return found
 
-    def _index(self, old: Entry[T] | None, new: Entry[T] | None) -> None:
+    def _index(self, old: CacheEntry[T] | None, new: CacheEntry[T] | None) -> None:
         before, after = old.node if old is not None else None, new.node if new is not None else None
         if before == after:
             return
@@ -330,26 +345,26 @@ class Store(Generic[T]):
 
 
 MAX_AGE = 300.0
-"""Seconds in which a reader must have been told the state that it begins with, as long as history lasts in etcd."""
+"""Seconds within which a reader must receive its initial state: as long as etcd keeps history."""
 
 
 class Snapshot(Generic[T]):
-    """The entries that may be told, in key order. `revision`, `taken`: when somebody began with them last, in revisions and in
-    seconds."""
+    """Entries in key order, for initial states. `revision` and `taken`: revision and time of the last watch that started with
+    them."""
 
-    def __init__(self, entries: list[Entry[T]]) -> None:
+    def __init__(self, entries: list[CacheEntry[T]]) -> None:
         self.entries = entries
         self.revision = 0
         self.taken = 0.0
         self._oldest: int | None = None
 
     def let_go(self, oldest: int) -> None:
-        """`oldest`: what history reaches back to."""
+        """Releases the entries. `oldest`: the oldest revision of the history."""
         self.entries.clear()
         self._oldest = oldest
 
     def check(self) -> None:
-        """Raises Expired when it was let go."""
+        """Raises Expired if the snapshot was released."""
         if self._oldest is not None:
             raise Expired(self._oldest)
 
@@ -359,7 +374,7 @@ class Snapshots(Generic[T]):
         self._clock = clock
         self._told: WeakValueDictionary[Hashable, Snapshot[T]] = WeakValueDictionary()  # the oldest is the first
 
-    def take(self, key: Hashable, revision: int, entries: Callable[[], list[Entry[T]]]) -> Snapshot[T]:
+    def take(self, key: Hashable, revision: int, entries: Callable[[], list[CacheEntry[T]]]) -> Snapshot[T]:
         """Equal keys mean equal states, possibly of different revisions."""
         found = self._told.pop(key, None)
         if found is None:
@@ -379,3 +394,118 @@ class Snapshots(Generic[T]):
 
     def _is_old(self, snapshot: Snapshot[T]) -> bool:
         return self._clock.monotonic() - snapshot.taken >= MAX_AGE
+
+
+class CacheError(Exception):
+    """Base of all errors of the cache; reads from the storage also raise StorageError."""
+
+
+class Expired(CacheError):
+    def __init__(self, oldest: int) -> None:
+        super().__init__(f"the revision is too old: the oldest available one is {oldest}")
+        self.oldest = oldest
+
+
+class SlowWatcher(CacheError):
+    def __init__(self, resume: int) -> None:
+        super().__init__(f"the reader fell behind and its queue overflowed: resume from revision {resume}")
+        self.resume = resume
+
+
+class ShuttingDown(CacheError):
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down: resume with another one")
+
+
+class CacheBehind(CacheError):
+    def __init__(self, wanted: int, have: int) -> None:
+        state = f"at revision {have}, not yet at {wanted}" if have else "not loaded yet"
+        super().__init__(f"the watch cache is {state}: try again")
+
+
+class BadToken(CacheError):
+    pass
+
+
+class FutureRevision(CacheError):
+    def __init__(self, wanted: int, now: int) -> None:
+        super().__init__(f"Too large resource version: {wanted}, current: {now}")
+        self.now = now
+
+
+class HistoryChanged(CacheError):
+    def __init__(self, revision: int) -> None:
+        super().__init__(
+            f"revision {revision} is not known to be of this store's history, as if etcd was restored from a backup: begin anew"
+        )
+
+
+class Freshness:
+    """Reads the revision of the storage, one read at a time."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._asking: list[asyncio.Future[int]] = []
+        self._asked = asyncio.Event()
+
+    async def ask(self) -> int:
+        """The store's revision at some instant after the call (linearizable). Has no deadline. Raises StorageError."""
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._asking.append(answer)
+        self._asked.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Answers until cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            asking, self._asking = self._asking, []
+            try:
+                revision = await self._storage.current_revision()
+            except StorageError as error:
+                _refuse(asking, error)
+            else:
+                _answer(asking, revision)
+
+
+def _answer(asking: list[asyncio.Future[int]], revision: int) -> None:
+    for answer in asking:
+        if not answer.done():
+            answer.set_result(revision)
+
+
+def _refuse(asking: list[asyncio.Future[int]], error: StorageError) -> None:
+    for answer in asking:
+        if not answer.done():
+            answer.set_exception(error)
+
+
+class CacheProgress:
+    """`revision`: every change of the store up to here is applied; 0 before the first load."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._waiting: dict[asyncio.Future[None], int] = {}
+
+    def advance(self, revision: int) -> None:
+        """Sets the revision and wakes up its waiters."""
+        self.revision = revision
+        for waiter, wanted in self._waiting.items():
+            if wanted <= revision and not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_for(self, revision: int, timeout: float) -> None:
+        """Returns when the cache has reached `revision` and is loaded. Raises CacheBehind after `timeout` seconds."""
+        wanted = max(1, revision)
+        if self.revision >= wanted:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = wanted
+        try:
+            async with asyncio.timeout(timeout):
+                await waiter
+        except TimeoutError:
+            raise CacheBehind(revision, self.revision) from None
+        finally:
+            del self._waiting[waiter]

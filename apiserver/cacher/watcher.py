@@ -6,25 +6,36 @@
 
 During catch-up (initial state, or events from the history), the reader sets the pace, a chunk at a time, and the watch keeps
 a position only. When the watch is live, the cache puts responses into a bounded buffer. The switch happens between two
-changes: no event is lost or sent twice. The watches of one flow share a limit of bytes (apiserver.flow.account). A watch that
-waits too long for room ends as slow.
+changes: no event is lost or sent twice. The watches of one flow share a limit of bytes (apiserver.flow.send_budget). A watch
+that waits too long for room ends as slow.
 
 Watches with the same selection share responses. A flow is charged for a response once, until its last watch has sent it.
 Responses that wait are concatenated: the result is one WatchResponse (pinnace.api.wire).
 
 Watches that catch up take turns: together they keep the event loop for a bounded time, and flows alternate, so a flow with a
 thousand watches delays a watch of another flow by one step.
+
+The dispatcher sends events to the live watchers of one resource:
+
+* Watchers with equal selections form a group. An event is matched once per group. All watchers of a group share one response
+  per batch, and each flow is charged for it once.
+* Groups that select pods by node are found by the node before and after the change. Every other group is matched.
+* An event is encoded at most once for each of ADDED, MODIFIED and DELETED, and only if a group selects it.
+* Above BURST events per BATCH_DELAY seconds, the events of a group are coalesced: they are sent after BATCH_DELAY, or when they
+  reach MERGE_BYTES. A message costs sender and reader as much as several events.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
-from apiserver.cacher.errors import CacheError, SlowWatcher
-from apiserver.cacher.store import Selection
-from apiserver.flow.account import LARGE, Account, Room
+from apiserver.cacher.history import EncodedResponse, HistoryFingerprints
+from apiserver.cacher.store import CacheError, CacheEvent, SelectionPredicate, SlowWatcher
+from apiserver.flow.send_budget import LARGE, SendBudget, SendPool
+from pinnace.api import wire
+from pinnace.api.verbs_pb2 import WatchEventType
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import SLICE, YIELDS
 
@@ -35,45 +46,36 @@ MERGE_BYTES = 1 << 20
 """Responses are merged up to this size: no peer refuses it, and larger ones gain nothing."""
 
 
-class Told(NamedTuple):
-    """One encoded WatchResponse, the revision that it says (0: none, it is a part of the initial state), and how many events it
-    has."""
-
-    response: bytes
-    revision: int
-    events: int = 0
-
-
-class Parcel:
+class SharedResponse:
     """A response that several watchers of one flow share. Each of them releases it once."""
 
-    __slots__ = ("_account", "_holders", "size", "told")
+    __slots__ = ("_budget", "_holders", "size", "told")
 
-    def __init__(self, told: Told, account: Account, holders: int) -> None:
+    def __init__(self, told: EncodedResponse, budget: SendBudget, holders: int) -> None:
         self.told = told
         self.size = len(told.response)
-        self._account = account
+        self._budget = budget
         self._holders = holders
-        account.hold(self.size)
+        budget.hold(self.size)
 
     def let_go(self) -> None:
         self._holders -= 1
         if not self._holders:
-            self._account.hold(-self.size)
+            self._budget.hold(-self.size)
 
 
-def single(told: Told) -> Parcel:
+def uncharged(told: EncodedResponse) -> SharedResponse:
     """A response that no flow is charged for."""
-    return Parcel(told, Account(Room()), 0)
+    return SharedResponse(told, SendBudget(SendPool()), 0)
 
 
-class Outbox:
+class SendBuffer:
     """First in, first out. `bytes`: of all that waits."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_responses: int = MAX_RESPONSES) -> None:
         self._max_bytes = max_bytes
         self._max_responses = max_responses
-        self._waiting: deque[Parcel] = deque()
+        self._waiting: deque[SharedResponse] = deque()
         self.bytes = 0
 
     def __bool__(self) -> bool:
@@ -81,61 +83,61 @@ class Outbox:
 
     @property
     def next(self) -> int:
-        """Bytes of the first that waits. Not to be asked when nothing does."""
+        """Bytes of the first response. The buffer must not be empty."""
         return self._waiting[0].size
 
-    def put(self, parcel: Parcel) -> bool:
-        """False: there is no room, and what waited is dropped too, for the reader will resume."""
-        size = self.bytes + parcel.size
+    def put(self, shared: SharedResponse) -> bool:
+        """Adds a response. On overflow, returns False and drops the whole buffer: the reader will resume."""
+        size = self.bytes + shared.size
         if size > self._max_bytes or len(self._waiting) >= self._max_responses:
-            parcel.let_go()
+            shared.let_go()
             self.clear()
             return False
-        self._waiting.append(parcel)
+        self._waiting.append(shared)
         self.bytes = size
         return True
 
-    def take(self, most: int = MERGE_BYTES) -> Told:
-        """Everything that waits, as far as it goes into one response of `most` bytes. Not to be called when nothing does."""
+    def take(self, most: int = MERGE_BYTES) -> EncodedResponse:
+        """Removes as many responses as fit into `most` bytes, concatenated. The buffer must not be empty."""
         waiting = self._waiting
         first = waiting.popleft()
         first.let_go()
         parts, size, (response, revision, events) = [first.told.response], first.size, first.told
         while waiting and size + waiting[0].size <= most:
-            parcel = waiting.popleft()
-            parcel.let_go()
-            response, revision, more = parcel.told
+            shared = waiting.popleft()
+            shared.let_go()
+            response, revision, more = shared.told
             events += more
             parts.append(response)
-            size += parcel.size
+            size += shared.size
         self.bytes -= size
-        return Told(response if len(parts) == 1 else b"".join(parts), revision, events)
+        return EncodedResponse(response if len(parts) == 1 else b"".join(parts), revision, events)
 
     def clear(self) -> None:
         """Discards the responses that wait."""
-        for parcel in self._waiting:
-            parcel.let_go()
+        for shared in self._waiting:
+            shared.let_go()
         self._waiting.clear()
         self.bytes = 0
 
 
-class CatchingUp:
+class ReplayScheduler:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._queue: dict[Account, deque[tuple[Callable[[], None], asyncio.Future[None]]]] = {}  # next is the first
+        self._queue: dict[SendBudget, deque[tuple[Callable[[], None], asyncio.Future[None]]]] = {}  # next is the first
         self._running = False
         self._spent = 0.0  # seconds of the portion that other turns of the loop had
         self._until = 0.0
         self._rest = 0  # turns until the next portion
 
     def is_over(self) -> bool:
-        """Is the portion over? To be asked in a step, which is then to end."""
+        """Whether the time slice is over; a running step then ends."""
         return self._clock.monotonic() >= self._until
 
-    async def step(self, account: Account, work: Callable[[], None]) -> None:
-        """Does the work when it is this flow's turn, and raises its errors. After a cancellation the work may be done."""
+    async def step(self, budget: SendBudget, work: Callable[[], None]) -> None:
+        """Runs the work when it is this flow's turn, and raises its errors. After a cancellation the work may still run."""
         done = asyncio.get_running_loop().create_future()
-        self._queue.setdefault(account, deque()).append((work, done))
+        self._queue.setdefault(budget, deque()).append((work, done))
         if not self._running:
             self._running = True
             asyncio.get_running_loop().call_soon(self._turn)
@@ -168,74 +170,75 @@ class CatchingUp:
         self._spent += self._clock.monotonic() - began
 
     def _next(self) -> tuple[Callable[[], None], asyncio.Future[None]]:
-        account = next(iter(self._queue))
-        steps = self._queue.pop(account)
+        budget = next(iter(self._queue))
+        steps = self._queue.pop(budget)
         first = steps.popleft()
         if steps:
-            self._queue[account] = steps
+            self._queue[budget] = steps
         return first
 
 
-class Hub(Protocol):
-    """Who tells watchers what happens. `told`: events that they have read."""
+class WatchHub(Protocol):
+    """Sends events to watchers. `told`: events that they have read."""
 
     told: int
 
     def join(self, watcher: "Watcher") -> None:
-        """From now on the watcher is offered what it selects."""
+        """Offers the events that the watcher selects to it from now on."""
         ...
 
     def leave(self, watcher: "Watcher") -> None: ...
 
 
 class Watcher:
-    """To be read by one task, and closed by it. Raises SlowWatcher, ShuttingDown or Expired, once, then is at its end."""
+    """An async iterator of encoded WatchResponses. One task reads and closes it. Raises SlowWatcher, ShuttingDown or Expired
+    once, then ends."""
 
     def __init__(
         self,
-        hub: Hub,
-        selection: Selection,
+        hub: WatchHub,
+        selection: SelectionPredicate,
         since: int,
-        past: Iterator[Told],
-        turns: CatchingUp | None = None,
+        replayed: Iterator[EncodedResponse],
+        turns: ReplayScheduler | None = None,
         *,
         announced: bool = False,
-        account: Account | None = None,
-        outbox: Outbox | None = None,
+        budget: SendBudget | None = None,
+        buffer: SendBuffer | None = None,
     ) -> None:
-        """`past`: what is to be told before the watcher is live. A response b"" in it only lets others run. `turns`: with whom
-        it catches up, `account`: whom it shares its room with; None: nobody."""
+        """`replayed`: responses to send before the watcher is live; an empty response yields to other work. `turns`: schedules
+        the replay. `budget`: the send budget of the flow. None: the watcher has its own."""
         self.selection = selection
         self.announced = announced
-        """Is it told of elections at once?"""
+        """Whether a bookmark is sent at once when an election changes."""
         self.delivered = since
         """Everything up to this revision has been handed to the reader."""
         self.idle = False
-        """Has nothing been offered since the last beat of the bookmark timer?"""
-        self.account = account if account is not None else Account(Room())
+        """Whether nothing was offered since the last bookmark."""
+        self.budget = budget if budget is not None else SendBudget(SendPool())
         self._hub = hub
-        self._past: Iterator[Told] | None = past
-        self._turns = turns if turns is not None else CatchingUp(SYSTEM_CLOCK)
-        self._found: Told | None = None  # the next of the past, which is charged already
-        self._outbox = outbox if outbox is not None else Outbox()
+        self._replay: Iterator[EncodedResponse] | None = replayed
+        self._turns = turns if turns is not None else ReplayScheduler(SYSTEM_CLOCK)
+        self._found: EncodedResponse | None = None  # the next of the replayed, which is charged already
+        self._buffer = buffer if buffer is not None else SendBuffer()
         self._end: CacheError | None = None
         self._closed = False
         self._charged = 0  # bytes that the reader has and may not have sent yet
         self._reader: asyncio.Future[None] | None = None
-        self.account.open(self)
+        self.budget.open(self)
 
     def __aiter__(self) -> Self:
         return self
 
     @property
     def ended(self) -> bool:
-        """Is there nothing more to come than what waits?"""
+        """Whether no more responses are added."""
         return self._closed or self._end is not None
 
     @property
     def waiting(self) -> int:
-        """Bytes in the outbox."""
-        return self._outbox.bytes
+        """Bytes in the buffer."""
+        return self._buffer.bytes
 
     async def __anext__(self) -> bytes:
         if self._found is None:
@@ -244,15 +247,15 @@ class Watcher:
             if self._found is not None:
                 told, self._found = self._found, None
                 return self._deliver(told)
-            if self._past is not None:
+            if self._replay is not None:
                 await self._step()
-            elif self._outbox:
-                if self.account.crowded and self._outbox.next < LARGE:
-                    return self._hand_over(self._outbox.take(LARGE - 1))
-                if self.account.crowded:
+            elif self._buffer:
+                if self.budget.crowded and self._buffer.next < LARGE:
+                    return self._hand_over(self._buffer.take(LARGE - 1))
+                if self.budget.crowded:
                     await self._room()
-                if self._outbox:
-                    return self._hand_over(self._outbox.take(MERGE_BYTES))
+                if self._buffer:
+                    return self._hand_over(self._buffer.take(MERGE_BYTES))
             elif self._end is not None:
                 self.close()
                 raise self._end
@@ -260,93 +263,93 @@ class Watcher:
                 await self._wait()
         raise StopAsyncIteration
 
-    def offer(self, parcel: Parcel) -> None:
-        """The cache's side. On overflow the watcher is at its end, and leaves."""
+    def offer(self, shared: SharedResponse) -> None:
+        """Adds a response; called by the cache. On overflow the watcher ends and leaves the hub."""
         self.idle = False
         if self._end is not None:
-            parcel.let_go()
-        elif not self._outbox.put(parcel):
+            shared.let_go()
+        elif not self._buffer.put(shared):
             self.end(SlowWatcher(self.delivered))
         self._wake()
 
     def overflow(self) -> None:
-        """There is no room for what waits, or has not been for too long."""
-        self._outbox.clear()
+        """Drops the buffer and ends the watcher as slow."""
+        self._buffer.clear()
         self.end(SlowWatcher(self.delivered))
 
     def end(self, error: CacheError) -> None:
-        """The reader gets what waits for it (not the rest of the past), then the error."""
+        """The reader gets what waits for it (not the rest of the replayed), then the error."""
         if self._end is None:
             self._end = error
-            self._past = None
+            self._replay = None
             self._hub.leave(self)
-        if not self._outbox:
-            self.account.close(self)
+        if not self._buffer:
+            self.budget.close(self)
             self._wake()
 
     def close(self) -> None:
-        """Ends it without an error; a reader that waits sees the end of the iteration."""
+        """Ends without an error; a waiting reader sees the end of the iteration."""
         if not self._closed:
             self._closed = True
-            self._past = self._found = None
+            self._replay = self._found = None
             self._taken()
-            self._outbox.clear()
+            self._buffer.clear()
             self._hub.leave(self)
-            self.account.close(self)
+            self.budget.close(self)
             self._wake()
 
     async def _step(self) -> None:
         """Catches up by a step, when the flow has room for it and it is this watch's turn."""
-        if not self.account.crowded:
-            await self._turns.step(self.account, self._catch_up)
+        if not self.budget.crowded:
+            await self._turns.step(self.budget, self._catch_up)
             return
         try:
-            async with self.account.turn(self):
-                await self._turns.step(self.account, partial(self._catch_up, entitled=True))
+            async with self.budget.turn(self):
+                await self._turns.step(self.budget, partial(self._catch_up, entitled=True))
         except TimeoutError:
             self.overflow()
 
     def _catch_up(self, *, entitled: bool = False) -> None:
-        """One step of the past, or the step from there to live. `entitled`: there was room when its turn came."""
-        if self._past is None or (self.account.full and not entitled):
+        """One step of the replayed, or the step from there to live. `entitled`: there was room when its turn came."""
+        if self._replay is None or (self.budget.full and not entitled):
             return
         try:
-            told = next(self._past, None)
+            told = next(self._replay, None)
         except CacheError as error:
             self.end(error)
             return
         if told is None:
-            self._past = None
+            self._replay = None
             self._hub.join(self)
         elif told.response:
             self._found = told
             self._charge(told)
 
-    def _hand_over(self, told: Told) -> bytes:
+    def _hand_over(self, told: EncodedResponse) -> bytes:
         self._charge(told)
         return self._deliver(told)
 
-    def _deliver(self, told: Told) -> bytes:
+    def _deliver(self, told: EncodedResponse) -> bytes:
         if told.revision:
             self.delivered = told.revision
         self._hub.told += told.events
         return told.response
 
-    def _charge(self, told: Told) -> None:
+    def _charge(self, told: EncodedResponse) -> None:
         if (size := len(told.response)) >= LARGE:
             self._charged = size
-            self.account.charge(size)
+            self.budget.charge(size)
 
     def _taken(self) -> None:
         """The reader has sent what it was handed last, or has gone."""
         if self._charged:
-            self.account.charge(-self._charged)
+            self.budget.charge(-self._charged)
             self._charged = 0
 
     async def _room(self) -> None:
         """Waits until something large may be handed over. Without success there is nothing to hand over any more."""
         try:
-            await self.account.wait(self)
+            await self.budget.wait(self)
         except TimeoutError:
             self.overflow()
 
@@ -360,3 +363,190 @@ class Watcher:
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+
+BURST = 100
+"""Events that a group receives without delay, per BATCH_DELAY."""
+BATCH_DELAY = 0.1
+"""Seconds for which further events of a burst are coalesced."""
+
+
+class _Group:
+    """The live watchers of one selection, by whom they are charged to, and the encoded events that they will be told with the
+    next response: `size` bytes."""
+
+    __slots__ = ("_recent", "_since", "pending", "selection", "size", "watchers")
+
+    def __init__(self, selection: SelectionPredicate) -> None:
+        self.selection = selection
+        self.watchers: dict[SendBudget, dict[Watcher, None]] = {}
+        self.pending: list[bytes] = []
+        self.size = 0
+        self._since = 0.0
+        self._recent = 0  # events that it was told since then
+
+    def count_from(self, now: float) -> None:
+        self._since, self._recent = now, 0
+
+    def is_due(self, now: float) -> bool:
+        if now - self._since >= BATCH_DELAY:
+            self.count_from(now)
+        return self._recent < BURST or self.size >= MERGE_BYTES
+
+    def tell(self, revision: int, fingerprint: bytes) -> None:
+        """Everything up to `revision` is in `pending`, or was told. `fingerprint`: that of the revision."""
+        told = EncodedResponse(wire.watch_response(self.pending, revision, fingerprint), revision, len(self.pending))
+        self._recent += told.events
+        self.pending, self.size = [], 0
+        sharing = list(self.watchers.items())
+        for budget, watchers in sharing:
+            shared = SharedResponse(told, budget, len(watchers))
+            for watcher in list(watchers):
+                watcher.offer(shared)
+        for budget, _ in sharing:  # when all have theirs: it may end watches of others
+            budget.relieve()
+
+
+class Dispatcher:
+    """A WatchHub. A watcher is added when it is created, and joins when it is live. `fingerprints`: of the revisions sent."""
+
+    def __init__(self, fingerprints: HistoryFingerprints, clock: Clock) -> None:
+        self._fingerprints = fingerprints
+        self.told = 0
+        """Events that watchers have read, counted once per watcher."""
+        self._clock = clock
+        self._watchers: dict[Watcher, None] = {}
+        self._announced: dict[Watcher, None] = {}  # the live ones that asked for it
+        self._groups: dict[SelectionPredicate, _Group] = {}
+        self._asked: list[_Group] = []
+        self._by_node: dict[str, list[_Group]] = {}
+        self._untold: list[_Group] = []  # those with something pending
+        self._revision = 0  # of the last flush
+        self._peeking = 0  # groups that look into parsed objects
+
+    @property
+    def holding(self) -> bool:
+        """Whether events wait for the next `release`."""
+        return bool(self._untold)
+
+    def add(self, watcher: Watcher) -> None:
+        self._watchers[watcher] = None
+
+    def join(self, watcher: Watcher) -> None:
+        selection = watcher.selection
+        if (group := self._groups.get(selection)) is not None and group.pending:
+            self.release()  # the new watcher has these events already; watchers without room leave
+            if watcher.ended:
+                return
+        if (group := self._groups.get(selection)) is None:
+            group = self._groups[selection] = _Group(selection)
+            self._peeking += selection.needs_object
+            for groups in self._lists(selection):
+                groups.append(group)
+        group.watchers.setdefault(watcher.budget, {})[watcher] = None
+        if watcher.announced:
+            self._announced[watcher] = None
+
+    def leave(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+        self._announced.pop(watcher, None)
+        group = self._groups.get(watcher.selection)
+        if group is None:
+            return
+        sharing = group.watchers.get(watcher.budget, {})
+        sharing.pop(watcher, None)
+        if not sharing:
+            group.watchers.pop(watcher.budget, None)
+        if not group.watchers:
+            del self._groups[watcher.selection]
+            self._peeking -= watcher.selection.needs_object
+            for groups in self._lists(watcher.selection):
+                groups.remove(group)
+            for node in watcher.selection.nodes or ():
+                if not self._by_node[node]:
+                    del self._by_node[node]
+
+    def route(self, event: CacheEvent[Any]) -> None:
+        """Adds the event to the groups that select it. It is sent by the next flush, or when its batch is due."""
+        groups = self._asked
+        if self._by_node:
+            groups = groups + self._concerned(event)
+        if self._peeking > 1 and event.new is not None:
+            event.new.keep()
+        encoded: dict[WatchEventType, bytes] = {}
+        for group in groups:
+            kind = event.kind(group.selection)
+            if kind is None:
+                continue
+            payload = encoded.get(kind)
+            if payload is None:
+                payload = encoded[kind] = event.encode(kind)
+            if not group.pending:
+                self._untold.append(group)
+            group.pending.append(payload)
+            group.size += len(payload)
+
+    def flush(self, revision: int) -> None:
+        """Sends the events up to `revision`, all of which were routed, to the groups whose batch is due."""
+        self._revision = revision
+        if not self._untold:
+            return
+        now, fingerprint, waiting = self._clock.monotonic(), self._fingerprint(revision), []
+        for group in self._untold:
+            if group.is_due(now):
+                group.tell(revision, fingerprint)
+            else:
+                waiting.append(group)
+        self._untold = waiting
+
+    def release(self) -> None:
+        """Sends the events that wait."""
+        now, fingerprint = self._clock.monotonic(), self._fingerprint(self._revision)
+        untold, self._untold = self._untold, []
+        for group in untold:
+            group.count_from(now)
+            group.tell(self._revision, fingerprint)
+
+    def bookmark(self, revision: int) -> None:
+        """Sends a bookmark at `revision` to the live watchers that received nothing since the last call."""
+        self.release()
+        bookmark = self._bookmark(revision)
+        sharing = [watchers for group in self._groups.values() for watchers in group.watchers.values()]
+        for watcher in [watcher for watchers in sharing for watcher in watchers]:
+            if watcher.idle:
+                watcher.offer(bookmark)
+            else:
+                watcher.idle = True
+
+    def announce(self, revision: int) -> None:
+        """Sends a bookmark at `revision` to the live watchers that requested one after each election."""
+        self.release()
+        bookmark = self._bookmark(revision)
+        for watcher in list(self._announced):
+            watcher.offer(bookmark)
+
+    def end(self, error: Callable[[], CacheError]) -> None:
+        """Ends all watchers, live or not, each with its own error, after the events that wait."""
+        self.release()
+        for watcher in list(self._watchers):
+            watcher.end(error())
+
+    def _lists(self, selection: SelectionPredicate) -> list[list[_Group]]:
+        """The lists that contain the group of this selection."""
+        if selection.nodes is None:
+            return [self._asked]
+        return [self._by_node.setdefault(node, []) for node in selection.nodes]
+
+    def _concerned(self, event: CacheEvent[Any]) -> list[_Group]:
+        """The groups that select the node of the object before or after the change, each once."""
+        before = self._by_node.get(event.old.node, []) if event.old is not None else []
+        if event.new is None or (event.old is not None and event.old.node == event.new.node):
+            return before
+        after = self._by_node.get(event.new.node, [])
+        return before + [group for group in after if group not in before]
+
+    def _bookmark(self, revision: int) -> SharedResponse:
+        return uncharged(EncodedResponse(wire.watch_response((), revision, self._fingerprint(revision)), revision))
+
+    def _fingerprint(self, revision: int) -> bytes:
+        return self._fingerprints.at(revision) or b""

@@ -64,10 +64,10 @@ from apiserver.cacher.cacher import Cacher
 from apiserver.services.sessions import read
 from apiserver.storage.committer import Committer, Conflict
 from apiserver.storage.interface import Change, KeyValue, LeaseNotFound, OutOfSpace, Storage, StorageError, TooLarge, Write
-from apiserver.uids import new_uid
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.elections_pb2 import Candidate, Term
 from pinnace.api.meta_v1_pb2 import MicroTime
+from pinnace.api.names import new_uid
 from pinnace.api.resources import (
     ELECTIONS_PREFIX,
     LEASES,

@@ -1,13 +1,13 @@
 """The gRPC service Elections: one key in etcd per election, the candidates that this server holds, and transfers of leadership.
 
-A transfer moves leadership to a named candidate:
+A transfer moves leader_key to a named candidate:
 
     nominate --a candidate accepts--> depose, guarded by the nomination --> wait for the next leader --> end the nomination
         '---none does in time: the leader stays; NOT_FOUND
 
 Guarantees: the leader is deposed only after the wanted candidate, which has sent a beat just now, has accepted through the API
 server that holds its session. An unknown or frozen candidate changes nothing. The deposition compares the key's mod_revision
-and the nomination's create_revision: it ends the leadership that was read, or does not happen. The nomination is on an etcd
+and the nomination's create_revision: it ends the leader_key that was read, or does not happen. The nomination is on an etcd
 lease: it outlives this call and its server by NOMINATION_TTL at most.
 
 Does not promise that the wanted candidate leads: it may die after it has accepted. The others may be elected a second later.
@@ -24,18 +24,17 @@ from apiserver.auth.authentication import User
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR, Target
 from apiserver.cacher.cacher import Cacher
-from apiserver.election.candidates import Campaign, Contest, Identity, Leadership
+from apiserver.election.candidates import Candidate, CandidateIdentity, Candidates, LeaderKey
 from apiserver.election.history import KEPT, TermLog, accounted_for, terms_in, up_to_date
 from apiserver.errors import Rejected
 from apiserver.registry.fencing import MIN_SECRET
-from apiserver.services.context import Context, patience
-from apiserver.services.sessions import MAX_HOLDER, Conversation, Conversations, Sign, Timing, election_of, read
+from apiserver.services.methods import Context, read_timeout
+from apiserver.services.sessions import MAX_HOLDER, SessionStream, SessionStreams, StreamEvent, Timing, election_of, read
 from apiserver.storage.committer import Committer, Conflict, GuardFailed
 from apiserver.storage.interface import Change, Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api.elections_pb2 import (
     CampaignRequest,
     CampaignResponse,
-    Candidate,
     Election,
     ElectionHistoryRequest,
     ElectionHistoryResponse,
@@ -47,6 +46,7 @@ from pinnace.api.elections_pb2 import (
     TransferElectionRequest,
     TransferElectionResponse,
 )
+from pinnace.api.elections_pb2 import Candidate as CandidateRecord
 from pinnace.api.fences import MAX_SECRET
 from pinnace.api.names import dns_subdomain
 from pinnace.api.resources import (
@@ -237,8 +237,8 @@ class ElectionsService:
         self._authorizer = authorizer
         self._clock = clock
         self._timing = timing
-        self._contests: dict[str, Contest] = {}
-        self._conversations = Conversations()
+        self._elections: dict[str, Candidates] = {}
+        self._streams = SessionStreams()
         self._terms = TermLog(storage, notes, clock, timing.ttl, rng or random.Random())
         cacher.subscribe(ELECTIONS_PREFIX, self._changed)
         cacher.subscribe(NOMINATIONS_PREFIX, self._changed)
@@ -248,26 +248,26 @@ class ElectionsService:
         await self._terms.run()
 
     async def campaign(self, requests: AsyncIterator[CampaignRequest], context: Context) -> AsyncIterator[CampaignResponse]:
-        conversation = Conversation[CampaignRequest, CampaignResponse](requests, self._timing, self._clock)
-        async for response in self._conversations.hold(conversation, lambda: self._campaign(conversation, context.user)):
+        stream = SessionStream[CampaignRequest, CampaignResponse](requests, self._timing, self._clock)
+        async for response in self._streams.hold(stream, lambda: self._campaign(stream, context.user)):
             yield response
 
     async def get(self, request: GetElectionRequest, context: Context) -> Election:
-        await self._cacher.fresh(patience(context))
+        await self._cacher.fresh(read_timeout(context))
         record = self._cacher.raw(election_key(request.name))
         if record is None:
             raise Rejected(nobody_leads(request.name))
         return self._with_candidates(record)
 
     async def list(self, request: ListElectionsRequest, context: Context) -> ListElectionsResponse:
-        await self._cacher.fresh(patience(context))
+        await self._cacher.fresh(read_timeout(context))
         return ListElectionsResponse(items=map(self._with_candidates, self._cacher.raw_items(ELECTIONS_PREFIX)))
 
     def _with_candidates(self, record: KeyValue) -> Election:
         """The election, and those that wait."""
         election = election_of(record)
         standing = self._cacher.raw_items(candidates_prefix(election.name))
-        others = (read(Candidate, each.value) for each in standing if each.lease != record.lease)
+        others = (read(CandidateRecord, each.value) for each in standing if each.lease != record.lease)
         for candidate in sorted(filter(None, others), key=lambda each: to_seconds(each.since)):
             candidate.ClearField("session")
             election.candidates.append(candidate)
@@ -275,7 +275,7 @@ class ElectionsService:
 
     async def history(self, request: ElectionHistoryRequest, context: Context) -> ElectionHistoryResponse:
         """Says no less than `get` has said before: waits, if not for ever, until that is written down."""
-        await self._cacher.fresh(patience(context))
+        await self._cacher.fresh(read_timeout(context))
         written = asyncio.Event()
         stop_following = self._cacher.subscribe(terms_prefix(request.name), lambda change: written.set())
         try:
@@ -298,21 +298,21 @@ class ElectionsService:
         return record.create_revision if record is not None else 0
 
     async def transfer(self, request: TransferElectionRequest, context: Context) -> TransferElectionResponse:
-        await self._cacher.fresh(patience(context))
+        await self._cacher.fresh(read_timeout(context))
         transfer = Transfer(request.name, request.to, self._storage, self._committer, self._cacher, self._terms, self._clock)
         return await transfer.run()
 
     def drain(self) -> None:
         """The server is stopping: candidates go on elsewhere, and leaders lead on."""
-        self._conversations.drain()
+        self._streams.drain()
 
     def restored(self) -> None:
         """The store has another history: ends all campaigns."""
-        self._conversations.restored()
+        self._streams.restored()
 
-    async def _campaign(self, conversation: Conversation[CampaignRequest, CampaignResponse], user: User) -> None:
-        request = await conversation.hear()
-        if isinstance(request, Sign):
+    async def _campaign(self, stream: SessionStream[CampaignRequest, CampaignResponse], user: User) -> None:
+        request = await stream.receive()
+        if isinstance(request, StreamEvent):
             return
         opening = request.open
         if problem := _problem(opening):
@@ -320,21 +320,21 @@ class ElectionsService:
         names = tuple(dict.fromkeys(opening.scheduler_names))
         await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", opening.election),))
         await self._authorizer.check(user, CAMPAIGN_FOR, lambda: [Target("", name) for name in names])
-        contest = self._contests.setdefault(opening.election, Contest(opening.election, self._cacher, self._clock))
-        identity = Identity(opening.holder, user.name, opening.secret, names, opening.configuration)
-        leadership = Leadership(contest, identity, self._storage, self._committer, self._terms, self._timing.ttl, self._clock)
+        candidates = self._elections.setdefault(opening.election, Candidates(opening.election, self._cacher, self._clock))
+        identity = CandidateIdentity(opening.holder, user.name, opening.secret, names, opening.configuration)
+        leader_key = LeaderKey(candidates, identity, self._storage, self._committer, self._terms, self._timing.ttl, self._clock)
         try:
-            if not opening.token and (rival := contest.rival(names)):
+            if not opening.token and (rival := candidates.rival(names)):
                 raise Rejected(_taken(rival, names))
-            await Campaign(conversation, contest, opening, leadership, self._storage, self._timing, self._clock).run()
+            await Candidate(stream, candidates, opening, leader_key, self._storage, self._timing, self._clock).run()
         finally:
-            if contest.deserted:
-                self._contests.pop(contest.name, None)
+            if candidates.is_empty:
+                self._elections.pop(candidates.name, None)
 
     def _changed(self, change: Change) -> None:
-        contest = self._contests.get(change.key.rpartition("/")[2])
-        if contest is not None:
-            contest.announce(change)
+        candidates = self._elections.get(change.key.rpartition("/")[2])
+        if candidates is not None:
+            candidates.announce(change)
 
 
 def _taken(rival: Election, names: Sequence[str]) -> Refusal:

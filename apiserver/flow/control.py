@@ -2,7 +2,7 @@
 
     with control.enter(...) as seat:
         if seat.waits:
-            await seat.taken()
+            await seat.acquire()
 
     enter --room--> executing --leave--> over
       |               ^
@@ -16,7 +16,7 @@ A level may borrow the free seats of other levels. A level whose seats are lent 
 all seats is then exceeded until calls of the borrower end, and the borrower begins no calls before. At most twice the number of
 seats is in use, plus the overdraft of wide calls.
 
-All calls share one thread. gRPC hands over the calls of a listener (apiserver.lines) in the order of their arrival, and needs
+All calls share one thread. gRPC hands over the calls of a listener (apiserver.server) in the order of their arrival, and needs
 five turns of the event loop for each (measured with grpcio 1.85). If every call began at once, a flood would wait in gRPC, and
 delay other callers of its listener. A flow therefore begins calls at once only up to EAGER seats. The rest waits here, where
 other flows pass it, and begins in rounds with a pause after each. Calls of one round share transactions of etcd. A flow that is
@@ -24,7 +24,7 @@ alone has shorter pauses.
 
 More important levels go first. A waiting call whose level has free seats of its own is passed by at most PASSES calls.
 
-Answers that the caller has not read count against the memory of its flow (apiserver.flow.account), also after the call:
+Answers that the caller has not read count against the memory of its flow (apiserver.flow.send_budget), also after the call:
 
     reads ---> answer --room--> with gRPC --read, or the caller is gone--> over
                  |
@@ -56,23 +56,22 @@ from itertools import chain
 from typing import Generic, Protocol, Self, TypeVar
 
 from apiserver.errors import Rejected
-from apiserver.flow.account import MAX_UNTAKEN, Account, Room, Selection
-from apiserver.flow.cost import READING, Unread
-from apiserver.flow.levels import SHARES, Flow, Level
+from apiserver.flow.levels import SECONDS_PER_BYTE, SHARES, Flow, LazyRequest, PriorityLevel
+from apiserver.flow.send_budget import MAX_UNTAKEN, Predicate, SendBudget, SendPool
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 
 class Seats(Protocol):
-    def left(self, seat: "Seat", flow: "Flow[Seat]") -> None:
-        """Said once of each seat."""
+    def released(self, seat: "Seat", flow: "Flow[Seat]") -> None:
+        """Called once per seat."""
         ...
 
     def answered(self, flow: "Flow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
         """The other side of Seat.answer."""
         ...
 
-    def watching(self, flow: "Flow[Seat]", selection: Selection, *, bounded: bool, initial: bool) -> Account:
+    def watching(self, flow: "Flow[Seat]", selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
         """The other side of Seat.watching."""
         ...
 
@@ -82,79 +81,81 @@ class Seats(Protocol):
 
 
 class Seat:
-    """Of one call. `width`: how many seats it is. `unread`: bytes of a request that is still to be read, in a turn that is as
-    long as that takes."""
+    """The seat of one call. `cost`: the number of seats that it takes. `unread`: bytes of the request that are parsed later,
+    which blocks the event loop."""
 
-    __slots__ = ("_flow", "_over", "_seats", "future", "since", "size", "unread", "until", "waits", "width")
+    __slots__ = ("_flow", "_over", "_seats", "cost", "future", "since", "size", "unread", "until", "waits")
 
-    def __init__(self, seats: Seats, flow: "Flow[Seat]", width: int, unread: int = 0) -> None:
+    def __init__(self, seats: Seats, flow: "Flow[Seat]", cost: int, unread: int = 0) -> None:
         self._seats = seats
         self.unread = unread
         self._flow = flow
         self._over = False
-        self.width = width
+        self.cost = cost
         self.waits = False
 
     def wait(self, since: float, until: float, size: int) -> None:
-        """From now on it does: monotonic seconds, and bytes of the request. The `future` says how that ends."""
+        """Starts to wait. `since` and `until`: monotonic seconds. `size`: bytes of the request. `future` is set when the wait
+        ends."""
         self.waits = True
         self.since, self.until, self.size = since, until, size
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def taken(self) -> None:
+    async def acquire(self) -> None:
         """Returns when the call may begin. Raises Rejected."""
         await self.future
 
     def refuse(self, error: Exception) -> None:
-        """It waits no more, and never begins."""
+        """Ends the wait with an error: the call never begins."""
         self._over = True
         if not self.future.done():
             self.future.set_exception(error)
 
-    def leave(self) -> None:
-        """The call is over, or its caller does not wait any more. May be said again."""
+    def release(self) -> None:
+        """Releases the seat, or stops waiting for it. May be called again."""
         if not self._over:
             self._over = True
-            self._seats.left(self, self._flow)
+            self._seats.released(self, self._flow)
 
     def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
-        """The call has an answer of so many bytes. Returns what is to be called once, when the caller has taken it or is gone:
-        it may last much longer than the seat. Raises Rejected when too much waits for him, if the answer is `refusable`."""
+        """Charges an answer of `size` bytes to the flow. Call the returned function once, when the caller has received the
+        answer or is gone, which may be long after the seat was released. Raises Rejected if a `refusable` answer exceeds the
+        send budget."""
         return self._seats.answered(self._flow, size, refusable)
 
-    def watching(self, selection: Selection, *, bounded: bool, initial: bool) -> Account:
-        """The call opens a watch, for which the account is charged. `bounded`: there may only be so many. `initial`: the
-        present state comes first. Raises Rejected."""
+    def watching(self, selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
+        """The send budget to which a new watch is charged. `bounded`: the number of watches is limited. `initial`: the watch
+        starts with the present state. Raises Rejected."""
         return self._seats.watching(self._flow, selection, bounded=bounded, initial=initial)
 
     def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
-        """Entered while the call has a connection to a kubelet. `bounded`: there may only be so many, and to enter raises
-        Rejected."""
+        """Counts a connection to a kubelet while it is open. `bounded`: the number of connections is limited, and entering
+        raises Rejected above the limit."""
         return self._seats.connection(self._flow, bounded=bounded)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.leave()
+        self.release()
 
 
 class Exempt:
-    """Of a call that needs no seat."""
+    """The seat of a call that is exempt from flow control."""
 
     waits = False
 
-    async def taken(self) -> None:
+    async def acquire(self) -> None:
         return
 
-    def leave(self) -> None:
+    def release(self) -> None:
         return
 
     def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
-        return self.leave
+        return self.release
 
-    def watching(self, selection: Selection, *, bounded: bool, initial: bool) -> Account:
-        return Account(Room())
+    def watching(self, selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
+        return SendBudget(SendPool())
 
     def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
         return nullcontext()
@@ -170,63 +171,65 @@ EXEMPT = Exempt()
 _OWN: ContextVar[Seat | Exempt] = ContextVar("seat", default=EXEMPT)
 
 
-def sit(seat: Seat | Exempt) -> None:
-    """What the task, and those that it starts, do from now on is done in this seat."""
+def set_current_seat(seat: Seat | Exempt) -> None:
+    """Sets the seat of the task and of the tasks that it starts."""
     _OWN.set(seat)
 
 
-def own() -> Seat | Exempt:
-    """The seat in which the task is."""
+def current_seat() -> Seat | Exempt:
+    """The seat of the present task."""
     return _OWN.get()
 
 
-def stand_up() -> None:
-    """The call waits for somebody outside the server from now on, for as long as that takes: its seat is for others."""
-    own().leave()
+def release_current_seat() -> None:
+    """Releases the seat of the present task before it waits for something outside the server."""
+    current_seat().release()
 
 
 SEATS = 200
-"""How many single-object calls run at once. A server whose CPU is busy has fewer, at 1 ms each; so many are needed when a
-transaction of etcd takes a tenth of a second."""
+"""Concurrent single-object calls. As a call takes 1 ms of CPU, fewer would do while CPU is the limit; this many are needed when
+a transaction of etcd takes a tenth of a second."""
 EAGER = 16
-"""Seats that a flow takes without waiting for its turn."""
+"""Seats that a flow takes without waiting for a round."""
 ROUND = 16
-"""Seats of calls that have waited and begin together. One that is still to be read is the last: nobody has a turn meanwhile."""
-PACE, PACE_ALONE = 0.00075, 0.0001
-"""Seconds of pause for each of these: more of them protect others better, and cost the flood some of its rate.
-The second is for a flow that has been alone for COMPANY seconds."""
-COMPANY = 1.0
-PASSES = 5
-"""Calls that go before one of a level that has seats of its own free. As three may be due at once, it is one of every eight."""
-WAIT_LIMIT = 5.0
-"""Seconds that a call may wait: half of a client's usual patience, so that it can still be carried out then, or elsewhere."""
+"""Seats of waiting calls that begin together. A call whose request is still to be parsed ends the round, because parsing blocks
+the event loop."""
+SEAT_PAUSE, SEAT_PAUSE_ALONE = 0.00075, 0.0001
+"""Seconds of pause per seat of a round. Longer pauses protect other flows better, and slow down a flood. The second value is
+for a flow that has been alone for ALONE_AFTER seconds."""
+ALONE_AFTER = 1.0
+MAX_PASSED = 5
+"""Calls of other levels that may pass a waiting call whose level has free seats of its own. As three levels may be due at once,
+a level gets at least one of every eight calls."""
+WAIT_TIMEOUT = 5.0
+"""Seconds that a call may wait: half of a client's usual timeout, so that the call can still succeed, here or elsewhere."""
 MAX_WAITING = 1000
-"""Calls of one flow that may wait: some times as many as one connection may have open (apiserver.server)."""
+"""Waiting calls per flow: several times the number of calls that one connection may have open (apiserver.server)."""
 MAX_WAITING_BYTES = 16 << 20
-"""Of their requests. One call may always wait."""
+"""Bytes of their requests. One call may always wait."""
 MAX_WATCHES = 1000
-"""That a flow may have open, but for the masters': each takes tens of kilobytes. A process of ours has two dozen at most."""
+"""Open watches per flow, except for system:masters. A watch takes tens of kilobytes. A pinnace component has at most two
+dozen."""
 MAX_QUESTIONS = 1000
-"""That each event is asked for them, which takes 0.1 to 0.3 ms; once for watches that select the same. So a user can wait for
-500 names at a time. Of our own processes none asks more than two dozen, and all of one kind ask the same."""
+"""Requirements of the selectors of a flow's watches. Each event is tested against all of them, which takes 0.1 to 0.3 ms; equal
+selectors count once. So a user can wait for 500 names at a time. A pinnace component has at most two dozen."""
 MAX_CONNECTIONS = 100
-"""To kubelets that a flow may have open, but for the masters': each log and each command has one while it lasts, which is 90 KB
-and a descriptor. Of descriptors a process often has 1,024, for everybody. `pinnace logs -f` follows five containers, unless
-more are asked for."""
+"""Open connections to kubelets per flow, except for system:masters. Each log stream and each command has one, which takes 90 KB
+and a file descriptor, of which a process often has 1,024. `pinnace logs -f` follows five containers by default."""
 MAX_STREAMS = 100
-"""Streams of requests that a flow may have open, but for the masters': each takes 25 KB before it has said anything."""
+"""Open streams of requests per flow, except for system:masters. Each takes 25 KB before its first request."""
 TOO_MANY_REQUESTS = "TooManyRequests"
-"""The reason of all refusals for lack of room."""
+"""The reason of all refusals by flow control."""
 RETRY_AFTER = 1.0
-"""Seconds after which a call that is refused may come back, as in Kubernetes."""
-RETURNS = 100
-"""Of the refused calls of one flow so many come back per second."""
-LATEST_RETURN = 10.0
+"""Seconds after which a refused call may be retried, as in Kubernetes."""
+RETRIES_PER_SECOND = 100
+"""Retries per second to which the retry delays spread the refused calls of one flow."""
+MAX_RETRY_AFTER = 10.0
 TICK = 0.1
-"""Seconds between two looks at who waits for too long."""
+"""Seconds between two checks for calls that have waited too long."""
 
 
-class Meter(Protocol):
+class FlowMetrics(Protocol):
     """Counts. `level`: its name; `reason`: one of those above; `execute`: did the call begin in the end?"""
 
     def rejected(self, level: str, reason: str) -> None: ...
@@ -234,7 +237,7 @@ class Meter(Protocol):
     def waited(self, level: str, seconds: float, execute: bool) -> None: ...
 
 
-class Unmetered:
+class NoFlowMetrics:
     def rejected(self, level: str, reason: str) -> None:
         return
 
@@ -242,23 +245,25 @@ class Unmetered:
         return
 
 
-class Request(Protocol):
+class SizedMessage(Protocol):
     """A protobuf message."""
 
     def ByteSize(self) -> int: ...  # noqa: N802
 
 
 class FlowControl:
-    """`run` refuses those who wait for too long, until it is cancelled; all else happens in the calls."""
+    """Assigns seats to calls. `run` refuses calls that have waited too long, until cancelled."""
 
-    def __init__(self, seats: int = SEATS, *, clock: Clock = SYSTEM_CLOCK, meter: Meter | None = None) -> None:
+    def __init__(self, seats: int = SEATS, *, clock: Clock = SYSTEM_CLOCK, meter: FlowMetrics | None = None) -> None:
         """`seats`: of all levels together."""
         shares = sum(SHARES.values())
-        room = Room()
-        self.levels = {name: Level[Seat](name, math.ceil(seats * share / shares), room) for name, share in SHARES.items()}
+        pool = SendPool()
+        self.levels = {
+            name: PriorityLevel[Seat](name, math.ceil(seats * share / shares), pool) for name, share in SHARES.items()
+        }
         self._seats = seats
         self._clock = clock
-        self._meter = meter or Unmetered()
+        self._meter = meter or NoFlowMetrics()
         self._held = 0
         self._waiting = 0
         self._crowded = asyncio.Event()
@@ -271,39 +276,39 @@ class FlowControl:
         self,
         level: str | None,
         user: str,
-        width: int = 1,
-        request: Request | None = None,
+        cost: int = 1,
+        request: SizedMessage | None = None,
         remaining: float | None = None,
         *,
         writes: bool = False,
     ) -> Seat | Exempt:
-        """For a call of this level; None: it needs no seat. `remaining`: seconds that the caller still waits. `writes`: it has
-        an answer that cannot be refused. Raises Rejected."""
+        """A seat for a call of this level; None: the call is exempt. `remaining`: seconds until the call's deadline. `writes`:
+        the answer cannot be refused. Raises Rejected."""
         if level is None:
             return EXEMPT
         flow = self.levels[level].flow(user)
         if flow is not self._latest:
-            self._latest, self._alone_from = flow, self._clock.monotonic() + COMPANY
+            self._latest, self._alone_from = flow, self._clock.monotonic() + ALONE_AFTER
         if remaining is not None and remaining <= 0:
             raise self._rejected(flow, "time-out", _late())
         if writes:
             self._refuse_untaken(flow, 2 * MAX_UNTAKEN)
-        width = max(1, width)  # what is taken from a request may be anything, and less than nothing would be room for everybody
-        seat = Seat(self, flow, width, request.ByteSize() if isinstance(request, Unread) else 0)
-        if flow.held < EAGER and not flow.waiting and flow.fits(width, self._free(flow.level)):
+        cost = max(1, cost)  # what is taken from a request may be anything, and less than nothing would be room for everybody
+        seat = Seat(self, flow, cost, request.ByteSize() if isinstance(request, LazyRequest) else 0)
+        if flow.held < EAGER and not flow.waiting and flow.fits(cost, self._free(flow.level)):
             self._begin(seat, flow)
         else:
             self._queue(seat, flow, request, remaining)
         return seat
 
-    def left(self, seat: Seat, flow: Flow[Seat]) -> None:
-        """The other side of Seat.leave."""
+    def released(self, seat: Seat, flow: Flow[Seat]) -> None:
+        """The other side of Seat.release."""
         if seat.waits:
             self._stop_waiting(seat, flow, execute=False)
             self._meter.rejected(flow.level.name, "cancelled")
             return
-        flow.end(seat.width)
-        self._held -= seat.width
+        flow.end(seat.cost)
+        self._held -= seat.cost
         if self._waiting:
             self._pace()
 
@@ -311,48 +316,49 @@ class FlowControl:
         """The other side of Seat.answer."""
         if refusable:
             self._refuse_untaken(flow, MAX_UNTAKEN)
-        flow.account.charge(size)
-        return partial(flow.account.charge, -size)
+        flow.budget.charge(size)
+        return partial(flow.budget.charge, -size)
 
-    def watching(self, flow: Flow[Seat], selection: Selection, *, bounded: bool, initial: bool) -> Account:
+    def watching(self, flow: Flow[Seat], selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
         """The other side of Seat.watching."""
-        count, questions = len(flow.account.watches), flow.account.questions
+        count, questions = len(flow.budget.watches), flow.budget.questions
         if bounded and count >= MAX_WATCHES:
             raise self._rejected(flow, "watches", self._too_many(flow, f"{count:,} watches are open: end some of them"))
-        if bounded and questions + (more := flow.account.more(selection)) > MAX_QUESTIONS:
+        if bounded and questions + (more := flow.budget.more(selection)) > MAX_QUESTIONS:
             why = f"selectors of {count:,} open watches have {questions:,} parts, and this one has {more:,}: end some of them"
             raise self._rejected(flow, "watches", self._too_many(flow, why))
         if initial:
             self._refuse_untaken(flow, MAX_UNTAKEN)
-        return flow.account
+        return flow.budget
 
     @contextmanager
     def connection(self, flow: Flow[Seat], *, bounded: bool) -> Iterator[None]:
         """The other side of Seat.connection."""
-        count = flow.account.connections
+        count = flow.budget.connections
         if bounded and count >= MAX_CONNECTIONS:
             why = f"{count:,} logs and commands are open: end some of them"
             raise self._rejected(flow, "connections", self._too_many(flow, why))
-        flow.account.connections += 1
+        flow.budget.connections += 1
         try:
             yield
         finally:
-            flow.account.connections -= 1
+            flow.budget.connections -= 1
 
     @contextmanager
     def stream(self, level: str | None, user: str, most: int = MAX_STREAMS) -> Iterator[None]:
-        """While a stream of requests is open. `level`: as for `enter`. Raises Rejected when the flow has `most` of them."""
+        """Counts a stream of requests while it is open. `level`: as for `enter`. Raises Rejected if the flow has `most`
+        open."""
         if level is None:
             yield
             return
         flow = self.levels[level].flow(user)
-        if (count := flow.account.streams) >= most:
+        if (count := flow.budget.streams) >= most:
             raise self._rejected(flow, "streams", self._too_many(flow, f"{count:,} streams are open: end some of them"))
-        flow.account.streams += 1
+        flow.budget.streams += 1
         try:
             yield
         finally:
-            flow.account.streams -= 1
+            flow.budget.streams -= 1
 
     async def run(self) -> None:
         while True:
@@ -360,15 +366,15 @@ class FlowControl:
             await self._clock.sleep(TICK)
             self._expire()
 
-    def _free(self, level: Level[Seat]) -> int:
+    def _free(self, level: PriorityLevel[Seat]) -> int:
         return max(level.seats - level.held, self._seats - self._held)
 
     def _begin(self, seat: Seat, flow: Flow[Seat]) -> None:
-        flow.begin(seat.width)
-        self._held += seat.width
+        flow.begin(seat.cost)
+        self._held += seat.cost
 
     def _pace(self) -> None:
-        """Begins those who wait, by and by, until there is no room or nobody waits."""
+        """Begins waiting calls in rounds, until no seats are free or no calls wait."""
         if self._pacing is None:
             self._pacing = asyncio.ensure_future(self._begin_in_rounds())
 
@@ -383,19 +389,19 @@ class FlowControl:
             self._pacing = None
 
     def _begin_round(self) -> bool:
-        """Has anybody begun?"""
+        """Begins the calls of a round; False if none can begin."""
         begun, reading = 0, 0.0
         while begun < ROUND and not reading and (seat := self._begin_one()) is not None:
-            begun += seat.width
-            reading = seat.unread * READING
+            begun += seat.cost
+            reading = seat.unread * SECONDS_PER_BYTE
         now = self._clock.monotonic()
-        self._due = now + min(begun, ROUND) * (PACE if now < self._alone_from else PACE_ALONE) + reading
+        self._due = now + min(begun, ROUND) * (SEAT_PAUSE if now < self._alone_from else SEAT_PAUSE_ALONE) + reading
         return begun > 0
 
     def _begin_one(self) -> Seat | None:
-        """The seat that the next call has now; None: none may begin."""
+        """Begins the next call and returns its seat; None if no call can begin."""
         owed = [level for level in self.levels.values() if level.waiting and level.held < level.seats]
-        for level in chain((level for level in owed if level.passed >= PASSES), self.levels.values()):
+        for level in chain((level for level in owed if level.passed >= MAX_PASSED), self.levels.values()):
             if (seat := self._begin_next(level)) is not None:
                 for other in owed:
                     other.passed += 1
@@ -403,13 +409,13 @@ class FlowControl:
                 return seat
         return None
 
-    def _begin_next(self, level: Level[Seat]) -> Seat | None:
+    def _begin_next(self, level: PriorityLevel[Seat]) -> Seat | None:
         """As `_begin_one`, of one level."""
         now = self._clock.monotonic()
         while flow := level.next(self._free(level)):
             seat = flow.first()
-            if seat.future.done():  # cancelled: its task will only hear of it
-                seat.leave()
+            if seat.future.done():  # cancelled, but its task has not run since
+                seat.release()
             elif seat.until <= now:
                 self._refuse(seat, flow)
             else:
@@ -419,12 +425,12 @@ class FlowControl:
                 return seat
         return None
 
-    def _queue(self, seat: Seat, flow: Flow[Seat], request: Request | None, remaining: float | None) -> None:
+    def _queue(self, seat: Seat, flow: Flow[Seat], request: SizedMessage | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0
         if len(flow.waiting) >= MAX_WAITING or (flow.waiting and flow.bytes + size > MAX_WAITING_BYTES):
             raise self._rejected(flow, "queue-full", self._too_many(flow, f"{len(flow.waiting)} calls wait already"))
         now = self._clock.monotonic()
-        seat.wait(now, now + (WAIT_LIMIT if remaining is None else min(WAIT_LIMIT, remaining)), size)
+        seat.wait(now, now + (WAIT_TIMEOUT if remaining is None else min(WAIT_TIMEOUT, remaining)), size)
         flow.push(seat)
         self._waiting += 1
         self._crowded.set()
@@ -439,7 +445,7 @@ class FlowControl:
         self._meter.waited(flow.level.name, self._clock.monotonic() - seat.since, execute)
 
     def _expire(self) -> None:
-        """Refuses those whose time is over."""
+        """Refuses the calls whose wait has timed out."""
         now = self._clock.monotonic()
         for level in self.levels.values():
             for flow in list(level.queued):
@@ -448,14 +454,14 @@ class FlowControl:
 
     def _refuse(self, seat: Seat, flow: Flow[Seat]) -> None:
         self._stop_waiting(seat, flow, execute=False)
-        in_time = seat.until >= seat.since + WAIT_LIMIT
-        refusal = self._too_many(flow, f"waited for {WAIT_LIMIT:g} s") if in_time else _late()
+        in_time = seat.until >= seat.since + WAIT_TIMEOUT
+        refusal = self._too_many(flow, f"waited for {WAIT_TIMEOUT:g} s") if in_time else _late()
         seat.refuse(self._rejected(flow, "time-out", refusal))
 
     def _refuse_untaken(self, flow: Flow[Seat], room: int) -> None:
-        """Raises Rejected when the flow has more answers that were not taken than it leaves free of the room for them."""
-        if flow.account.exceeds(room):
-            why = f"{flow.account.untaken / (1 << 20):.1f} MiB of answers have not been read yet: read them, or end their calls"
+        """Raises Rejected if the flow's unread answers exceed its share of the room."""
+        if flow.budget.exceeds(room):
+            why = f"{flow.budget.untaken / (1 << 20):.1f} MiB of answers have not been read yet: read them, or end their calls"
             raise self._rejected(flow, "untaken", self._too_many(flow, why))
 
     def _rejected(self, flow: Flow[Seat], reason: str, refusal: Refusal) -> Rejected:
@@ -464,38 +470,39 @@ class FlowControl:
 
     def _too_many(self, flow: Flow[Seat], why: str) -> Refusal:
         now = self._clock.monotonic()
-        flow.returns = max(now + RETRY_AFTER, flow.returns + 1 / RETURNS)
+        flow.returns = max(now + RETRY_AFTER, flow.returns + 1 / RETRIES_PER_SECOND)
         message = f'too many requests, please try again later: {why} (priority level "{flow.level.name}", flow "{flow.user}")'
-        return Refusal(Code.UNAVAILABLE, TOO_MANY_REQUESTS, message, retry_after=min(flow.returns - now, LATEST_RETURN))
+        return Refusal(Code.UNAVAILABLE, TOO_MANY_REQUESTS, message, retry_after=min(flow.returns - now, MAX_RETRY_AFTER))
 
 
 def _late() -> Refusal:
     return Refusal(Code.DEADLINE_EXCEEDED, "Timeout", "the deadline had passed before the call began: nothing has happened")
 
 
-Q = TypeVar("Q", bound=Request)
+Q = TypeVar("Q", bound=SizedMessage)
 
 
-class Threshold(Exempt, Generic[Q]):
-    """The requests, as the service is to hear them; and in what the call sits, which needs no seat as yet."""
+class StreamAdmission(Exempt, Generic[Q]):
+    """The requests of a stream for the service. Reading the first request (or each, see `each`) acquires a seat. Also takes the
+    place of the call's seat."""
 
     def __init__(
         self,
-        requests: AsyncIterator[Q | Unread],
-        enter: Callable[[Q | Unread], Seat | Exempt],
+        requests: AsyncIterator[Q | LazyRequest],
+        enter: Callable[[Q | LazyRequest], Seat | Exempt],
         read: Callable[[bytes], Q],
         *,
         each: bool = False,
     ) -> None:
-        """`enter`: raises Rejected. `each`: each request has a seat of its own, and not the first one alone."""
-        self._requests: AsyncIterator[Q | Unread] | None = requests
+        """`enter`: returns a seat, raises Rejected. `each`: every request acquires a seat, not only the first."""
+        self._requests: AsyncIterator[Q | LazyRequest] | None = requests
         self._enter = enter
         self._read = read
         self._seat: Seat | Exempt | None = None
         self._each = each
         self._over = False
         self.refused: Rejected | None = None
-        """Why nothing was heard: of a service that takes it for the end of the stream."""
+        """The refusal of a request, for services that treat it as the end of the stream."""
 
     def __aiter__(self) -> Self:
         return self
@@ -509,23 +516,23 @@ class Threshold(Exempt, Generic[Q]):
             try:
                 self._seat = seat = self._enter(request)
                 if seat.waits:
-                    await seat.taken()
+                    await seat.acquire()
             except Rejected as rejected:
                 self.refused = rejected
                 raise
-        return self._read(request.data) if isinstance(request, Unread) else request
+        return self._read(request.data) if isinstance(request, LazyRequest) else request
 
     def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
         return (self._seat or EXEMPT).connection(bounded=bounded)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         self._over = not self._each
         if self._seat is not None:
-            self._seat.leave()
+            self._seat.release()
             if self._each:
                 self._seat = None
 
     def __exit__(self, *_: object) -> None:
-        """The call has ended. Timers that it has cancelled keep what it sat in until their time, and with it what was said."""
-        self.leave()
+        """Ends the call, and drops references: cancelled timers keep this object alive until they are due."""
+        self.release()
         self._requests = self.refused = self._seat = None

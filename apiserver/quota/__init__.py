@@ -1,6 +1,6 @@
 """Resource quotas: nothing is created that makes the objects of a namespace use more than its quotas allow.
 
-    create --admission--> must it say more? does it fit, as far as the cache knows? (apiserver.admission.resource_quota)
+    create --admission--> must it say more? does it fit, as far as the cache knows? (apiserver.admission.limits)
            --Commits----> a namespace without quotas: to the committer, as ever
                      '--> one with: to a committer of its own, whose groups are charged as they leave (ledger):
 

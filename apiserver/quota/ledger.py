@@ -1,7 +1,7 @@
 """Charging quotas: what leaves for etcd together is charged together, in the same transaction.
 
     group --> bill: what each quota would have, from what is known of it
-                |-- it fits --> lane: the group and the charges
+                |-- it fits --> pipeline: the group and the charges
                 |                 |--> Committed
                 |                 |--> Refused: objects that exist lose, and the others go again;
                 |                 '--> Refused, as somebody else has charged: what etcd says is learned, and all go again
@@ -11,32 +11,69 @@
 
 Whatever waits in the meantime, from however many calls, is in the next group: a round is paid for once, not for each object.
 Between two servers one of the two always wins a round, and the loser knows the winner's charge from its refusal.
+
+The quotas of each namespace, as far as this server knows.
+
+    the watch cache     what most know
+    learned             what etcd has said since: a charge of ours, or the reason why one was refused
+
+What was learned is newer than the cache, until the cache gets there; then it is forgotten. It is never waited for.
+
+Counting what there is in a namespace, from the cache: at one revision, since nothing is applied while a count is made.
+
+What was worked out for an object holds as long as its entry stays, and a whole count until something changes: a namespace in
+which little happens costs little, however much there is in it.
+
+Keeping what quotas say of themselves true: what has gone is released, a new quota learns what there is already.
+
+Every server does it, each in its own time. One is enough, and several do no harm: a count is written only over the version of
+the quota that it was made with, and who comes second finds it done.
+
+All about quotas in one server, put together; and which writes are charged.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.errors import CacheBehind
-from apiserver.quota.states import State, States
-from apiserver.quota.tally import Tally
-from apiserver.quota.usage import COUNTED, Use, use_of
-from apiserver.storage.committer import Denied, Outcome, Settled
+from apiserver.cacher.store import CacheBehind, CacheEntry, SelectionPredicate
+from apiserver.quota.usage import COUNTED, GROWING, QuotaLimits, Usage, spent_at, use_of
+from apiserver.registry.mutation import WriteCommitter
+from apiserver.storage.committer import (
+    MARKER_BYTES,
+    NOT_DONE,
+    Answer,
+    CommitOutcome,
+    Committer,
+    Denied,
+    PartialOutcome,
+    TransactionPipeline,
+)
 from apiserver.storage.interface import (
     MAX_BYTES,
     MAX_OPERATIONS,
     Committed,
+    CompareFailed,
     Guard,
     KeyValue,
-    Refused,
+    Storage,
     Unavailable,
     Write,
     failure_of,
 )
 from apiserver.storage.interface import States as Found
-from apiserver.storage.transaction import MARKER_BYTES, NOT_DONE, Answer, Lane
-from pinnace.api.resources import Resource, namespace_of, prefix_of
+from pinnace.api.core_v1_pb2 import ResourceQuota
+from pinnace.api.resources import PODS, RESOURCE_QUOTAS, Resource, namespace_of, prefix_of
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.cpu import never
+from pinnace.runtime.supervise import unending
 
 GROWTH = 8
 """A quota with its status has at most so many times the bytes that it had without."""
@@ -50,9 +87,9 @@ class _Bill:
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
-        self.denied: dict[str, Outcome] = {}
+        self.denied: dict[str, CommitOutcome] = {}
         self.used: dict[str, dict[str, int]] = {}
-        self._charged: dict[str, State] = {}
+        self._charged: dict[str, QuotaState] = {}
         self._keys: set[str] = set()
         self._guards: set[Guard] = set()
         self._bytes = MARKER_BYTES
@@ -64,7 +101,7 @@ class _Bill:
             for key, state in self._charged.items()
         ]
 
-    def take(self, write: Write, shares: Sequence[tuple[State, Mapping[str, int]]]) -> bool:
+    def take(self, write: Write, shares: Sequence[tuple[QuotaState, Mapping[str, int]]]) -> bool:
         """Charges a write and lets it go, if there is room in the transaction. One write always has room. A quota that is
         itself written is charged in another transaction: no key occurs twice in one."""
         charged = self._charged | {state.key: state for state, _ in shares}
@@ -92,7 +129,7 @@ class Ledger:
     """`refresh` brings the cache up to etcd's present revision; it raises CacheBehind or StorageError when it cannot."""
 
     def __init__(
-        self, cacher: Cacher, states: States, tally: Tally, refresh: Callable[[], Awaitable[None]], clock: Clock
+        self, cacher: Cacher, states: QuotaStates, tally: UsageTally, refresh: Callable[[], Awaitable[None]], clock: Clock
     ) -> None:
         self._cacher = cacher
         self._states = states
@@ -100,8 +137,8 @@ class Ledger:
         self._refresh = refresh
         self._clock = clock
 
-    async def send(self, lane: Lane, writes: Sequence[Write]) -> Answer | Settled:
-        """An apiserver.storage.committer.Send, for a committer that has one transaction under way at a time."""
+    async def send(self, pipeline: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
+        """An apiserver.storage.committer.SendGroup, for a committer that has one transaction under way at a time."""
         try:
             await self._cacher.wait_for(max(write.expected for write in writes), PATIENCE)
             bill = self._bill(writes, counted=False)
@@ -112,20 +149,20 @@ class Ledger:
         except CacheBehind as error:
             raise Unavailable(str(error)) from None
         if not bill.writes:
-            return Settled(bill.denied)
+            return PartialOutcome(bill.denied)
         charges = bill.charges
-        answer = await lane.send([*bill.writes, *charges])
+        answer = await pipeline.send([*bill.writes, *charges])
         match answer:
             case Committed():
                 for charge in charges:
                     self._states.learn(charge.key, answer.revision, _stored(charge, answer.revision))
-                return Settled({write.key: answer.revision for write in bill.writes} | bill.denied)
-            case Refused():
+                return PartialOutcome({write.key: answer.revision for write in bill.writes} | bill.denied)
+            case CompareFailed():
                 for charge in charges:
                     self._states.learn(charge.key, answer.revision, answer.current[charge.key])
                 # Nobody is denied for want of room that those who were to go before him did not take after all.
                 lost = _lost(bill.writes, answer.current)
-                return Settled(lost) if lost else NOT_DONE
+                return PartialOutcome(lost) if lost else NOT_DONE
         return answer
 
     def _bill(self, writes: Sequence[Write], *, counted: bool) -> _Bill | None:
@@ -151,7 +188,7 @@ class Ledger:
                     break
         return bill
 
-    def _shares(self, write: Write, counted: bool) -> list[tuple[State, dict[str, int]]]:
+    def _shares(self, write: Write, counted: bool) -> list[tuple[QuotaState, dict[str, int]]]:
         """The quotas that a write counts against, and what it adds to each."""
         (use, before), namespace = self._step(write), namespace_of(write.key)
         states = self._states.cached(namespace) if counted else self._states.newest(namespace)
@@ -167,10 +204,10 @@ class Ledger:
         new: Any = resource.message.FromString(write.value or b"")
         return bool(new.spec != entry.obj.spec)
 
-    def _count(self, state: State) -> Mapping[str, int]:
+    def _count(self, state: QuotaState) -> Mapping[str, int]:
         return state.bounds.total(self._tally.of(namespace_of(state.key)))
 
-    def _step(self, write: Write) -> tuple[Use, Use | None]:
+    def _step(self, write: Write) -> tuple[Usage, Usage | None]:
         """What the object uses when this is written, and what it used before; None: it was not there."""
         resource, now = _resource_of(write), self._clock.time()
         use = use_of(resource.message.FromString(write.value or b""), now)
@@ -178,7 +215,7 @@ class Ledger:
             return use, None
         entry = self._cacher.of(resource).get(write.key)
         if entry is None or entry.mod_revision != write.expected:
-            return Use(()), None  # it has changed since: this cannot commit
+            return Usage(()), None  # it has changed since: this cannot commit
         return use, use_of(entry.obj, now)
 
 
@@ -194,7 +231,225 @@ def _stored(charge: Write, revision: int) -> KeyValue:
     return KeyValue(charge.key, charge.value or b"", 0, revision, 0)
 
 
-def _lost(writes: Sequence[Write], current: Found) -> dict[str, Outcome]:
+def _lost(writes: Sequence[Write], current: Found) -> dict[str, CommitOutcome]:
     """Those that cannot happen in this state."""
     failures = ((write.key, failure_of(write, current)) for write in writes)
     return {key: failure for key, failure in failures if failure is not None}
+
+
+class QuotaState(NamedTuple):
+    """One version of a quota."""
+
+    key: str
+    revision: int
+    bounds: QuotaLimits
+    size: int
+    """Bytes, as it is stored."""
+
+
+class QuotaStates:
+    def __init__(self, cacher: Cacher) -> None:
+        self._cacher = cacher
+        self._cache = cacher.of(RESOURCE_QUOTAS)
+        self._everything = SelectionPredicate.parse(RESOURCE_QUOTAS, "", "", "")
+        self._keys: dict[str, list[str]] = {}
+        self._indexed = -1
+        self._read: dict[str, QuotaState] = {}
+        self._learned: dict[str, tuple[int, QuotaState | None]] = {}
+        """By key: the revision of which it was learned, and the state then."""
+
+    @property
+    def keys(self) -> Mapping[str, Sequence[str]]:
+        """Of the quotas of each namespace that has any, in order."""
+        if self._indexed != self._cache.version:
+            self._keys = {}
+            for entry in self._cache.select(self._everything):
+                self._keys.setdefault(namespace_of(entry.key), []).append(entry.key)
+            self._read = {key: state for key, state in self._read.items() if self._cache.get(key) is not None}
+            reached = self._cacher.revision
+            self._learned = {key: learned for key, learned in self._learned.items() if learned[0] > reached}
+            self._indexed = self._cache.version
+        return self._keys
+
+    def cached(self, namespace: str) -> list[QuotaState]:
+        """The quotas of a namespace at the revision of the cache."""
+        return [state for key in self.keys.get(namespace, ()) if (state := self._cached(key))]
+
+    def newest(self, namespace: str) -> list[QuotaState]:
+        """The quotas of a namespace, each as it was last heard of."""
+        return [state for key in self.keys.get(namespace, ()) if (state := self._newest(key))]
+
+    def learn(self, key: str, revision: int, current: KeyValue | None) -> None:
+        """At that revision this was what etcd had there. What cannot be read is no quota: the cache leaves it out, too."""
+        try:
+            state = None if current is None else _state(key, current.mod_revision, current.value)
+        except DecodeError:
+            state = None
+        self._learned[key] = revision, state
+
+    def _newest(self, key: str) -> QuotaState | None:
+        revision, learned = self._learned.get(key, (0, None))
+        if revision > self._cacher.revision:
+            return learned
+        self._learned.pop(key, None)
+        return self._cached(key)
+
+    def _cached(self, key: str) -> QuotaState | None:
+        entry = self._cache.get(key)
+        if entry is None:
+            return None
+        known = self._read.get(key)
+        if known is None or known.revision != entry.mod_revision:
+            known = self._read[key] = _state(key, entry.mod_revision, entry.value)
+        return known
+
+
+def _state(key: str, revision: int, value: bytes) -> QuotaState:
+    return QuotaState(key, revision, QuotaLimits(ResourceQuota.FromString(value)), len(value))
+
+
+class _Count(NamedTuple):
+    versions: tuple[int, ...]
+    """Of the caches."""
+    until: float
+    """Unix seconds at which time alone changes it."""
+    uses: Counter[Usage]
+    known: dict[str, tuple[CacheEntry[Any], Usage]]
+    """By key; without the pods that time alone changes."""
+
+
+class UsageTally:
+    def __init__(self, cacher: Cacher, clock: Clock) -> None:
+        self._caches = {resource: cacher.of(resource) for resource in COUNTED}
+        self._clock = clock
+        self._counts: dict[str, _Count] = {}
+
+    def of(self, namespace: str) -> Mapping[Usage, int]:
+        """The number of objects for each use that there is."""
+        last, now = self._counts.get(namespace), self._clock.time()
+        versions = tuple(cache.version for cache in self._caches.values())
+        if last is None or last.versions != versions or last.until <= now:
+            last = self._counts[namespace] = self._count(namespace, versions, last.known if last else {}, now)
+        return last.uses
+
+    def keep(self, namespaces: Collection[str]) -> None:
+        """Forgets what is known of others."""
+        self._counts = {namespace: count for namespace, count in self._counts.items() if namespace in namespaces}
+
+    def _count(
+        self, namespace: str, versions: tuple[int, ...], before: Mapping[str, tuple[CacheEntry[Any], Usage]], now: float
+    ) -> _Count:
+        uses, known, until = Counter[Usage](), dict[str, tuple[CacheEntry[Any], Usage]](), float("inf")
+        for resource, cache in self._caches.items():
+            for entry in cache.select(SelectionPredicate.parse(resource, namespace, "", "")):
+                seen = before.get(entry.key)
+                if seen is None or seen[0] is not entry:
+                    obj = entry.peek()
+                    seen = entry, use_of(obj, now)
+                    if resource is PODS and now <= (spent := spent_at(obj)) < float("inf"):
+                        until = min(until, spent)
+                        uses[seen[1]] += 1
+                        continue
+                uses[seen[1]] += 1
+                known[entry.key] = seen
+        return _Count(versions, until, uses, known)
+
+
+INTERVAL = 1.0
+"""Seconds between two rounds, on average."""
+SHARE = 0.05
+"""The part of the time that may go into counting, at most: rounds that take long are further apart."""
+
+
+class Recount:
+    def __init__(self, states: QuotaStates, tally: UsageTally, committer: Committer, clock: Clock, rng: random.Random) -> None:
+        self._states = states
+        self._tally = tally
+        self._committer = committer
+        self._clock = clock
+        self._rng = rng
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep(INTERVAL * self._rng.uniform(0.5, 1.5))
+            if spent := await self._round():
+                await self._clock.sleep(spent / SHARE)
+
+    async def _round(self) -> float:
+        """Counts every namespace that has a quota, with a breath in between; the seconds that the counting took."""
+        spent, wrong = 0.0, list[Write]()
+        for namespace in list(self._states.keys):
+            before = self._clock.monotonic()
+            wrong += filter(None, (self._correction(namespace, state) for state in self._states.cached(namespace)))
+            spent += self._clock.monotonic() - before
+            await self._clock.sleep(0)
+        self._tally.keep(self._states.keys)
+        await self._committer.commit_many(wrong)  # what fails is found wrong again
+        return spent
+
+    def _correction(self, namespace: str, state: QuotaState) -> Write | None:
+        """What makes the quota true; None: it is."""
+        used = state.bounds.total(self._tally.of(namespace))
+        if state.bounds.says(used):
+            return None
+        return Write(state.key, state.bounds.with_used(used).SerializeToString(), state.revision)
+
+
+class Quotas:
+    """`committer`: of everything that is not charged. `refresh`: as in Ledger; `preempted`: as in Committer. `run` until
+    cancelled."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        cacher: Cacher,
+        committer: Committer,
+        refresh: Callable[[], Awaitable[None]],
+        clock: Clock,
+        rng: random.Random,
+        *,
+        preempted: Callable[[], int] = never,
+    ) -> None:
+        self.states = QuotaStates(cacher)
+        self.tally = UsageTally(cacher, clock)
+        ledger = Ledger(cacher, self.states, self.tally, refresh, clock)
+        self._committer = committer
+        self._charging = Committer(storage, max_in_flight=1, send=ledger.send, clock=clock, rng=rng, preempted=preempted)
+        self._recount = Recount(self.states, self.tally, committer, clock, rng)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(unending("committer of what is charged", self._charging.run), name="committer of what is charged")
+            tasks.create_task(unending("recount of quotas", self._recount.run), name="recount of quotas")
+
+    def commits(self, resource: Resource[Any]) -> WriteCommitter:
+        """Who takes the writes of a resource to etcd."""
+        if resource not in COUNTED:
+            return self._committer
+        return _Parting(resource in GROWING, self.states, self._committer, self._charging)
+
+
+class _Parting:
+    """Sends what may use more in a namespace with quotas one way, and the rest the other. `growing`: all updates may, too."""
+
+    def __init__(self, growing: bool, states: QuotaStates, committer: Committer, charging: Committer) -> None:
+        self._growing = growing
+        self._states = states
+        self._committer = committer
+        self._charging = charging
+
+    async def commit_many(self, writes: Sequence[Write]) -> list[CommitOutcome]:
+        bounded = self._states.keys
+        charged = [namespace_of(write.key) in bounded and self._may_grow(write) for write in writes] if bounded else ()
+        if not any(charged):
+            return await self._committer.commit_many(writes)
+        parted: tuple[list[Write], list[Write]] = ([], [])
+        for write, is_charged in zip(writes, charged, strict=True):
+            parted[is_charged].append(write)
+        done = await asyncio.gather(self._committer.commit_many(parted[0]), self._charging.commit_many(parted[1]))
+        outcomes = [iter(each) for each in done]
+        return [next(outcomes[is_charged]) for is_charged in charged]
+
+    def _may_grow(self, write: Write) -> bool:
+        return write.value is not None and (not write.expected or self._growing or write.grows)

@@ -3,6 +3,10 @@
 Amounts are integers, in the units of pinnace.api.quantity: thousandths for cpu, else bytes or a count.
 
 Source: pkg/quota/v1/evaluator/core of Kubernetes 1.36.
+
+What a quota says: what it counts, how much of it there may be, and what becomes of its status. Pure.
+
+Source: pkg/admission/plugin/resourcequota of k8s.io/apiserver and pkg/quota/v1 of Kubernetes 1.36, for the messages too.
 """
 
 from collections.abc import Mapping
@@ -11,11 +15,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from apiserver.registry.validation.resource_names import CONTAINER, HUGE_PAGES
-from pinnace.api.core_v1_pb2 import PersistentVolumeClaim, Pod, PodAffinityTerm, PodSpec, ResourceRequirements, Service
+from apiserver.registry.validation.fields import CONTAINER, HUGE_PAGES
+from pinnace.api.core_v1_pb2 import (
+    PersistentVolumeClaim,
+    Pod,
+    PodAffinityTerm,
+    PodSpec,
+    ResourceQuota,
+    ResourceRequirements,
+    ScopedResourceSelectorRequirement,
+    Service,
+)
 from pinnace.api.names import is_extended_resource
 from pinnace.api.pods import class_of, ended, qos_class
-from pinnace.api.quantity import QuantityError, amount, amounts
+from pinnace.api.quantity import MAX, QuantityError, amount, amounts, format_amount
 from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Object, Resource
 from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, counted_spec, pod_level, spec_limits
@@ -33,30 +46,30 @@ Scopes: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class Usage:
     """Objects of one template have equal ones."""
 
     amounts: tuple[tuple[str, int], ...]
     scopes: Scopes = ()
     """The scopes that are about objects of this kind, each with the values with which this one is in it; none: it is not."""
 
-    def beyond(self, before: "Use") -> "Use":
+    def beyond(self, before: "Usage") -> "Usage":
         """What this is more than another; what is less is left out, as it is released by a count only."""
         old = dict(before.amounts)
         more = ((name, amount - old.get(name, 0)) for name, amount in self.amounts)
-        return Use(tuple((name, amount) for name, amount in more if amount > 0), self.scopes)
+        return Usage(tuple((name, amount) for name, amount in more if amount > 0), self.scopes)
 
 
-def use_of(obj: Object, now: float) -> Use:
+def use_of(obj: Object, now: float) -> Usage:
     """Of an object of one of COUNTED; `now`: Unix seconds."""
     match obj:
         case Pod():
             known = _of(obj)
             return known.spent if ended(obj) or spent_at(obj) < now else known.whole
         case PersistentVolumeClaim():
-            return Use(_counts(PERSISTENT_VOLUME_CLAIMS) + _claim(obj), _claim_scopes(obj))
+            return Usage(_counts(PERSISTENT_VOLUME_CLAIMS) + _claim(obj), _claim_scopes(obj))
         case Service():
-            return Use(_counts(SERVICES) + _service(obj))
+            return Usage(_counts(SERVICES) + _service(obj))
     return _PLAIN[type(obj)]
 
 
@@ -87,8 +100,8 @@ def _counts(resource: Resource[Any]) -> tuple[tuple[str, int], ...]:
 class _Known(NamedTuple):
     """Of pods with one spec. `spent`: of those that have ended."""
 
-    whole: Use
-    spent: Use
+    whole: Usage
+    spent: Usage
     stated: Mapping[str, frozenset[str]]
 
 
@@ -110,10 +123,10 @@ def _of_spec(spec_bytes: bytes) -> _Known:
         requests[name] = requested
     requests.update(amounts(spec.overhead))
     counts, scopes = _counts(PODS), _pod_scopes(spec)
-    whole = Use((*counts, (PODS.plural, 1), *sorted(_computed(requests, spec_limits(spec)).items())), scopes)
+    whole = Usage((*counts, (PODS.plural, 1), *sorted(_computed(requests, spec_limits(spec)).items())), scopes)
     of_pod = _said(spec.resources)
     said = {each.name: _said(each.resources) | of_pod for each in (*spec.containers, *spec.initContainers)}
-    return _Known(whole, Use(counts, scopes), said)
+    return _Known(whole, Usage(counts, scopes), said)
 
 
 def _said(resources: ResourceRequirements) -> frozenset[str]:
@@ -191,5 +204,127 @@ def _service(service: Service) -> tuple[tuple[str, int], ...]:
 
 
 _KINDS = {resource.message: resource for resource in COUNTED}
-_PLAIN = {resource.message: Use(_counts(resource)) for resource in COUNTED}
+_PLAIN = {resource.message: Usage(_counts(resource)) for resource in COUNTED}
 """By type, of objects that use nothing but a place."""
+
+
+_REQUIRED = frozenset(f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory"))
+"""What every container must state where it is bounded; a request of anything else that is missing counts as nothing."""
+_BYTES = ("memory", "ephemeral-storage", "storage")
+
+
+class QuotaLimits:
+    """One version of a quota. `hard`: the bounds, by name."""
+
+    def __init__(self, quota: ResourceQuota) -> None:
+        self.hard = _amounts(quota.spec.hard)
+        self._quota = quota
+        self._requirements = _requirements(quota)
+        used = _amounts(quota.status.used)
+        self.used: Mapping[str, int] | None = used if used.keys() >= self.hard.keys() else None
+        """As the status says; None: it does not say all of it, because nobody has counted yet."""
+
+    def share(self, use: Usage) -> dict[str, int]:
+        """What an object counts here, by name; empty: it does not."""
+        share = {name: value for name, value in use.amounts if value and name in self.hard}
+        return share if share and self._covers(use) else {}
+
+    def growth(self, use: Usage, before: Usage | None) -> dict[str, int]:
+        """What it counts here more than before; None: it was not there. All of it, if only now it is in the scopes."""
+        return self.share(use if before is None or not self._covers(before) else use.beyond(before))
+
+    def total(self, uses: Mapping[Usage, int]) -> dict[str, int]:
+        """What objects count together: `uses` with the number of objects that have each."""
+        total = dict.fromkeys(self.hard, 0)
+        for use, number in uses.items():
+            for name, each in self.share(use).items():
+                total[name] += number * each
+        return total
+
+    def unstated(self, pod: Pod, use: Usage) -> str:
+        """What containers must say of themselves here and do not, in words; empty: nothing."""
+        required = _REQUIRED & self.hard.keys()
+        if not required or not self._covers(use):
+            return ""
+        missing: dict[str, set[str]] = {}
+        for container, said in stated(pod).items():
+            for name in required - said:
+                missing.setdefault(name, set()).add(container)
+        if not missing:
+            return ""
+        found = "; ".join(f"{name} for: {','.join(sorted(containers))}" for name, containers in sorted(missing.items()))
+        return f"failed quota: {self._quota.metadata.name}: must specify {found}"
+
+    def excess(self, used: Mapping[str, int], share: Mapping[str, int]) -> str:
+        """How the share would exceed the quota, beside what is used already, in words; empty: it fits."""
+        over = sorted(name for name, value in share.items() if used[name] + value > self.hard[name])
+        if not over:
+            return ""
+        hard = self._quota.spec.hard
+        requested = ",".join(f"{name}={_text(name, share[name])}" for name in over)
+        taken = ",".join(f"{name}={_text(name, used[name])}" for name in over)
+        limited = ",".join(f"{name}={hard[name].string}" for name in over)
+        return f"exceeded quota: {self._quota.metadata.name}, requested: {requested}, used: {taken}, limited: {limited}"
+
+    def says(self, used: Mapping[str, int]) -> bool:
+        """Is this what its status says? More than it can say is there as what it can: it would never agree, and be written for
+        ever."""
+        sayable = {name: _cut(name, value) for name, value in used.items()}
+        return self.used == sayable and dict(self._quota.status.hard) == dict(self._quota.spec.hard)
+
+    def with_used(self, used: Mapping[str, int]) -> ResourceQuota:
+        """The quota to store, with this in its status."""
+        quota = ResourceQuota()
+        quota.CopyFrom(self._quota)
+        quota.metadata.resourceVersion = ""
+        quota.ClearField("status")
+        for name, value in used.items():
+            quota.status.hard[name].CopyFrom(quota.spec.hard[name])
+            quota.status.used[name].string = _text(name, value)
+        return quota
+
+    def _covers(self, use: Usage) -> bool:
+        """Is an object in its scopes? In none that is not about the object's kind."""
+        if not self._requirements:
+            return True
+        scopes = dict(use.scopes)
+        return all(_is_in(scopes.get(each.scopeName), each) for each in self._requirements)
+
+
+def _requirements(quota: ResourceQuota) -> list[ScopedResourceSelectorRequirement]:
+    scopes = (ScopedResourceSelectorRequirement(scopeName=scope, operator="Exists") for scope in quota.spec.scopes)
+    return [*scopes, *quota.spec.scopeSelector.matchExpressions]
+
+
+def _is_in(values: frozenset[str] | None, requirement: ScopedResourceSelectorRequirement) -> bool:
+    if values is None:
+        return False
+    match requirement.operator:
+        case "In":
+            return not values.isdisjoint(requirement.values)
+        case "NotIn":
+            return values.isdisjoint(requirement.values)
+        case "DoesNotExist":
+            return not values
+    return bool(values)
+
+
+def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    return {name: amount(_unit(name), quantity.string) for name, quantity in quantities.items()}
+
+
+def _cut(name: str, value: int) -> int:
+    """To the largest quantity: no bound is above it, so that nothing has room beside it."""
+    return min(value, amount(_unit(name), str(MAX)))
+
+
+def _text(name: str, value: int) -> str:
+    unit = _unit(name)
+    return format_amount("memory" if unit in _BYTES or unit.startswith(HUGE_PAGES) else unit, _cut(name, value))
+
+
+def _unit(name: str) -> str:
+    """The resource whose unit the amounts of a name have."""
+    if name.endswith("/requests.storage"):
+        return "storage"
+    return name.removeprefix("requests.").removeprefix("limits.")

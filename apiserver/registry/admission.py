@@ -43,7 +43,7 @@ class Admission(Protocol):
         ...
 
 
-class Change(NamedTuple):
+class WriteAttributes(NamedTuple):
     """A write that somebody wants. `obj`: as it is to be (None: deleted), `old`: as it is (None: created)."""
 
     request: Request
@@ -60,10 +60,10 @@ class Webhooks(Protocol):
         """Does any of them want to hear of such writes?"""
         ...
 
-    async def mutate(self, change: Change) -> Any:
+    async def mutate(self, change: WriteAttributes) -> Any:
         """The object as they want it, which may be the very one (None: of a delete). Raises Rejected."""
         ...
 
-    async def validate(self, change: Change) -> None:
+    async def validate(self, change: WriteAttributes) -> None:
         """Raises Rejected."""
         ...

@@ -5,7 +5,7 @@ annotations. One etcd transaction has the write, the compare on the pod's revisi
 
     a pod is bound at most once                      the compare on its revision, and its empty nodeName
     not by a deposed leader                          the guard
-    not by a leader of other schedulers' pods        the names that it campaigned for (apiserver.registry.fencing.Term)
+    not by a leader of other schedulers' pods        the names that it campaigned for (apiserver.registry.fencing.HeldTerm)
 
 The term under which a pod was bound is left on it as an annotation, so that anyone can check it afterwards.
 """
@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from apiserver import errors
 from apiserver.errors import Rejected
 from apiserver.registry.deletion import copy
-from apiserver.registry.extent import MAX_PARTS, parts_exceeded
-from apiserver.registry.fencing import Term
+from apiserver.registry.fencing import HeldTerm
 from apiserver.registry.mutation import Mutation, Put, Version
-from apiserver.registry.validation.labels import validate_annotations, validate_labels
+from apiserver.registry.strategy import MAX_PARTS, parts_exceeded
+from apiserver.registry.validation.fields import validate_annotations, validate_labels
 from pinnace.api import conditions, wellknown
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta
@@ -30,7 +30,7 @@ from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
 
-def bind(bindings: Iterable[Binding], term: Term | None, now: float) -> list[Mutation[Pod] | Refusal]:
+def bind(bindings: Iterable[Binding], term: HeldTerm | None, now: float) -> list[Mutation[Pod] | Refusal]:
     """The mutation for each binding, or what is wrong with it. `term`: in which the caller leads; None: no fence.
     `now` in Unix seconds."""
     return [refusal_of(binding) or _mutation(binding, term, now) for binding in bindings]
@@ -48,7 +48,7 @@ def refusal_of(binding: Binding) -> Refusal | None:
     return None
 
 
-def _mutation(binding: Binding, term: Term | None, now: float) -> Mutation[Pod]:
+def _mutation(binding: Binding, term: HeldTerm | None, now: float) -> Mutation[Pod]:
     metadata, node = binding.metadata, binding.target.name
     name = metadata.name
 
@@ -100,7 +100,7 @@ def _hand_on(said: ObjectMeta, pod: Pod, old: Pod) -> None:
         raise Rejected(errors.too_much(PODS, metadata.name, MAX_PARTS))
 
 
-def _foreign(name: str, scheduler: str, term: Term) -> Refusal:
+def _foreign(name: str, scheduler: str, term: HeldTerm) -> Refusal:
     """The hint is for the one who configures the scheduler."""
     election = term.name.rpartition("/")[0]
     why = f'its scheduler is "{scheduler}", and the leader of election "{election}" did not campaign for it'

@@ -1,36 +1,53 @@
-"""What a delete does: preconditions, finalizers, grace.
+"""Deletion: preconditions, finalizers and grace periods; and eviction, which respects disruption budgets.
 
     live --delete, with finalizers or grace--> deleting (deletionTimestamp set) --finalizers gone, grace 0--> removed
       '----------------------- delete, neither ------------------------------------------------^
 
-The step to deleting is a new generation: it changes what is wanted of the object. How long it may take, what it waits for
-and what it says of itself meanwhile is its kind's (`apiserver.registry.strategy`); one that is removed has no time for that.
+The step to deleting starts a new generation. The strategy of the kind decides about the grace period and the status
+(`apiserver.registry.strategy`).
 
-What is to become of an object's dependents is written into its finalizers; the garbage collector, one of the controllers, sees
-to them and takes its finalizer away. What it does not keep (`resources.COLLECTED`) has no such finalizer: it goes as if nobody
-had asked for one.
+The propagation policy of a delete becomes a finalizer of the object. The garbage collector (a controller) deletes or orphans
+the dependents, then removes the finalizer. Kinds that the garbage collector does not watch (`resources.COLLECTED`) get no such
+finalizer.
 
 Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/ and
 https://kubernetes.io/docs/concepts/architecture/garbage-collection/#cascading-deletion
+
+Eviction is a delete that checks the pod's disruption budgets first:
+
+    pod --no budget selects it-------------------------------------------> deleted
+         '--its budget --no disruption allowed--> refused: retry later
+                        '--disruption taken, pod recorded in the status--> marked as DisruptionTarget, deleted
+
+A disruption is taken in a compare-and-swap of the budget's status, so concurrent evictions never take the same one. The name of
+the pod stays in the status until the disruption controller has seen the pod go. If the pod stays (its delete failed), the
+controller returns the disruption after a timeout.
+
+Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36, for the messages too.
 """
 
-from collections.abc import Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from apiserver import errors
 from apiserver.errors import Rejected
-from apiserver.registry.mutation import Final, Put, Sign, Version
+from apiserver.registry.mutation import Effect, Final, Mutation, Next, Put, Version
 from apiserver.registry.strategy import Strategy
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
-from pinnace.api.resources import COLLECTED, Object, Resource
+from pinnace.api.pods import ended
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
+from pinnace.api.resources import COLLECTED, POD_DISRUPTION_BUDGETS, PODS, Object, Resource
 from pinnace.api.scalars import to_seconds, to_time
+from pinnace.api.selectors import NOTHING, LabelSelector, from_message
+from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import Disruption
 from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 T = TypeVar("T", bound=Object)
 LEAST_GRACE = 1
-"""Seconds that are left of a grace that has been made so short that it is over: whoever runs the pod counts them from when he
-hears of it."""
+"""Seconds that remain when a shortened grace period is already over. The kubelet counts them from when it sees the change."""
 
 _FINALIZERS = {"Orphan": ORPHAN_FINALIZER, "Foreground": FOREGROUND_FINALIZER, "Background": ""}
 """By propagation policy."""
@@ -46,8 +63,8 @@ def delete_step(
     emptied: bool = False,
     why: Disruption | None = None,
 ) -> Final[T]:
-    """The next state of an object that is to be deleted; `now` in Unix seconds. `emptied`: nothing is in it any
-    more. `why`: others end it. Raises Rejected."""
+    """The next state of an object that is deleted. `now`: Unix seconds. `emptied`: the namespace is known to be empty. `why`:
+    the disruption that ends the object. Raises Rejected."""
     resource = strategy.resource
     if version is None:
         raise Rejected(errors.not_found(resource, name))
@@ -55,13 +72,13 @@ def delete_step(
     _check(resource, name, options, version)
     grace, finalizers = strategy.grace_period(old, options), _finalizers(resource, old.metadata.finalizers, options)
     if not grace and not finalizers and (emptied or not strategy.holds_others(old)):
-        return Sign.REMOVE
+        return Effect.DELETE
     metadata = old.metadata
     deleting = metadata.HasField("deletionTimestamp") and (
         metadata.deletionGracePeriodSeconds <= grace or not metadata.HasField("deletionGracePeriodSeconds")
     )
     if deleting and finalizers == list(metadata.finalizers):
-        return Sign.KEEP
+        return Effect.NO_OP
     new = copy(resource, old)
     new.metadata.finalizers[:] = finalizers
     if not deleting:
@@ -77,7 +94,7 @@ def delete_step(
 
 
 def _deleted_at(obj: Object, now: float) -> float:
-    """Unix seconds: when it was deleted first, from which each shorter grace counts."""
+    """The time of the first delete in Unix seconds. A shorter grace period also counts from it."""
     metadata = obj.metadata
     if not metadata.HasField("deletionTimestamp"):
         return now
@@ -94,7 +111,7 @@ def copy(resource: Resource[T], obj: T) -> T:
 
 
 def _check(resource: Resource[T], name: str, options: DeleteOptions, version: Version[T]) -> None:
-    """An empty precondition is one: who was to say which object he means, and does not know it, deletes none."""
+    """Checks the preconditions. An empty precondition that is set matches no object. Raises Rejected."""
     wanted = options.preconditions
     if wanted.HasField("uid") and wanted.uid != version.obj.metadata.uid:
         raise Rejected(errors.uid_mismatch(resource, name, wanted.uid or '""', version.obj.metadata.uid))
@@ -114,3 +131,116 @@ def _finalizers(resource: Resource[Any], present: Iterable[str], options: Delete
         return list(present)
     kept = [each for each in present if each not in (ORPHAN_FINALIZER, FOREGROUND_FINALIZER)]
     return [*kept, wanted] if wanted and collected else kept
+
+
+RETRY_AFTER = 1.0
+"""Seconds after which to ask a budget again; it counts anew whenever one of its pods changes."""
+MAX_UNCONFIRMED = 2000
+"""Pods that a budget has written down and that nobody has seen go."""
+_BY_EVICTION = Disruption(reason="EvictionByEvictionAPI", message="Eviction API: evicting")
+_VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def is_guarded(pod: Pod) -> bool:
+    """Has its budget a say? Not about a pod that does not run, or that ends anyhow."""
+    return pod.status.phase != "Pending" and not ended(pod) and not pod.metadata.HasField("deletionTimestamp")
+
+
+class Protection(NamedTuple):
+    """A budget, whose selector is read once, for all pods that it is asked about."""
+
+    selector: LabelSelector
+    budget: PodDisruptionBudget
+
+
+def protection(budget: PodDisruptionBudget) -> Protection:
+    return Protection(from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING, budget)
+
+
+def budget_of(pod: Pod, protections: Iterable[Protection]) -> PodDisruptionBudget | None:
+    """The one of the budgets of its namespace that selects it. Raises Rejected if there are several."""
+    labels = dict(pod.metadata.labels)
+    found = [budget for selector, budget in protections if selector.matches(labels)]
+    if len(found) > 1:
+        message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise Rejected(Refusal(Code.FAILED_PRECONDITION, "SeveralDisruptionBudgets", message))
+    return found[0] if found else None
+
+
+def must_ask(pod: Pod, budget: PodDisruptionBudget) -> bool:
+    """Of a guarded pod: a pod that is not ready is not missed, if the budget says so or enough others are."""
+    if conditions.is_true(pod.status.conditions, "Ready"):
+        return True
+    status = budget.status
+    enough = status.currentHealthy >= status.desiredHealthy > 0
+    return budget.spec.unhealthyPodEvictionPolicy != "AlwaysAllow" and not enough
+
+
+def taking(budget: PodDisruptionBudget, pods: Sequence[str], granted: set[str], now: float) -> Mutation[PodDisruptionBudget]:
+    """Takes disruptions for the first of the pods, by name, for as many as are left; `granted` are those, once it is done.
+    Refused when none is left. `now` in Unix seconds."""
+    name = budget.metadata.name
+
+    def step(version: Version[PodDisruptionBudget] | None) -> Next[PodDisruptionBudget]:
+        granted.clear()
+        if version is None:
+            raise Rejected(errors.not_found(POD_DISRUPTION_BUDGETS, name))
+        _check_budgets(version.obj)
+        new = copy(POD_DISRUPTION_BUDGETS, version.obj)
+        taken = pods[: new.status.disruptionsAllowed]
+        granted.update(taken)
+        new.status.disruptionsAllowed -= len(taken)
+        for pod in taken:
+            new.status.disruptedPods[pod].CopyFrom(to_time(now))
+        if not new.status.disruptionsAllowed:
+            _say_that_none_is_left(new.status, now)
+        return Put(new)
+
+    return Mutation(POD_DISRUPTION_BUDGETS.key(budget.metadata.namespace, name), name, step)
+
+
+def deleting(pods: Strategy[Pod], pod: Pod, options: DeleteOptions, *, spared: bool, now: float) -> Mutation[Pod]:
+    """Deletes this very pod. `spared`: its budget need not be asked because of what it is; if it has become something else,
+    that is a conflict."""
+    metadata = pod.metadata
+
+    def step(version: Version[Pod] | None) -> Next[Pod]:
+        if version is not None:
+            if version.obj.metadata.uid != metadata.uid:
+                raise Rejected(errors.uid_mismatch(PODS, metadata.name, metadata.uid, version.obj.metadata.uid))
+            if spared and version.obj.status != pod.status:
+                raise Rejected(errors.contended(PODS, metadata.name))
+        return delete_step(pods, metadata.name, options, version, now, why=_BY_EVICTION)
+
+    return Mutation(PODS.key(metadata.namespace, metadata.name), metadata.name, step)
+
+
+def refused(budget: PodDisruptionBudget) -> Refusal:
+    """A budget that allows no disruption now."""
+    status = budget.status
+    needs = f"needs {status.desiredHealthy} healthy pods and has {status.currentHealthy} currently"
+    return _refusal(f"The disruption budget {budget.metadata.name} {needs}")
+
+
+def _refusal(cause: str) -> Refusal:
+    facts = (("cause", cause),)
+    return Refusal(Code.RESOURCE_EXHAUSTED, "DisruptionBudget", _VIOLATION, retry_after=RETRY_AFTER, metadata=facts)
+
+
+def _check_budgets(budget: PodDisruptionBudget) -> None:
+    """Can a disruption be taken? Raises Rejected."""
+    status, name = budget.status, budget.metadata.name
+    if status.observedGeneration < budget.metadata.generation:
+        raise Rejected(_refusal(f"The disruption budget {name} is still being processed by the server."))
+    if len(status.disruptedPods) > MAX_UNCONFIRMED:
+        detail = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise Rejected(errors.forbidden(f'poddisruptionbudgets.policy "{name}" is forbidden: {detail}'))
+    if not status.disruptionsAllowed:
+        raise Rejected(refused(budget))
+
+
+def _say_that_none_is_left(status: PodDisruptionBudgetStatus, now: float) -> None:
+    found = conditions.find(status.conditions, "DisruptionAllowed")
+    if found is not None and found.status != "False":
+        said = conditions.say(status.conditions, "DisruptionAllowed", "False", "InsufficientPods", "", now)
+        said.observedGeneration = status.observedGeneration

@@ -38,11 +38,11 @@ from pinnace.api.names import dns_subdomain
 from pinnace.api.pods_pb2 import Fence
 from pinnace.api.resources import election_key
 
-PRESENTED: ContextVar[tuple[Fence, ...]] = ContextVar("fences", default=())
+PRESENTED_FENCES: ContextVar[tuple[Fence, ...]] = ContextVar("fences", default=())
 """The fences in the metadata of the present call."""
-CALL: ContextVar[tuple[Guard, ...]] = ContextVar("fence", default=())
+CURRENT_GUARDS: ContextVar[tuple[Guard, ...]] = ContextVar("fence", default=())
 """What must hold for the writes of the present call."""
-MOST = 4
+MAX_FENCES = 4
 """Fences of a call: each is an operation of its transaction, in which others have their writes, too."""
 FRESH_TIMEOUT = 5.0
 """Seconds for the cache to reach the revision of a token."""
@@ -52,7 +52,7 @@ MIN_SECRET = 16
 """Bytes."""
 
 
-class Term(NamedTuple):
+class HeldTerm(NamedTuple):
     """A term whose holder the caller is."""
 
     name: str
@@ -70,7 +70,7 @@ class Fences:
         self._cacher = cacher
         self._authorizer = authorizer
 
-    async def term(self, fence: Fence, user: User) -> Term | None:
+    async def term(self, fence: Fence, user: User) -> HeldTerm | None:
         """The term of the fence, if the user holds it; None when the term is over, unknown, or held by another user or session.
         Which of these it is, the caller must not learn. Raises Rejected when there can be no such fence or the user may not
         campaign in its election; StorageError and CacheError when etcd cannot be asked."""
@@ -81,7 +81,7 @@ class Fences:
         record = await self._find(key, fence.token)
         if record is None or not is_holder(election := _read(record), user.name, fence.secret):
             return None
-        return Term(fences.term(fence), Guard(key, fence.token), tuple(election.scheduler_names))
+        return HeldTerm(fences.term(fence), Guard(key, fence.token), tuple(election.scheduler_names))
 
     async def _find(self, key: str, token: int) -> KeyValue | None:
         """The election's key with this token; None: there is none any more, or not yet. One answer of etcd that does not
@@ -101,7 +101,7 @@ class Fences:
     async def enter(self, user: User) -> None:
         """Guards what the present call writes by the fences in its metadata: all of them must hold. Raises as `term`, and
         Rejected when one does not hold."""
-        presented = PRESENTED.get()
+        presented = PRESENTED_FENCES.get()
         if not presented:
             return
         guards: list[Guard] = []
@@ -110,21 +110,21 @@ class Fences:
             if term is None:
                 raise Rejected(errors.fenced(fence.election, fence.token))
             guards.append(term.guard)
-        CALL.set(tuple(guards))
+        CURRENT_GUARDS.set(tuple(guards))
 
 
-def present(metadata: Iterable[tuple[str, str | bytes]]) -> None:
+def read_fences(metadata: Iterable[tuple[str, str | bytes]]) -> None:
     """Notes the fences in the metadata of the present call. Raises Rejected."""
     found: tuple[Fence, ...] = ()
     for key, value in metadata:
         if key == fences.KEY:
-            if len(found) == MOST:
-                raise Rejected(errors.bad_request(f"too many fences: at most {MOST} per call"))
+            if len(found) == MAX_FENCES:
+                raise Rejected(errors.bad_request(f"too many fences: at most {MAX_FENCES} per call"))
             try:
                 found += (fences.parse(str(value)),)
             except ValueError as error:
                 raise Rejected(errors.bad_request(str(error))) from None
-    PRESENTED.set(found)
+    PRESENTED_FENCES.set(found)
 
 
 def hashed(secret: bytes) -> bytes:

@@ -1,16 +1,19 @@
-"""Optimistic concurrency, once for every verb: read, step, compare-and-swap, and again when somebody was faster.
+"""Optimistic concurrency for every verb: read, step, compare-and-swap, and retry on conflict.
 
-A mutation is a pure `step` from the present version of one object to its next. The engine first tries from the cache, which
-costs no read. What it promises:
+A mutation is a pure `step` from the present version of an object to the next. The first attempt uses the cache and costs no
+read. Guarantees:
 
-* A write commits only against the very version that its step saw.
-* A step's refusal is final only if the version it saw came from etcd (linearizable): a refusal that rests on the cache is
-  checked by reading first. So a lagging cache can cost time, but never a wrong answer. A dry run, of which no write is
-  compared with what is there, goes by the cache alone: its caller has brought that up to date.
-* Many mutations go to etcd together (the committer groups them), and each succeeds or fails alone. Those of one object follow
-  one another: together each would lose to the one before, and be tried again with all the others.
-* What a call writes that was made in a leader's name commits only while it leads (apiserver.registry.fencing).
-* Steps that take long, of large objects, keep nobody else waiting but for one of them.
+* A write commits only against the version that its step saw.
+* A refusal is final only if the step saw the version in etcd (linearizable read). A refusal that rests on the cache is checked
+  again after a read. A cache that is behind costs time, but never causes a wrong answer. A dry run writes nothing and uses the
+  cache only: its caller refreshes the cache first.
+* The mutations of a call go to etcd together (the committer groups them), and each succeeds or fails alone. Mutations of one
+  object run one after another, because concurrent ones would conflict.
+* The writes of a call that presents a fence commit only while the term lasts (apiserver.registry.fencing).
+* Steps on large objects yield to the event loop: another call waits for at most one of them.
+
+A patch has the result of an update by a client that read the same version. A malformed patch is a bad request. A patch that
+does not apply to the object is Invalid, as in Kubernetes.
 """
 
 import asyncio
@@ -22,23 +25,26 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError
 
 from apiserver import errors
-from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.store import Entry
+from apiserver.cacher.cacher import ResourceCache
+from apiserver.cacher.store import CacheEntry
 from apiserver.errors import Rejected
 from apiserver.registry import fencing
-from apiserver.storage.committer import Conflict, Denied, GuardFailed
-from apiserver.storage.committer import Outcome as Committal
+from apiserver.registry.validation.fields import IMMUTABLE, invalid
+from apiserver.storage.committer import CommitOutcome, Conflict, Denied, GuardFailed
 from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api import wire
-from pinnace.api.resources import Object, Resource
-from pinnace.api.status import Refusal
+from pinnace.api.codec import CodecError, revised, to_dict
+from pinnace.api.patch import PatchError, parse, patched
+from pinnace.api.resources import PODS, Object, Resource
+from pinnace.api.status import Refusal, Violation
+from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import in_slices
 
 T = TypeVar("T", bound=Object)
 
 MAX_ROUNDS = 16
-"""Rounds before a mutation gives up with Contended. Every lost round means that somebody else's write succeeded."""
+"""Rounds before a mutation fails with Contended. In each lost round another write of the object succeeded."""
 
 
 class Version(NamedTuple, Generic[T]):
@@ -51,33 +57,34 @@ class Version(NamedTuple, Generic[T]):
 
 
 class Put(NamedTuple, Generic[T]):
-    """Store this: an object of the step's own, without a resourceVersion."""
+    """Store `obj`, which the step owns and which has no resourceVersion."""
 
     obj: T
     grows: bool = False
     """As in Write."""
 
 
-class Sign(Enum):
-    """Next states that are not an object."""
+class Effect(Enum):
+    """Next states that store no object."""
 
-    REMOVE = "delete the key"
-    KEEP = "nothing to do: the present state is what was wanted"
-
-
-Final = Put[T] | Literal[Sign.REMOVE, Sign.KEEP]
+    DELETE = "delete the key"
+    NO_OP = "the object already is as requested: write nothing"
 
 
-class Later(NamedTuple, Generic[T]):
-    """Others are to be asked first, which takes time: they are waited for beside those of the other mutations."""
+Final = Put[T] | Literal[Effect.DELETE, Effect.NO_OP]
+
+
+class Deferred(NamedTuple, Generic[T]):
+    """A next state that needs I/O, such as a webhook's answer. The deferred states of one round are awaited together."""
 
     final: Callable[[], Awaitable[Final[T]]]
     """Raises Rejected."""
 
 
-Next = Final[T] | Later[T]
+Next = Final[T] | Deferred[T]
 Step = Callable[[Version[T] | None], Next[T]]
-"""Raises Rejected. May be called several times, each time with a later version."""
+"""The next state of an object, given its version; None: the object does not exist. Called again with each later version.
+Raises Rejected."""
 
 
 class Mutation(NamedTuple, Generic[T]):
@@ -88,9 +95,9 @@ class Mutation(NamedTuple, Generic[T]):
     guards: tuple[Guard, ...] = ()
 
 
-class Stored(NamedTuple):
-    """A mutation that is done. `value` is the encoded object as stored, without its resourceVersion. `revision`: 0 of what a
-    dry run would create."""
+class Written(NamedTuple):
+    """The result of a mutation. `value` is the encoded object as stored, without its resourceVersion. `revision` is 0 when a
+    dry run would create the object."""
 
     name: str
     uid: str
@@ -102,22 +109,22 @@ class Stored(NamedTuple):
         return self.value + wire.stamp(self.revision) if self.revision else self.value
 
 
-Outcome = Stored | Refusal
+Outcome = Written | Refusal
 
 
-class Commits(Protocol):
-    """Who takes the writes to etcd: a Committer."""
+class WriteCommitter(Protocol):
+    """Writes to etcd: a Committer, or the quota ledger before it."""
 
-    async def commit_many(self, writes: Sequence[Write]) -> list[Committal]:
+    async def commit_many(self, writes: Sequence[Write]) -> list[CommitOutcome]:
         """The outcome of each write, in order. They are independent: some may happen and others not."""
         ...
 
 
 class Mutator(Generic[T]):
-    """The engine, for one resource."""
+    """Runs mutations of one resource."""
 
     def __init__(
-        self, resource: Resource[T], cache: ResourceCache[T], storage: Storage, committer: Commits, clock: Clock
+        self, resource: Resource[T], cache: ResourceCache[T], storage: Storage, committer: WriteCommitter, clock: Clock
     ) -> None:
         self._resource = resource
         self._cache = cache
@@ -126,15 +133,15 @@ class Mutator(Generic[T]):
         self._clock = clock
 
     async def run(self, mutations: Sequence[Mutation[T]], *, dry_run: bool = False) -> list[Outcome]:
-        """The outcome of each, in order. Never raises for a single item."""
+        """The outcome of each mutation, in order. A mutation that fails does not fail the others."""
         outcomes: dict[int, Outcome] = {}
         for wave in _waves(mutations):
             outcomes.update(zip(wave, await self._run([mutations[index] for index in wave], dry_run), strict=True))
         return [outcomes[index] for index in range(len(mutations))]
 
     async def _run(self, mutations: Sequence[Mutation[T]], dry_run: bool) -> list[Outcome]:
-        """Of mutations of different objects."""
-        fence = fencing.CALL.get()
+        """The outcomes of mutations whose keys are distinct."""
+        fence = fencing.CURRENT_GUARDS.get()
         attempts = [_Attempt(mutation, _cached(self._cache.get(mutation.key)), fence) for mutation in mutations]
         if dry_run:
             for attempt in attempts:
@@ -183,7 +190,7 @@ class Mutator(Generic[T]):
                     attempt.outcome = errors.from_storage(result)
 
     def _go_on(self, attempt: "_Attempt[T]", current: KeyValue | None) -> None:
-        """From what etcd has."""
+        """Continues with the state that etcd returned."""
         try:
             attempt.authoritative(self._decode(current))
         except DecodeError:
@@ -198,7 +205,7 @@ class Mutator(Generic[T]):
 
 
 def _waves(mutations: Sequence[Mutation[Any]]) -> Iterator[Sequence[int]]:
-    """Their indices, in groups in which no key occurs twice: nearly always one."""
+    """The indices of the mutations, in groups with distinct keys. There is nearly always one group."""
     if len({mutation.key for mutation in mutations}) == len(mutations):
         yield range(len(mutations))
         return
@@ -214,13 +221,14 @@ def _waves(mutations: Sequence[Mutation[Any]]) -> Iterator[Sequence[int]]:
 
 
 def guard_refusal(guard: Guard) -> Refusal:
-    """Fences ask when the key was created, admission asks for the very version that it saw."""
+    """The refusal for a guard that failed. A guard of a fence compares create_revision; a guard of admission compares
+    mod_revision."""
     if guard.mod_revision:
         return errors.OVERTAKEN
     return errors.fenced(guard.key.rpartition("/")[2], guard.create_revision)
 
 
-def _cached(entry: Entry[T] | None) -> Version[T] | None:
+def _cached(entry: CacheEntry[T] | None) -> Version[T] | None:
     return None if entry is None else Version(entry.obj, entry.mod_revision, entry.value)
 
 
@@ -229,8 +237,8 @@ def _revision(version: Version[Any] | None) -> int:
 
 
 class _Attempt(Generic[T]):
-    """One mutation on its way. After `advance`, and `wait` where there is something `later`, it has an outcome, or must be
-    read, or has a write to commit."""
+    """The state of one mutation. After `advance`, and `wait` if the step is deferred, it has an outcome, or must be read from
+    etcd, or has a write to commit."""
 
     __slots__ = (
         "_final",
@@ -250,30 +258,30 @@ class _Attempt(Generic[T]):
         self.mutation = mutation
         self._guards = mutation.guards + fence
         self._version = version
-        self._final = False  # is the version etcd's, or only the cache's?
-        self._refused: Refusal | None = None  # by others, who saw that version
+        self._final = False  # whether the version is etcd's; else it is the cache's, which may be old
+        self._refused: Refusal | None = None  # the deferred refusal of that version
         self._uid, self._value = "", b""
-        self.later: Later[T] | None = None
+        self.later: Deferred[T] | None = None
         self.outcome: Outcome | None = None
         self.write: Write | None = None
         self.must_read = False
 
     def authoritative(self, version: Version[T] | None) -> None:
-        """The state as etcd has it."""
+        """Sets the version that etcd returned."""
         if self._refused is not None and _revision(version) == _revision(self._version):
-            self.outcome = self._refused  # whom it took time to ask is not asked the same again
+            self.outcome = self._refused  # the version is the same: a deferred check is not repeated
         self._version, self._final = version, True
         self.must_read, self.write = False, None
 
     def rely(self) -> None:
-        """The version that is known is etcd's."""
+        """Treats the known version as etcd's."""
         self._final = True
 
     def committed(self, revision: int) -> None:
-        self.outcome = Stored(self.mutation.name, self._uid, revision, self._value)
+        self.outcome = Written(self.mutation.name, self._uid, revision, self._value)
 
     def advance(self, dry_run: bool) -> None:
-        """Takes the step from the version that is known. Does not change an attempt that has an outcome."""
+        """Takes the step from the known version. An attempt that has an outcome stays as it is."""
         if self.outcome is not None:
             return
         try:
@@ -281,7 +289,7 @@ class _Attempt(Generic[T]):
         except Rejected as rejected:
             self._refuse(rejected.refusal)
             return
-        if isinstance(step, Later):
+        if isinstance(step, Deferred):
             self.later = step
         else:
             self._take(step, dry_run)
@@ -304,14 +312,14 @@ class _Attempt(Generic[T]):
             self.must_read = True
 
     def _take(self, step: Final[T], dry_run: bool) -> None:
-        if step is Sign.KEEP and not self._final:
+        if step is Effect.NO_OP and not self._final:
             self.must_read = True
         elif isinstance(step, Put):
             self._store(step.obj.metadata.uid, step.obj.SerializeToString(), dry_run, step.grows)
         else:
-            assert self._version is not None, "only what is there can be kept or removed"
+            assert self._version is not None, "only an object that exists can be kept or deleted"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
-            if step is Sign.KEEP or dry_run:
+            if step is Effect.NO_OP or dry_run:
                 self.committed(self._version.revision)
             else:
                 self.write = Write(self.mutation.key, None, self._version.revision, self._guards)
@@ -323,3 +331,44 @@ class _Attempt(Generic[T]):
             self.committed(expected)
         else:
             self.write = Write(self.mutation.key, value, expected, self._guards, grows=grows)
+
+
+STATUS = "status"
+RESIZE = "resize"
+"""Of pods only."""
+_TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
+
+
+def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
+    """A function that returns the patched copy of an object. Both this and the function raise Rejected."""
+    if not request.name:
+        raise Rejected(errors.bad_request("name: Required value: a patch needs the name of an object"))
+    if request.type not in _TYPES:
+        raise Rejected(errors.bad_request("type: expected MERGE, STRATEGIC_MERGE or JSON"))
+    patchable = (STATUS, RESIZE) if resource is PODS else (STATUS,)
+    if request.subresource not in ("", *patchable):
+        known = " and ".join(f'"{each}"' for each in patchable)
+        raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched; expected {known}'))
+    try:
+        patch = parse(request.patch, request.type)
+    except PatchError as error:
+        raise Rejected(errors.bad_request(f"patch: {error}")) from None
+
+    def apply(old: T) -> T:
+        try:
+            form = to_dict(old)
+            new = revised(resource, old, form, patched(form, request.type, patch))
+        except PatchError as error:
+            raise Rejected(errors.invalid(resource, request.name, [Violation("patch", str(error))])) from None
+        except CodecError as error:
+            wrong = [Violation(problem.field, problem.message) for problem in error.problems]
+            raise Rejected(errors.invalid(resource, request.name, wrong)) from None
+        if not resource.namespaced:
+            new.metadata.namespace = ""
+        moved = [field for field in ("name", "namespace") if getattr(new.metadata, field) != getattr(old.metadata, field)]
+        if moved:
+            wrong = [invalid(f"metadata.{field}", getattr(new.metadata, field), IMMUTABLE) for field in moved]
+            raise Rejected(errors.invalid(resource, request.name, wrong))
+        return new
+
+    return apply

@@ -1,4 +1,10 @@
-"""The verbs of one resource, the same for all: defaults and validation are the strategy's, concurrency is the mutator's."""
+"""The verbs of a resource: create, update, patch and delete. The code is the same for all resources: a Strategy supplies
+defaults and validation, and the Mutator handles concurrency.
+
+What makes a client's object one of ours: an identity, admission, defaults, validation; and webhooks where some are due.
+
+Admission looks into the caches, which may be behind: what is refused is looked at again, after they have caught up.
+"""
 
 from __future__ import annotations  # those of the steps below would be evaluated for every object
 
@@ -9,36 +15,51 @@ from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from apiserver import errors
-from apiserver.cacher.errors import CacheError
+from apiserver.cacher.store import CacheError
 from apiserver.errors import Rejected
-from apiserver.registry.admission import Admission, Change, Operation, Request, Webhooks
-from apiserver.registry.creation import Creation, drop_repeated_owners, keep_identity
+from apiserver.registry.admission import Admission, Operation, Request, Webhooks, WriteAttributes
 from apiserver.registry.deletion import copy, delete_step
-from apiserver.registry.extent import MAX_PARTS, parts_exceeded
-from apiserver.registry.mutation import Final, Later, Mutation, Mutator, Next, Outcome, Put, Sign, Stored, Version
-from apiserver.registry.patching import RESIZE, STATUS, patching
-from apiserver.registry.strategy import Strategy
-from apiserver.registry.warnings import warn
+from apiserver.registry.mutation import (
+    RESIZE,
+    STATUS,
+    Deferred,
+    Effect,
+    Final,
+    Mutation,
+    Mutator,
+    Next,
+    Outcome,
+    Put,
+    Version,
+    Written,
+    patching,
+)
+from apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
 from apiserver.storage.interface import StorageError
+from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
+from pinnace.api.names import new_uid
 from pinnace.api.quantities import canonicalize, keep_equal
 from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
+from pinnace.api.scalars import to_time
 from pinnace.api.status import Code, Refusal, Violation
 from pinnace.api.verbs_pb2 import DeleteRequest, PatchRequest
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.tasks import in_slices
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
 _PATCHES = {"": Operation.UPDATE, STATUS: Operation.UPDATE_STATUS, RESIZE: Operation.RESIZE}
 """By subresource."""
 ATTEMPTS = 8
-"""How often a name is made up for an object before it is told that all of them were taken, as in Kubernetes; and how often one
-is admitted anew because what it was admitted for has changed."""
+"""Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
+that admission relied on has changed."""
 
 
 class Store(Generic[T]):
-    """Writes of one resource. Methods that take many objects answer per item and never fail because of one.
+    """Writes of one resource. Methods that take many objects return one outcome per item: an item that fails does not fail the
+    others.
 
-    `refresh` brings the caches that admission looks into up to etcd's present revision; it raises when that cannot be done.
+    `refresh` brings the caches that admission reads up to etcd's present revision. It raises CacheError or StorageError.
     """
 
     def __init__(
@@ -63,14 +84,14 @@ class Store(Generic[T]):
         self._webhooks = webhooks
         self._tracer = tracer
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """Of who patches an object, by its key."""
+        """Locks of the patches under way, by key."""
 
     async def create(self, objs: Sequence[T], by: Request) -> list[Outcome]:
         await self._prepare_dry_run(by)
         sent = dict[int, bytes]()
         for index, obj in enumerate(objs):
             metadata = obj.metadata
-            metadata.uid = ""  # the server's to give, and once: what is refused is looked at again
+            metadata.uid = ""  # the server sets it once, although a refused object is admitted again
             if metadata.generateName and not metadata.name:
                 sent[index] = obj.SerializeToString()
         outcomes = await self.mutate(await self._additions(objs, by), dry_run=by.dry_run)
@@ -78,15 +99,15 @@ class Store(Generic[T]):
         return outcomes
 
     def admit_update(self, new: T, old: T, by: Request) -> None:
-        """Of a write that is no update of a client's. Raises Rejected."""
+        """Runs admission for a write that is not a client's update, such as a merged event. Raises Rejected."""
         self._admission.validate(by, Operation.UPDATE, self.resource, new, old)
 
     async def refresh(self) -> None:
-        """Brings the caches that admission looks into up to date. Raises CacheError, StorageError."""
+        """Brings the caches that admission reads up to date. Raises CacheError, StorageError."""
         await self._refresh()
 
     def complete(self, obj: T, by: Request) -> None:
-        """Makes a client's object one of ours; webhooks are not asked. Raises Rejected."""
+        """Completes and validates a client's new object, without webhooks. Raises Rejected."""
         self._creation.complete(obj, by)
 
     async def _go_again(self, objs: Sequence[T], sent: Mapping[int, bytes], outcomes: list[Outcome], by: Request) -> None:
@@ -105,14 +126,14 @@ class Store(Generic[T]):
                     await self._refresh()
                 items = await self._additions([objs[index] for index in taken], by)
             except (CacheError, StorageError):
-                break  # what became of the others is known, and worth more
+                break  # keep the outcomes that are known
             items += [self._addition(objs[index]) for index in overtaken]
             retried = await self.mutate(items, dry_run=by.dry_run)
             for index, outcome in zip(taken + overtaken, retried, strict=True):
                 outcomes[index] = outcome
 
     async def _additions(self, objs: Sequence[T], by: Request) -> list[Mutation[T] | Refusal]:
-        """Of clients' objects, each admitted or refused."""
+        """A mutation for each object that is admitted, and a refusal for each other."""
         with self._tracer.span("admit"):
             refusals = await self._creation.complete_all(objs, by)
         return [refusal or self._addition(obj) for obj, refusal in zip(objs, refusals, strict=True)]
@@ -123,13 +144,13 @@ class Store(Generic[T]):
         return await self.mutate([self._update(obj, by, Operation.UPDATE) for obj in objs], dry_run=by.dry_run)
 
     async def update_status(self, objs: Sequence[T], by: Request) -> list[Outcome]:
-        """Replaces status; nothing else of the objects is looked at but name, uid and resourceVersion."""
+        """Replaces status. Of the rest of an object, only name, uid and resourceVersion are read."""
         await self._prepare_dry_run(by)
         return await self.mutate([self._update(obj, by, Operation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run)
 
     async def patch(self, request: PatchRequest, by: Request) -> list[Outcome]:
-        """Changes spec and metadata, or the status, of the latest version, whoever else writes it: until the caller waits no
-        longer. Patches of one object take turns, as at once they would only undo each other's attempts."""
+        """Patches spec and metadata, or a subresource, of the latest version. A conflict with another write is retried until
+        the call's deadline. Patches of one object run one after another, because concurrent ones would conflict."""
         await self._prepare_dry_run(by)
         mutation = self._patch(request, by)
         async with self._turns.setdefault(mutation.key, asyncio.Lock()):
@@ -139,23 +160,23 @@ class Store(Generic[T]):
                     return outcomes
 
     async def delete(self, requests: Sequence[DeleteRequest], by: Request, *, emptied: bool = False) -> list[Outcome]:
-        """`emptied`: nothing is in these any more."""
+        """`emptied`: the objects (namespaces) are known to contain nothing."""
         await self._prepare_dry_run(by)
         return await self.mutate([self._deletion(request, by, emptied) for request in requests], dry_run=by.dry_run)
 
     async def _prepare_dry_run(self, by: Request) -> None:
-        """It is told what would happen by caches alone: nothing is compared by a write, what admission looks at neither."""
+        """Refreshes the caches before a dry run, which compares nothing in etcd."""
         if by.dry_run:
             await self._refresh()
 
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
-        """Runs the mutations among the items, and puts their outcomes in place. `dry_run`: on caches that are up to date."""
+        """Runs the mutations among the items and returns all outcomes in order. `dry_run`: the caches must be up to date."""
         with self._tracer.span("commit"):
             done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
         return [each if isinstance(each, Refusal) else next(done) for each in items]
 
     def _addition(self, obj: T) -> Mutation[T] | Refusal:
-        """Of an object that is complete."""
+        """The mutation that creates a complete object."""
         name = obj.metadata.name
         try:
             guards = self._admission.guards(self.resource, obj)
@@ -203,7 +224,7 @@ class Store(Generic[T]):
         return version
 
     def _next(self, wanted: T, present: Version[T], by: Request, operation: Operation) -> Next[T]:
-        """What becomes of the present version when somebody wants this: `wanted` stays as it is."""
+        """The next state of an object for the requested state, which is not changed. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         uid, expected = wanted.metadata.uid, wanted.metadata.resourceVersion
         if uid and uid != old.metadata.uid:
@@ -216,15 +237,16 @@ class Store(Generic[T]):
         self._prepare(new, old, operation)
         if not self._webhooks.concerned(by, operation, self.resource):
             return self._judged(new, present, by, operation)
-        return Later(lambda: self._after_webhooks(Change(by, operation, self.resource, new, old), present))
+        return Deferred(lambda: self._after_webhooks(WriteAttributes(by, operation, self.resource, new, old), present))
 
-    async def _after_webhooks(self, change: Change, present: Version[T]) -> Final[T]:
-        """What becomes of the present version if they agree; what they make of the change is prepared anew."""
+    async def _after_webhooks(self, change: WriteAttributes, present: Version[T]) -> Final[T]:
+        """The next state of an object after its webhooks. An object that a webhook changed is prepared again. Raises
+        Rejected."""
         new: T = await self._webhooks.mutate(change)
         if new is not change.obj:
             self._prepare(new, present.obj, change.operation)
         judged = self._judged(new, present, change.request, change.operation)
-        final = await judged.final() if isinstance(judged, Later) else judged
+        final = await judged.final() if isinstance(judged, Deferred) else judged
         await self._webhooks.validate(change._replace(obj=new))
         return final
 
@@ -243,8 +265,8 @@ class Store(Generic[T]):
             keep_equal(new, old)
 
     def _judged(self, new: T, present: Version[T], by: Request, operation: Operation) -> Next[T]:
-        """What becomes of the present version, if the new one is valid. Admission looks into the caches, which may be behind:
-        what it refuses is looked at again."""
+        """Validates and admits the new version. The caches that admission reads may be behind, so a refusal is checked again
+        after a refresh. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         if operation is Operation.UPDATE_STATUS:
             violations = self.strategy.validate_status_update(new, old)
@@ -257,7 +279,7 @@ class Store(Generic[T]):
         try:
             return self._admitted(new, old, by, operation)
         except Rejected as rejected:
-            refused = rejected  # the other name ends with this block
+            refused = rejected  # Python deletes the other name at the end of the block
 
         async def again() -> Final[T]:
             try:
@@ -266,17 +288,17 @@ class Store(Generic[T]):
                 raise refused from None
             return self._admitted(new, old, by, operation)
 
-        return Later(again)
+        return Deferred(again)
 
     def _admitted(self, new: T, old: T, by: Request, operation: Operation) -> Final[T]:
-        """What becomes of the old object. Raises Rejected."""
+        """The next state of the object if admission accepts the new version. Raises Rejected."""
         self._admission.validate(by, operation, self.resource, new, old)
         new.metadata.resourceVersion = old.metadata.resourceVersion
         if new == old:
-            return Sign.KEEP
+            return Effect.NO_OP
         new.metadata.resourceVersion = ""
         if self._released(new):
-            return Sign.REMOVE
+            return Effect.DELETE
         if operation in (Operation.UPDATE, Operation.RESIZE) and self.strategy.is_new_generation(new, old):
             new.metadata.generation = old.metadata.generation + 1
             before = set(self.strategy.warnings(old))
@@ -284,7 +306,7 @@ class Store(Generic[T]):
         return Put(new, grows=operation is Operation.RESIZE)
 
     def _released(self, obj: T) -> bool:
-        """Was the last finalizer just removed from an object that only waited for that?"""
+        """Whether the object waits for nothing but its last finalizer, which is gone."""
         metadata = obj.metadata
         if metadata.finalizers or self.strategy.holds_others(obj):
             return False
@@ -303,19 +325,19 @@ class Store(Generic[T]):
             final = delete_step(self.strategy, name, request.options, version, now, emptied=emptied, why=why)
             if version is None or not self._webhooks.concerned(by, Operation.DELETE, self.resource):
                 return final
-            change = Change(by, Operation.DELETE, self.resource, None, version.obj)
+            change = WriteAttributes(by, Operation.DELETE, self.resource, None, version.obj)
 
             async def agreed() -> Final[T]:
                 await self._webhooks.mutate(change)
                 await self._webhooks.validate(change)
                 return final
 
-            return Later(agreed)
+            return Deferred(agreed)
 
         return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, name), name, step)
 
 
-def single(outcomes: Sequence[Outcome]) -> Stored:
+def single(outcomes: Sequence[Outcome]) -> Written:
     """The outcome of a call with one item; raises Rejected when it was refused."""
     (outcome,) = outcomes
     if isinstance(outcome, Refusal):
@@ -325,3 +347,185 @@ def single(outcomes: Sequence[Outcome]) -> Stored:
 
 def _is_taken(outcome: Outcome) -> bool:
     return isinstance(outcome, Refusal) and outcome.code is Code.ALREADY_EXISTS
+
+
+NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""For generateName: no vowels and nothing that looks like another character, as in Kubernetes."""
+MAX_GENERATED_PREFIX = 58
+
+
+class Creation(Generic[T]):
+    """Of objects of one resource. `refresh`: see Store."""
+
+    def __init__(
+        self,
+        resource: Resource[T],
+        strategy: Strategy[T],
+        admission: Admission,
+        refresh: Callable[[], Awaitable[None]],
+        clock: Clock,
+        rng: random.Random,
+        webhooks: Webhooks,
+    ) -> None:
+        self._resource = resource
+        self._strategy = strategy
+        self._admission = admission
+        self._refresh = refresh
+        self._clock = clock
+        self._rng = rng
+        self._webhooks = webhooks
+
+    async def complete_all(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
+        """What is refused, in the order of the objects; None: complete. May be done again: an object's uid stays."""
+        if self._webhooks.concerned(by, Operation.CREATE, self._resource):
+            return await self._with_webhooks(objs, by)
+        return await self._sure(self._complete, objs, by)
+
+    def complete(self, obj: T, by: Request) -> None:
+        """As `complete_all`, without webhooks, and at once. Raises Rejected."""
+        obj.metadata.uid = ""
+        self._complete(obj, by)
+
+    async def _with_webhooks(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
+        """As `complete_all`. Webhooks see objects with all defaults, and what they make of them is completed anew."""
+
+        async def amend(obj: T) -> None:
+            amended = await self._webhooks.mutate(WriteAttributes(by, Operation.CREATE, self._resource, obj, None))
+            if amended is not obj:
+                keep_identity(amended, obj)
+                amended.metadata.resourceVersion = ""
+                obj.CopyFrom(amended)
+
+        async def approve(obj: T) -> None:
+            await self._webhooks.validate(WriteAttributes(by, Operation.CREATE, self._resource, obj, None))
+
+        refusals: list[Refusal | None] = [None] * len(objs)
+
+        async def stage(work: Callable[[Sequence[T]], Awaitable[list[Refusal | None]]]) -> None:
+            left = [index for index, refusal in enumerate(refusals) if refusal is None]
+            for index, refusal in zip(left, await work([objs[index] for index in left]), strict=True):
+                refusals[index] = refusal
+
+        await stage(lambda left: self._sure(self._begin, left, by))
+        await stage(lambda left: _together(amend, left))
+        await stage(lambda left: self._sure(self._finish, left, by))
+        await stage(lambda left: _together(approve, left))
+        return refusals
+
+    async def _sure(self, work: Callable[[T, Request], None], objs: Sequence[T], by: Request) -> list[Refusal | None]:
+        """Does the work on each object; what is refused is looked at again."""
+
+        def attempt(obj: T) -> Refusal | None:
+            try:
+                work(obj, by)
+            except Rejected as rejected:
+                return rejected.refusal
+            return None
+
+        refusals = await in_slices(attempt, objs, self._clock)
+        if refused := [index for index, refusal in enumerate(refusals) if refusal is not None]:
+            await self._refresh()
+            again = await in_slices(attempt, [objs[index] for index in refused], self._clock)
+            for index, refusal in zip(refused, again, strict=True):
+                refusals[index] = refusal
+        return refusals
+
+    def _complete(self, obj: T, by: Request) -> None:
+        """May be done again: the uid that it has been given stays. Raises Rejected."""
+        self._identify(obj)
+        self._finish(obj, by)
+
+    def _begin(self, obj: T, by: Request) -> None:
+        """As much of it as does not depend on whether the object is valid. Raises Rejected."""
+        self._identify(obj)
+        self._default(obj, by)
+
+    def _finish(self, obj: T, by: Request) -> None:
+        """Raises Rejected."""
+        self._default(obj, by)
+        if violations := self._strategy.validate(obj):
+            raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))
+        self._admission.validate(by, Operation.CREATE, self._resource, obj, None)
+        warn(self._strategy.warnings(obj))
+
+    def _default(self, obj: T, by: Request) -> None:
+        """May be done again, after somebody has changed the object. Raises Rejected."""
+        drop_repeated_owners(obj)
+        canonicalize(obj)
+        self._admission.admit(by, self._resource, obj)
+        self._strategy.prepare_create(obj)
+
+    def _identify(self, obj: T) -> None:
+        """Raises Rejected."""
+        metadata = obj.metadata
+        if parts_exceeded(obj):
+            raise Rejected(errors.too_much(self._resource, metadata.name, MAX_PARTS))
+        if metadata.resourceVersion not in UNSAID:
+            raise Rejected(errors.bad_request("resourceVersion should not be set on objects to be created"))
+        metadata.resourceVersion = ""
+        metadata.namespace = self._resource.home(metadata.namespace)
+        clear_ignored(metadata)
+        if not metadata.name and metadata.generateName:
+            metadata.name = self._made_up(metadata.generateName)
+        metadata.uid = metadata.uid or new_uid(self._rng)
+        metadata.generation = 1
+        metadata.creationTimestamp.CopyFrom(to_time(self._clock.time()))
+        metadata.ClearField("deletionTimestamp")
+        metadata.ClearField("deletionGracePeriodSeconds")
+
+    def _made_up(self, prefix: str) -> str:
+        return prefix[:MAX_GENERATED_PREFIX] + "".join(self._rng.choices(NAME_ALPHABET, k=5))
+
+
+def keep_identity(new: Object, old: Object) -> None:
+    """What an update cannot change, and need not repeat."""
+    metadata = new.metadata
+    clear_ignored(metadata)
+    metadata.uid = old.metadata.uid
+    metadata.generation = old.metadata.generation
+    metadata.generateName = old.metadata.generateName
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        if old.metadata.HasField(name):
+            getattr(metadata, name).CopyFrom(getattr(old.metadata, name))
+        else:
+            metadata.ClearField(name)
+    if old.metadata.HasField("deletionGracePeriodSeconds"):
+        metadata.deletionGracePeriodSeconds = old.metadata.deletionGracePeriodSeconds
+    else:
+        metadata.ClearField("deletionGracePeriodSeconds")
+
+
+def clear_ignored(metadata: ObjectMeta) -> None:
+    """Clears the fields that a client may send, as exported manifests do, and that have no meaning here."""
+    metadata.selfLink = ""
+    del metadata.managedFields[:]
+
+
+def drop_repeated_owners(obj: Object) -> None:
+    """Who is named as an owner twice in the same words owns it once, as in Kubernetes; whoever sent it is told."""
+    owners = obj.metadata.ownerReferences
+    if len(owners) < 2:
+        return
+    distinct, repeated = dict[bytes, None](), list[str]()
+    for owner in owners:
+        said = owner.SerializeToString(deterministic=True)
+        if said in distinct:
+            repeated.append(owner.uid)
+        distinct[said] = None
+    if repeated:
+        warn([f"metadata.ownerReferences: an owner is named once; left out what was said again of uid {', '.join(repeated)}"])
+        del owners[:]
+        owners.extend(map(OwnerReference.FromString, distinct))
+
+
+async def _together(ask: Callable[[T], Awaitable[None]], objs: Sequence[T]) -> list[Refusal | None]:
+    """Asks about each of them at once."""
+
+    async def attempt(obj: T) -> Refusal | None:
+        try:
+            await ask(obj)
+        except Rejected as rejected:
+            return rejected.refusal
+        return None
+
+    return await asyncio.gather(*map(attempt, objs))

@@ -1,18 +1,27 @@
-"""The one door of a server: methods as gRPC handlers. The caller becomes a User, a refusal the call's status; its details go in
-the trailers, and so do the id of the call, and warnings.
+"""Methods as gRPC handlers: authentication, request IDs, refusals and warnings. A refusal becomes the status of the call. The
+trailers contain its details, the request ID and warnings.
 
     call --> authenticated --> request is parsed --> gate, seat, permission (apiserver.services.methods) --> service
-                '--no----------unknown method--------'--no room, denied--> refused, at a pace (pinnace.runtime.grpc_server)
+                '--no----------unknown method--------'--no room, denied--> refused, with a delay (pinnace.runtime.grpc_server)
 
-`MethodHandlers` answers every path, so that no other service of the same gRPC server could be reached past it. A caller that is
-not authenticated is refused for every path, also for that of no method, before its request is parsed; on a port for tokens
-before the request is received.
+`MethodHandlers` handles every path, so no other service of the gRPC server is reachable. A caller that is not authenticated is
+refused for every path, even an unknown one, before its request is parsed. On a port for tokens it is refused before the request
+is received.
+
+Ids of calls. That of a call is in the audit log (auditID), in the lines of the log that were written on its behalf, and in
+the trailers that its caller gets: so that a bug that somebody met, or a write that nobody knows the end of, can be looked up.
+
+A caller may choose it, in the metadata `x-request-id`, as with Kubernetes' Audit-ID; what it chooses need not be unique.
 """
 
+from __future__ import annotations
+
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import count
 from typing import Any, NoReturn, Self
 
 import grpc
@@ -24,10 +33,9 @@ from apiserver.auth.impersonation import impersonate, requested
 from apiserver.errors import Rejected, forbidden
 from apiserver.flow.control import TOO_MANY_REQUESTS
 from apiserver.registry import fencing
-from apiserver.registry.warnings import gathering
+from apiserver.registry.strategy import gathering
 from apiserver.services import metrics
 from apiserver.services.methods import Method
-from apiserver.services.requests import RequestIds
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
 from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
 from pinnace.runtime import logs, tracing
@@ -35,23 +43,23 @@ from pinnace.runtime.grpc_server import Refusals, abort, let_go
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_MESSAGE = 1000
-"""Bytes of a message, as it is sent: all but plain ASCII takes three for each byte of UTF-8. In the trailers are, besides, the
-details of a refusal (apiserver.errors.MAX_VIOLATIONS), in which it is once more."""
+"""Bytes of a status message in its percent-encoded form, in which a byte outside printable ASCII takes three. The trailers also
+contain the details of the refusal (apiserver.errors.MAX_VIOLATIONS), with the message again."""
 
 
 Who = Callable[["grpc.aio.ServicerContext"], Credential]
-"""Says what the caller shows."""
+"""Returns the credential of a call."""
 _NOBODY = ""
-"""All callers that are not authenticated, as far as the pace of refusals goes."""
+"""The user name under which refusals of unauthenticated callers are paced."""
 
 
-class Call:
-    """What a service may ask about a call: an apiserver.services.context.Context."""
+class CallContext:
+    """The context of a gRPC call: an apiserver.services.methods.Context."""
 
     __slots__ = ("credential", "time_remaining", "user")
 
-    def __init__(self, context: "grpc.aio.ServicerContext", credential: Credential) -> None:
-        """Raises Rejected, of one that is nobody's."""
+    def __init__(self, context: grpc.aio.ServicerContext, credential: Credential) -> None:
+        """Raises Rejected if the credential belongs to no user."""
         self.credential: Credential = credential
         self.user = credential.user()
         self.time_remaining: Callable[[], float | None] = context.time_remaining
@@ -82,10 +90,11 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
         by_token: bool = False,
         authorizer: Authorizer | None = None,
     ) -> None:
-        """`authenticator`: None on a server without TLS, where everybody may do everything. `by_token`: the port asks for no
-        certificate. `refusals`: of all ports of the server. `authorizer`: decides about impersonation; None: nobody may."""
+        """`authenticator`: None on a server without TLS, where every client has all permissions. `by_token`: the port requests
+        no certificate. `refusals`: shared by all ports of the server. `authorizer`: decides about impersonation; None:
+        impersonation is refused."""
         self._authenticator = authenticator if by_token else None
-        self._door = _Door(_who(authenticator), ids, refusals, authorizer)
+        self._door = _CallHandlers(_who(authenticator), ids, refusals, authorizer)
         self._handlers = {path: self._door.handler(method, tracer) for path, method in methods.items()}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
@@ -97,7 +106,7 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
 
 
 def _knows(authenticator: Authenticator, details: grpc.HandlerCallDetails) -> bool:
-    """Does the token belong to a user? Asked before the request is received, which a caller may never send."""
+    """Whether the token belongs to a user. Checked before the request is received, because a caller may never send it."""
     try:
         _bearer(authenticator, details.invocation_metadata).user()
     except Rejected:
@@ -106,11 +115,11 @@ def _knows(authenticator: Authenticator, details: grpc.HandlerCallDetails) -> bo
 
 
 def _who(authenticator: Authenticator | None) -> Who:
-    """By the client's certificate, or, where none was asked for, by its token."""
+    """Authenticates by the client certificate, or by the token on a port that requests no certificate."""
     if authenticator is None:
         return lambda context: Anybody()
 
-    def who(context: "grpc.aio.ServicerContext") -> Credential:
+    def who(context: grpc.aio.ServicerContext) -> Credential:
         if shown := context.auth_context().get("x509_pem_cert"):
             return Certificate(authenticator, shown[0])
         return _bearer(authenticator, context.invocation_metadata())
@@ -122,8 +131,8 @@ def _bearer(authenticator: Authenticator, metadata: Any) -> Bearer:
     return Bearer(authenticator, dict(metadata or ()).get("authorization"))
 
 
-class _Door:
-    """Every call passes it. Requests are parsed here: gRPC would parse them before the caller is known."""
+class _CallHandlers:
+    """gRPC handlers for all calls. They parse requests themselves, because gRPC would parse them before authentication."""
 
     def __init__(self, who: Who, ids: RequestIds, refusals: Refusals, authorizer: Authorizer | None) -> None:
         self._authorizer = authorizer
@@ -132,7 +141,7 @@ class _Door:
         self._refusals = refusals
 
     def handler(self, method: Method, tracer: Tracer) -> grpc.RpcMethodHandler:
-        """Streams are not traced: they say nothing about what went through them."""
+        """The gRPC handler of a method. Streams are not traced."""
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(self._stream(method))
         if method.server_streaming:
@@ -142,7 +151,7 @@ class _Door:
         return grpc.unary_unary_rpc_method_handler(self._unary(method, method.parse))
 
     def refusing(self, path: str) -> grpc.RpcMethodHandler:
-        """Refuses a call of this path, whatever its form, without receiving a request."""
+        """A handler that refuses calls of this path without receiving a request."""
 
         async def refuse(requests: object, context: Any) -> None:
             self._name(context, context.invocation_metadata() or ())
@@ -160,7 +169,7 @@ class _Door:
 
     def _unary(self, method: Method, parse: Callable[[bytes], Any]) -> Any:
         async def call(data: bytes, context: Any) -> bytes:
-            metadata = context.invocation_metadata() or ()  # which gRPC puts together anew each time
+            metadata = context.invocation_metadata() or ()  # gRPC builds it on each call of this method
             self._name(context, metadata)
             caller = _NOBODY
             try:
@@ -171,7 +180,7 @@ class _Door:
                     caller = made.user.name
                 if method.is_paced:
                     await self._refusals.wait(caller, len(data), context.time_remaining())
-                fencing.present(metadata)
+                fencing.read_fences(metadata)
                 with gathering() as warnings:
                     answer = await method.call(parse(data), made)
                 if warnings:
@@ -229,29 +238,29 @@ class _Door:
 
         return call
 
-    async def _act_as(self, made: Call, other: User) -> None:
+    async def _act_as(self, made: CallContext, other: User) -> None:
         """Raises Rejected."""
         if self._authorizer is None:
             raise Rejected(forbidden("this server takes no impersonation"))
         await made.act_as(other, self._authorizer)
 
-    def _call(self, context: Any) -> Call:
-        """Raises Rejected: nobody knows the caller."""
+    def _call(self, context: Any) -> CallContext:
+        """The context of a call. Raises Rejected if the caller is not authenticated."""
         try:
-            return Call(context, self._who(context))
+            return CallContext(context, self._who(context))
         except Rejected:
             metrics.UNAUTHENTICATED.inc()
             raise
 
     def _name(self, context: Any, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Gives the call its id. gRPC runs each call in a task of its own, so that nobody need take it back."""
+        """Sets the request ID of the call. gRPC runs each call in its own task, so the context variable need not be reset."""
         request_id = self._ids.of(metadata)
         logs.request_id.set(request_id)
         context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
     async def _refuse(self, context: Any, refusal: Refusal, caller: str, size: int = 0) -> NoReturn:
-        """Ends the call. `caller`: the name of a user. `size`: bytes of a request that gRPC keeps until then. The refusals
-        of a caller without rights are paced, and those for lack of room: a caller could repeat such calls at once."""
+        """Ends the call with a refusal. `caller`: a user name. `size`: bytes of the request, which gRPC keeps until the call
+        ends. Refusals for lack of permission or room are delayed, because a client could repeat such calls at once."""
         if refusal.code in _PACED or refusal.reason == TOO_MANY_REQUESTS:
             waited = await self._refusals.wait(caller, size, context.time_remaining())
             if refusal.retry_after is not None:
@@ -264,9 +273,9 @@ def _unknown(path: str) -> Refusal:
 
 
 class _Requests:
-    """Of a stream. gRPC's own iterator keeps the last one, in a cycle that the garbage collector finds much later."""
+    """The requests of a stream. gRPC's own iterator keeps the last request in a reference cycle."""
 
-    def __init__(self, context: "grpc.aio.ServicerContext", parse: Callable[[bytes], Any]) -> None:
+    def __init__(self, context: grpc.aio.ServicerContext, parse: Callable[[bytes], Any]) -> None:
         self._context = context
         self._parse = parse
 
@@ -280,7 +289,7 @@ class _Requests:
         return self._parse(request)
 
 
-async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoReturn:
+async def _abort(context: grpc.aio.ServicerContext, refusal: Refusal) -> NoReturn:
     """Ends the call with the refusal."""
     told = replace(refusal, message=cut(refusal.message))
     trailers = ((DETAILS_KEY, encode(told).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
@@ -288,7 +297,7 @@ async def _abort(context: "grpc.aio.ServicerContext", refusal: Refusal) -> NoRet
 
 
 def cut(message: str) -> str:
-    """As much of a message as there is room for.
+    """The message, truncated to MAX_MESSAGE encoded bytes.
 
     Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md (Percent-Encoded)
     """
@@ -302,3 +311,21 @@ def cut(message: str) -> str:
 
 _GRPC = {code: next(each for each in grpc.StatusCode if each.value[0] == int(code)) for code in Code}
 _PACED = frozenset({Code.UNAUTHENTICATED, Code.UNIMPLEMENTED, Code.PERMISSION_DENIED})
+
+
+_SOUND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,63}")
+
+
+class RequestIds:
+    """`server`: a name that no other server has, nor the same one after a restart."""
+
+    def __init__(self, server: str) -> None:
+        self._prefix = f"{server}-"
+        self._calls = count(1)
+
+    def of(self, metadata: Iterable[tuple[str, str | bytes]]) -> str:
+        """The caller's own, if it is at most 64 characters that harm neither a log nor a shell; else a new one."""
+        for key, value in metadata:
+            if key == REQUEST_ID_KEY and isinstance(value, str) and _SOUND.fullmatch(value):
+                return value
+        return f"{self._prefix}{next(self._calls)}"

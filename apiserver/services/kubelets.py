@@ -1,19 +1,39 @@
-"""Kubelets as services see them: where one is, and what can be asked of it."""
+"""Kubelets as services see them: where one is, and what can be asked of it.
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import NamedTuple, Protocol
+Which container of a pod is meant, and whether there is something to show of it, or to run in. The wording is Kubernetes'.
 
-from apiserver.errors import Rejected
-from pinnace.api.core_v1_pb2 import Node
+Source: pkg/kubelet/kubelet_pods.go (validateContainerLogStatus) and pkg/registry/core/pod/strategy.go of Kubernetes
+
+Calls of kubelets, over gRPC: an apiserver.services.kubelets.Kubelets.
+
+A call has a connection of its own, and is rare. A kubelet that cannot be reached, or falls silent, is UNAVAILABLE in seconds.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, NamedTuple, Protocol
+
+import grpc
+import grpc.aio
+
+from apiserver.errors import Rejected, bad_request
+from pinnace.api.core_v1_pb2 import ContainerStatus, Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
+from pinnace.api.pods import ended
 from pinnace.api.pods_pb2 import ExecRequest, LogsRequest
 from pinnace.api.status import Code, Refusal
+from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
+from pinnace.pki.authority import SERVER_NAME
+from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
+from pinnace.runtime.tls import Renewed, TlsFiles
 
 _PREFERRED = ("ExternalIP", "ExternalDNS", "InternalIP")
 """Types of a node's addresses. Those of virtual nodes are of a network that is pretended, but for the external one."""
 
 
-class Endpoint(NamedTuple):
+class KubeletEndpoint(NamedTuple):
     """`node`: one of those that are there."""
 
     node: str
@@ -24,29 +44,29 @@ class Endpoint(NamedTuple):
 class Kubelets(Protocol):
     """All raise Rejected. What is streamed is encoded: it is passed on as it is."""
 
-    def logs(self, at: Endpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]: ...
+    def logs(self, at: KubeletEndpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]: ...
 
-    def exec(self, at: Endpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]: ...
+    def exec(self, at: KubeletEndpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]: ...
 
-    async def stats(self, at: Endpoint, request: StatsRequest, timeout: float) -> StatsResponse: ...
+    async def stats(self, at: KubeletEndpoint, request: StatsRequest, timeout: float) -> StatsResponse: ...
 
 
 class NoKubelets:
     """Of a server that has no means to be known by kubelets."""
 
-    async def logs(self, at: Endpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
+    async def logs(self, at: KubeletEndpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         raise Rejected(_no_means())
         yield b""
 
-    async def exec(self, at: Endpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
+    async def exec(self, at: KubeletEndpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
         raise Rejected(_no_means())
         yield b""
 
-    async def stats(self, at: Endpoint, request: StatsRequest, timeout: float) -> StatsResponse:
+    async def stats(self, at: KubeletEndpoint, request: StatsRequest, timeout: float) -> StatsResponse:
         raise Rejected(_no_means())
 
 
-def endpoint_of(node: Node) -> Endpoint:
+def endpoint_of(node: Node) -> KubeletEndpoint:
     """Raises Rejected when the node publishes none."""
     name, status = node.metadata.name, node.status
     addresses = {each.type: each.address for each in status.addresses}
@@ -57,9 +77,180 @@ def endpoint_of(node: Node) -> Endpoint:
             f'node "{name}" serves neither logs nor exec nor what is used: its kubelet publishes no endpoint (see its --listen)'
         )
         raise Rejected(Refusal(Code.FAILED_PRECONDITION, "NoKubeletEndpoint", message))
-    return Endpoint(name, host, port)
+    return KubeletEndpoint(name, host, port)
 
 
 def _no_means() -> Refusal:
     message = "this API server has no certificate to show to kubelets: see its option --kubelet-client-certificate"
     return Refusal(Code.FAILED_PRECONDITION, "NoKubeletClient", message)
+
+
+def choose(pod: Pod, wanted: str) -> str:
+    """The name of the container. Raises Rejected."""
+    names = [each.name for each in (*pod.spec.initContainers, *pod.spec.containers)]
+    if not wanted:
+        annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER_ANNOTATION, "")
+        return annotated if annotated in names else pod.spec.containers[0].name
+    if wanted not in names:
+        raise _refused(pod, f'container "{wanted}" not found in pod "{pod.metadata.name}": there are {", ".join(names)}')
+    return wanted
+
+
+def readable(pod: Pod, container: str, previous: bool) -> bool:
+    """Whether it is the attempt before the latest that is to be read. Raises Rejected when there is nothing to read.
+
+    While a container waits to be started again, its previous attempt is its latest: there has been no other since."""
+    what = f'container "{container}" in pod "{pod.metadata.name}"'
+    status = _status(pod, container)
+    before = status.lastState.HasField("terminated")
+    if previous:
+        if not before:
+            raise _refused(pod, f"previous terminated {what} not found")
+        return not status.state.HasField("waiting")
+    if before or status.state.HasField("running") or status.state.HasField("terminated"):
+        return False
+    if ended(pod):
+        why = f" ({pod.status.reason})" if pod.status.reason else ""
+        raise _refused(pod, f"{what} has never run: the pod is {pod.status.phase}{why}")
+    raise _refused(pod, f"{what} is waiting to start: {status.state.waiting.reason or 'ContainerCreating'}")
+
+
+def executable(pod: Pod, container: str) -> None:
+    """Raises Rejected when the container does not run."""
+    if ended(pod):
+        raise _refused(pod, f"cannot exec into a container in a completed pod; current phase is {pod.status.phase}")
+    if not _status(pod, container).state.HasField("running"):
+        raise _refused(pod, f'container "{container}" in pod "{pod.metadata.name}" is not running')
+
+
+def _status(pod: Pod, container: str) -> ContainerStatus:
+    statuses = (*pod.status.initContainerStatuses, *pod.status.containerStatuses)
+    return next((each for each in statuses if each.name == container), ContainerStatus())
+
+
+def _refused(pod: Pod, message: str) -> Rejected:
+    hint = f"`pinnace describe pod {pod.metadata.name} -n {pod.metadata.namespace}` shows what its containers do"
+    return Rejected(bad_request(message, hint))
+
+
+CONNECT_TIMEOUT = 3.0
+"""Seconds in which a kubelet must accept a connection."""
+MAX_MESSAGE = 16 << 20
+"""Bytes of the largest response that is taken: more than the figures of a page of pods are."""
+OPTIONS: Sequence[tuple[str, int | str]] = (
+    ("grpc.keepalive_time_ms", 1000),
+    ("grpc.keepalive_timeout_ms", 2000),
+    ("grpc.http2.ping_timeout_ms", 2000),  # without it gRPC waits a minute for the answer, whatever the line above says
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_REASONS = {
+    Code.INVALID_ARGUMENT: "BadRequest",
+    Code.NOT_FOUND: "NotFound",
+    Code.PERMISSION_DENIED: "Forbidden",
+    Code.FAILED_PRECONDITION: "MethodNotAllowed",  # its runtime has no logs, or runs no commands
+}
+"""Of what a kubelet refuses; anything else is an InternalError.
+
+Source: Kubernetes, apimachinery, pkg/api/errors, NewGenericServerResponse.
+"""
+_NAMED = ("grpc.ssl_target_name_override", SERVER_NAME)
+
+
+class GrpcKubelets:
+    def __init__(self, tls: TlsFiles | None) -> None:
+        """`tls`: by which kubelets know us, and we them; None in a cluster without. Raises OSError when they cannot be used."""
+        self._tls = Renewed(tls) if tls is not None else None
+
+    async def logs(self, at: KubeletEndpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
+        async with self._connected(at) as channel:
+            call = channel.unary_stream("/pinnace.v1.Kubelet/Logs", LogsRequest.SerializeToString)(request)
+            async for response in _responses(call, at):
+                yield response
+
+    async def exec(self, at: KubeletEndpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
+        async with self._connected(at) as channel:
+            call = channel.stream_stream("/pinnace.v1.Kubelet/Exec", ExecRequest.SerializeToString)()
+            sending = asyncio.ensure_future(_send(call, requests))
+            try:
+                async for response in _responses(call, at):
+                    yield response
+            finally:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+
+    async def stats(self, at: KubeletEndpoint, request: StatsRequest, timeout: float) -> StatsResponse:
+        async with self._connected(at) as channel:
+            ask = channel.unary_unary("/pinnace.v1.Kubelet/Stats", StatsRequest.SerializeToString, StatsResponse.FromString)
+            with _answering(at), HeedsCancellation():
+                response: StatsResponse = await ask(request, timeout=timeout)
+            return response
+
+    @asynccontextmanager
+    async def _connected(self, at: KubeletEndpoint) -> AsyncIterator[grpc.aio.Channel]:
+        """A connection; with it go the calls on it."""
+        address = f"{_bracketed(at.host)}:{at.port}"
+        if self._tls is None:
+            channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        else:
+            self._tls.renew()
+            channel = grpc.aio.secure_channel(address, self._tls.current.for_channel(), options=[*OPTIONS, _NAMED])
+        try:
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    await channel.channel_ready()
+            except TimeoutError:
+                raise Rejected(_unavailable(at, f"no connection within {CONNECT_TIMEOUT:.0f} s")) from None
+            yield channel
+        finally:
+            await channel.close()
+
+
+async def _responses(call: Any, at: KubeletEndpoint) -> AsyncIterator[bytes]:
+    try:
+        while True:
+            with _answering(at), HeedsCancellation():
+                response = await call.read()
+            if response is grpc.aio.EOF:
+                return
+            yield response
+    finally:
+        call.cancel()
+
+
+@contextmanager
+def _answering(at: KubeletEndpoint) -> Iterator[None]:
+    """Turns the errors of a call into Rejected."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED):
+            raise Rejected(_unavailable(at, error.details() or "it broke the call off")) from None
+        code = Code(error.code().value[0])
+        raise Rejected(Refusal(code, _REASONS.get(code, "InternalError"), error.details() or code.name)) from None
+    except CallCancelled:
+        raise Rejected(_unavailable(at, "it broke the call off")) from None
+
+
+async def _send(call: Any, requests: AsyncIterator[ExecRequest]) -> None:
+    """Until the caller has no more; a call that has ended takes no notice."""
+    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        async for request in requests:
+            await call.write(request)
+        await call.done_writing()
+
+
+def _unavailable(at: KubeletEndpoint, why: str) -> Refusal:
+    return Refusal(
+        Code.UNAVAILABLE, "KubeletUnavailable", f'the kubelet of node "{at.node}" at {at.host}:{at.port} does not answer: {why}'
+    )
+
+
+def _bracketed(host: str) -> str:
+    with suppress(ValueError):
+        if ipaddress.ip_address(host).version == 6:
+            return f"[{host}]"
+    return host

@@ -18,7 +18,7 @@ from typing import Protocol
 from apiserver.auth.audit import Audit
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.store import Store
-from apiserver.services.context import Context
+from apiserver.services.methods import Context
 from apiserver.services.resource import ResourceService
 from apiserver.services.sessions import election_of
 from apiserver.storage.interface import KeyValue, Storage, StorageError
@@ -67,7 +67,7 @@ class LeaseService(ResourceService[Lease]):
         return leases.SerializeToString()
 
 
-class RawKeys(Protocol):
+class RawKeyReader(Protocol):
     """What this needs of a cacher."""
 
     def raw(self, key: str) -> KeyValue | None: ...
@@ -76,7 +76,7 @@ class RawKeys(Protocol):
 class Stamps:
     """When sessions were last renewed. `prepare` asks etcd, `stamp` writes it into an object; it does no I/O."""
 
-    def __init__(self, cacher: RawKeys, storage: Storage, clock: Clock) -> None:
+    def __init__(self, cacher: RawKeyReader, storage: Storage, clock: Clock) -> None:
         self._cacher = cacher
         self._storage = storage
         self._clock = clock

@@ -1,69 +1,82 @@
-"""Methods of a service, found by the names in proto/, without a transport: what gRPC and the simulation call alike.
+"""The methods of services by the names in proto/, without a transport. gRPC and the simulation call them.
 
 A service object has a coroutine or async generator for each method, named in snake case: `Pods.CreateBatch` is `create_batch`.
-A method without one fails at start-up. Responses may be messages or bytes that are encoded already.
+A missing one is an error at startup. Responses are messages or encoded bytes.
 
     bytes --parse--> message --call--> gate --> seat --> permission --> service --> bytes --> counted until they are taken
-                        '-----stream-'   '-------'------------'-----------'-----------'--> Rejected (apiserver.services.errors)
+                        '-----stream-'   '-------'------------'-----------'-----------'--> Rejected (apiserver.errors)
 
-Large requests that hold objects, or are streamed, are read in their seat only (apiserver.flow.cost).
+Large requests that contain objects, or are streamed, are parsed only when their call has its seat (apiserver.flow.levels).
 
-What a stream needed to be opened it needs for as long as it is open (apiserver.services.tenure).
+**Stream authorization.** A stream is authenticated and authorized again while it is open:
+
+    open --its timeout has passed, or its credential belongs to another user--> ends without an error: the client reconnects
+         --its certificate has expired, or its token is unknown---------------> UNAUTHENTICATED
+         --roles have changed and no longer permit it-------------------------> PERMISSION_DENIED
+
+Guarantees: a stream ends within a few CHECK_INTERVALs after this server has seen the change, and before it sends a later event.
+While etcd is not reachable, no stream ends: authorization is checked when etcd is reachable again.
+
+Each interval checks every credential once. After a change of roles, each distinct question is asked once, however many streams
+depend on it. The decisions of the node authorizer depend on nodes, which change all the time: they are checked only after a
+change of roles, and when a stream is opened.
 """
+
+from __future__ import annotations
 
 import asyncio
 import inspect
 import mmap
+import random
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from apiserver.auth.audit import CallAudit, Deed, NoAudit
-from apiserver.auth.authentication import MASTERS
+from apiserver.auth.audit import AuditEvent, CallAudit, NoAudit
+from apiserver.auth.authentication import MASTERS, Credential, User
 from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import REVIEWS_GROUP, permission_of
-from apiserver.errors import Rejected, bad_request, caller_left
-from apiserver.flow.account import LARGE
-from apiserver.flow.control import MAX_STREAMS, Exempt, FlowControl, Seat, Threshold, sit
-from apiserver.flow.cost import SMALL, Unread, items_in, width_of, width_of_batch, width_of_bytes
-from apiserver.flow.levels import level_of
+from apiserver.auth.permissions import REVIEWS_GROUP, Action, Target, permission_of
+from apiserver.cacher.store import CacheError
+from apiserver.errors import Rejected, bad_request, caller_left, to_refusal
+from apiserver.flow.control import MAX_STREAMS, Exempt, FlowControl, Seat, StreamAdmission, set_current_seat
+from apiserver.flow.levels import SMALL, LazyRequest, cost_of, cost_of_batch, cost_of_bytes, items_in, level_of
+from apiserver.flow.send_budget import LARGE
 from apiserver.registry.fencing import Fences
 from apiserver.services import metrics
-from apiserver.services.context import Context
-from apiserver.services.errors import to_refusal
-from apiserver.services.tenure import Tenure, Tenures
+from apiserver.storage.interface import StorageError
 from pinnace.api import wire
 from pinnace.api.resources import EVENTS
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wire import Envelope
+from pinnace.runtime.clock import Clock
 
 MAX_REFLECTIONS = 10
-"""Streams of reflection that a user may have open, masters too. A tool has one."""
+"""Reflection streams that a user may have open, including system:masters. A tool has one."""
 MAX_BATCH = 1000
 """Items of one batch request."""
-ROOM = 16
-"""Levels that must be left around a request: what comes with it is told in lists and watches, and others may put it into
-messages of theirs."""
-MAX_LEVELS = wire.LIMIT - ROOM
-"""Of messages in messages, the request itself included; known fields have less than 20."""
-HEADROOM = 3
-"""Times the size of a large answer that must be free before gRPC gets it. gRPC copies it, and ends the process when it cannot
-(std::bad_alloc), where Python raises MemoryError."""
+ENVELOPE_LEVELS = 16
+"""Nesting levels to leave free around a request, because lists, watches and other messages contain its objects."""
+MAX_LEVELS = wire.LIMIT - ENVELOPE_LEVELS
+"""Nesting levels of a request, including itself. The known fields have less than 20."""
+MEMORY_FACTOR = 3
+"""Multiple of the size of a large answer that must be free memory before gRPC gets it. gRPC copies the answer, and aborts the
+process if it cannot (std::bad_alloc)."""
 _UNREADABLE = (
     f"the request is no message of this method's type (compare with proto/), or nested deeper than {MAX_LEVELS} levels"
 )
 _LEFT = Refusal(Code.UNAVAILABLE, "Canceled", "the caller left before the call began: nothing happened")
-"""For the record."""
+"""For the audit log."""
 _NO_AUDIT = CallAudit(NoAudit())
 Gate = Callable[[], Refusal | None]
-"""Asked before each call: why the server takes none now; None: it does."""
+"""Called before each call: the refusal if the server accepts no calls now, else None."""
 
 
 class Method:
@@ -76,19 +89,19 @@ class Method:
         gate: Gate,
         flow: FlowControl,
         authorizer: Authorizer,
-        tenures: Tenures,
+        tenures: StreamAuthorizations,
         fences: Fences,
         audit: CallAudit,
     ) -> None:
-        """Raises TypeError when the service has no such method, or one of another form, and LookupError when nobody has said
-        what permission it needs (apiserver.auth.permissions)."""
+        """Raises TypeError if the service does not implement the method, and LookupError if the method has no permission in
+        apiserver.auth.permissions."""
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", descriptor.name).lower()
         self.name = f"{descriptor.containing_service.full_name}/{descriptor.name}"
         self.path = f"/{self.name}"
         self.client_streaming: bool = descriptor.client_streaming
         self.server_streaming: bool = descriptor.server_streaming
         self._message = message_factory.GetMessageClass(descriptor.input_type)
-        self._envelope = Envelope(self._message, ROOM)
+        self._envelope = Envelope(self._message, ENVELOPE_LEVELS)
         self._batched = "items" in descriptor.input_type.fields_by_name
         self._is_heavy = self.client_streaming or self._batched or "object" in descriptor.input_type.fields_by_name
         self._watches = descriptor.name == "Watch" and "options" in descriptor.input_type.fields_by_name
@@ -106,9 +119,9 @@ class Method:
         about_nothing = action.resource.startswith("/")
         self._discovers = self.client_streaming and about_nothing
         self.is_paced = about_nothing or action.resource.startswith("selfsubject")
-        """Every user may call it, and has no reason to do so often: its calls are paced as refusals are."""
-        self._width_of = width_of(descriptor, service)
-        self._meter = metrics.Requests(action, batch=self._batched, connects=self.client_streaming)
+        """Whether calls are delayed as refusals are: every user may call the method, and rarely needs to."""
+        self._cost_of = cost_of(descriptor, service)
+        self._meter = metrics.RequestMetrics(action, batch=self._batched, connects=self.client_streaming)
         self._function: Any = getattr(service, name, None)
         if self._function is None:
             raise TypeError(f"{type(service).__name__} has no {name}() for {self.name}")
@@ -117,11 +130,11 @@ class Method:
         if self.server_streaming and not inspect.isasyncgenfunction(self._function):
             raise TypeError(f"{self.name}: expected an async generator")
 
-    def parse(self, data: bytes) -> Message | Unread | None:
-        """The request, or what is read when it is its turn. Bytes that are no such message, or nested deeper than MAX_LEVELS,
-        become None, which `call` and `stream` refuse: raised from here, gRPC would log a traceback for each and answer UNKNOWN.
-        (In a stream of requests they become an empty message, which is nonsense to whoever hears it.)"""
-        return Unread(data) if self._is_heavy and len(data) > SMALL else self._read(data)
+    def parse(self, data: bytes) -> Message | LazyRequest | None:
+        """The request; a LazyRequest if it is large. Malformed requests, and requests nested deeper than MAX_LEVELS, become
+        None, which `call` and `stream` refuse. (If this method raised an error, gRPC would log a traceback and answer UNKNOWN.)
+        In a stream of requests they become an empty message, which the service refuses."""
+        return LazyRequest(data) if self._is_heavy and len(data) > SMALL else self._read(data)
 
     def _read(self, data: bytes) -> Message | None:
         try:
@@ -129,8 +142,8 @@ class Method:
         except DecodeError:
             return self._message() if self.client_streaming else None
 
-    async def call(self, request: Message | Unread | None, context: Context) -> bytes:
-        """Of a method with one response: the encoded response. Raises Rejected."""
+    async def call(self, request: Message | LazyRequest | None, context: Context) -> bytes:
+        """Runs a method with one response, and returns the encoded response. Raises Rejected."""
         self._meter.came()
         started = time.perf_counter()
         code = Code.OK
@@ -140,9 +153,9 @@ class Method:
         try:
             with self._enter(request, context) as seat:
                 if seat.waits:
-                    await seat.taken()
-                sit(seat)
-                if isinstance(request, Unread):
+                    await seat.acquire()
+                set_current_seat(seat)
+                if isinstance(request, LazyRequest):
                     request = self._sound(self._read(request.data))
                 await self._authorize(request, context)
                 if self._writes:
@@ -153,7 +166,7 @@ class Method:
                     self._note(request, context, None)
                 if len(answer) >= LARGE:
                     if not self._writes:
-                        _require_memory(HEADROOM * len(answer))
+                        _require_memory(MEMORY_FACTOR * len(answer))
                     context.when_taken(seat.answer(len(answer), refusable=not self._writes))
                 return answer
         except asyncio.CancelledError:
@@ -171,9 +184,9 @@ class Method:
             self._meter.ended(code, time.perf_counter() - started)
 
     async def stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> AsyncGenerator[bytes, None]:
-        """Of a method that streams: encoded responses. `request` is an iterator when requests are streamed too. It has a seat
-        while it is opened: until the first response, if that is to be the present state; where requests are streamed from the
-        first of them on. Raises Rejected."""
+        """Runs a method that streams, and yields encoded responses. `request` is an iterator if requests are streamed, too. The
+        call holds a seat until its first response if it starts with the present state, otherwise until the stream is open. A
+        stream of requests holds a seat from its first request. Raises Rejected."""
         code = Code.OK
         with self._meter.stream():
             try:
@@ -183,17 +196,17 @@ class Method:
                     self._hold(request, context) as tenure,
                 ):
                     if seat.waits:
-                        await seat.taken()
-                    sit(seat)
+                        await seat.acquire()
+                    set_current_seat(seat)
                     await self._authorize(request, context)
                     if self._opened(request):
-                        seat.leave()
-                    heard = seat if isinstance(seat, Threshold) else request
+                        seat.release()
+                    heard = seat if isinstance(seat, StreamAdmission) else request
                     async with aclosing(self._function(heard, context)) as responses:
                         async for response in tenure.of(responses):
-                            seat.leave()
+                            seat.release()
                             yield _encode(response)
-                    if isinstance(seat, Threshold) and seat.refused is not None:
+                    if isinstance(seat, StreamAdmission) and seat.refused is not None:
                         raise seat.refused
             except Exception as error:
                 refusal = to_refusal(error, self.name)
@@ -202,50 +215,51 @@ class Method:
             finally:
                 self._meter.stream_ended(code)
 
-    def _note(self, request: Message | Unread | None, context: Context, refusal: Refusal | None) -> None:
-        """For the audit log, unless the call is there already. What is not read yet does not say what it is about."""
+    def _note(self, request: Message | LazyRequest | None, context: Context, refusal: Refusal | None) -> None:
+        """Writes the call to the audit log, unless its service did. A request that was not parsed has no targets."""
         if self._audit.noted():
             return
         actions, find = self.permission
         known = isinstance(request, Message) and find is not None
         action, targets = actions(request if known else self._message())[0], find(request) if known and find else ()
-        deeds = [Deed(action, each.namespace, each.name, refusal=refusal) for each in targets]
-        self._audit.note(context.user, deeds or [Deed(action, "", "", refusal=refusal)])
+        deeds = [AuditEvent(action, each.namespace, each.name, refusal=refusal) for each in targets]
+        self._audit.note(context.user, deeds or [AuditEvent(action, "", "", refusal=refusal)])
 
     def _counted(self, context: Context) -> AbstractContextManager[None]:
-        """While a stream is open. To open a stream of requests takes no seat: a flow has so many at most. Raises Rejected."""
+        """Counts a stream of requests while it is open. It takes no seat, but their number per flow is limited. Raises
+        Rejected."""
         if not self.client_streaming:
             return nullcontext()
         user = context.user
         level = self._level_of(user) if self._discovers or MASTERS not in user.groups else None
         return self._flow.stream(level, user.name, MAX_REFLECTIONS if self._discovers else MAX_STREAMS)
 
-    def _enter(self, request: Message | Unread | None, context: Context) -> Seat | Exempt:
+    def _enter(self, request: Message | LazyRequest | None, context: Context) -> Seat | Exempt:
         self._pass_gate()
-        if isinstance(request, Unread):
-            width = self._width_of_unread(request)
+        if isinstance(request, LazyRequest):
+            cost = self._cost_of_lazy(request)
         elif self.client_streaming:
-            width = width_of_bytes(request.ByteSize() if request is not None else 0)
+            cost = cost_of_bytes(request.ByteSize() if request is not None else 0)
         else:
-            width = self._width_of(self._sound(request))
+            cost = self._cost_of(self._sound(request))
         user, remaining = context.user, context.time_remaining()
-        return self._flow.enter(self._level_of(user), user.name, width, request, remaining, writes=self._writes)
+        return self._flow.enter(self._level_of(user), user.name, cost, request, remaining, writes=self._writes)
 
-    def _width_of_unread(self, request: Unread) -> int:
-        width = width_of_bytes(request.ByteSize())
+    def _cost_of_lazy(self, request: LazyRequest) -> int:
+        cost = cost_of_bytes(request.ByteSize())
         if self._batched:
             number = self._message.DESCRIPTOR.fields_by_name["items"].number
-            width = max(width, width_of_batch(items_in(request.data, number, MAX_BATCH)))
-        return width
+            cost = max(cost, cost_of_batch(items_in(request.data, number, MAX_BATCH)))
+        return cost
 
     def _enter_stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> Seat | Exempt:
         if request is None or isinstance(request, Message):
             return self._enter(request, context)
         self._pass_gate()
-        return Threshold(request, lambda first: self._enter(first, context), self._said, each=self._discovers)
+        return StreamAdmission(request, lambda first: self._enter(first, context), self._said, each=self._discovers)
 
     def _said(self, data: bytes) -> Message:
-        """A request of a stream."""
+        """Parses a request of a stream."""
         return self._read(data) or self._message()
 
     def _pass_gate(self) -> None:
@@ -254,22 +268,22 @@ class Method:
             raise Rejected(refusal)
 
     def _sound(self, request: Message | None) -> Message:
-        """Before anybody asks for each item whether it is permitted. Raises Rejected."""
+        """The request, after cheap checks that precede the permission check of each item. Raises Rejected."""
         if request is None:
             raise Rejected(bad_request(_UNREADABLE))
         if self._batched:
             _check_batch(request)
         return request
 
-    def _hold(self, request: Any, context: Context) -> AbstractContextManager[Tenure]:
+    def _hold(self, request: Any, context: Context) -> AbstractContextManager[StreamAuthorization]:
         seconds = self._tenures.of_watch(request.options.timeoutSeconds) if self._watches else None
         actions, find = self.permission
         questions = [(action, tuple(find(request))) for action in actions(request)] if find is not None else ()
         return self._tenures.hold(context.credential, context.user, seconds, questions)
 
     def _opened(self, request: Any) -> bool:
-        """Is there nothing more to do for a stream than to wait? A watch from the present state has that to tell first; what is
-        wanted of one of requests is not known yet."""
+        """Whether an open stream only waits for events. A watch from the present state sends that state first, and the purpose
+        of a stream of requests is not known before its first request."""
         if not self._watches:
             return not self.client_streaming
         options = request.options
@@ -278,7 +292,7 @@ class Method:
         return options.resourceVersion not in ("", "0")
 
     async def _authorize(self, request: object, context: Context) -> None:
-        """A stream of requests is let in: its service asks what they need as it hears them."""
+        """Checks the permission. For a stream of requests, the service checks each request instead. Raises Rejected."""
         actions, find = self.permission
         if find is None:
             return
@@ -293,7 +307,7 @@ def _check_batch(request: Any) -> None:
 
 
 def _require_memory(size: int) -> None:
-    """Raises OSError when there is no room for so many bytes. None of them is touched: it costs two calls of the system."""
+    """Raises OSError if `size` bytes cannot be allocated. Maps and unmaps memory without touching it: two system calls."""
     mmap.mmap(-1, size).close()
 
 
@@ -303,14 +317,212 @@ def methods_of(
     gate: Gate,
     flow: FlowControl,
     authorizer: Authorizer,
-    tenures: Tenures,
+    tenures: StreamAuthorizations,
     fences: Fences,
     audit: CallAudit = _NO_AUDIT,
 ) -> Mapping[str, Method]:
-    """By path. Raises TypeError when the service lacks one of the methods, LookupError when one has no permission."""
+    """The methods by path. Raises as Method."""
     methods = (Method(each, service, gate, flow, authorizer, tenures, fences, audit) for each in descriptors)
     return {method.path: method for method in methods}
 
 
 def _encode(response: Message | bytes) -> bytes:
     return response if isinstance(response, bytes) else response.SerializeToString()
+
+
+MIN_TIMEOUT = 1800.0
+"""Seconds for which a watch stays open at least, unless it requests less. The actual timeout is random between this and twice
+this, so that watches that started together do not reconnect together."""
+CHECK_INTERVAL = 1.0
+
+
+class AccessQuestion(NamedTuple):
+    user: User
+    action: Action
+    targets: frozenset[Target]
+
+
+class StreamAuthorization:
+    """The authorization of one stream. Iterating it yields the responses that `of` wraps, until the authorization ends."""
+
+    __slots__ = ("_ended", "_reader", "_refusal", "_responses", "credential", "questions", "user")
+
+    def __init__(self, credential: Credential, user: User) -> None:
+        self.credential = credential
+        self.user = user
+        self.questions: list[AccessQuestion] = []
+        self._responses: AsyncIterator[bytes]
+        self._reader: asyncio.Task[object] | None = None  # that waits for a response
+        self._ended = False
+        self._refusal: Refusal | None = None
+
+    def ask(self, action: Action, targets: Collection[Target]) -> None:
+        """Adds a permission that the stream needs. Call it before the first check of that permission."""
+        self.questions.append(AccessQuestion(self.user, action, frozenset(targets)))
+
+    def end(self, refusal: Refusal | None = None) -> None:
+        """Ends the stream; None: without an error."""
+        if self._ended:
+            return
+        self._ended, self._refusal = True, refusal
+        if self._reader is not None:
+            self._reader.cancel()
+
+    def of(self, responses: AsyncIterator[bytes]) -> StreamAuthorization:
+        self._responses = responses
+        return self
+
+    def __aiter__(self) -> StreamAuthorization:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The next response. Raises Rejected if the stream ends with a refusal."""
+        if self._ended:
+            self._stop()
+        self._reader = reader = asyncio.current_task()
+        try:
+            return await anext(self._responses)
+        except BaseException:
+            if self._ended and reader is not None and not reader.uncancel():  # else the task was cancelled, too
+                self._stop()
+            raise
+        finally:
+            self._reader = None
+
+    def _stop(self) -> None:
+        if self._refusal is not None:
+            raise Rejected(self._refusal)
+        raise StopAsyncIteration
+
+
+class StreamAuthorizations:
+    """All open streams of a server. `role_versions` returns a value that changes with the roles; None while it is unknown."""
+
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        role_versions: Callable[[], Hashable | None],
+        min_timeout: float,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._authorizer = authorizer
+        self._role_versions = role_versions
+        self._min_timeout = min_timeout
+        self._clock = clock
+        self._rng = rng
+        self._open: dict[StreamAuthorization, None] = {}
+        self._asked = role_versions()
+
+    @contextmanager
+    def hold(
+        self, credential: Credential, user: User, seconds: float | None, questions: Iterable[tuple[Action, Collection[Target]]]
+    ) -> Iterator[StreamAuthorization]:
+        """Authorizes a stream while it is open. `seconds`: its timeout; None: no timeout. `questions`: as for `ask`."""
+        tenure = StreamAuthorization(credential, user)
+        for action, targets in questions:
+            tenure.ask(action, targets)
+        timer = asyncio.get_running_loop().call_later(seconds, tenure.end) if seconds is not None else None
+        self._open[tenure] = None
+        _OWN.set(tenure)
+        try:
+            yield tenure
+        finally:
+            del self._open[tenure]
+            if timer is not None:
+                timer.cancel()
+
+    def of_watch(self, asked: int) -> float:
+        """The timeout of a watch in seconds. `asked`: the maximum that the client requests; 0: none."""
+        longest = self._min_timeout * self._rng.uniform(1.0, 2.0)
+        return min(float(asked), longest) if asked > 0 else longest
+
+    async def run(self) -> None:
+        """Checks all streams every CHECK_INTERVAL, until cancelled."""
+        while True:
+            await self._clock.sleep(CHECK_INTERVAL)
+            self._identify()
+            if (versions := self._role_versions()) is not None and versions != self._asked and await self._ask():
+                self._asked = versions
+
+    def _identify(self) -> None:
+        known: dict[Credential, User | Refusal] = {}
+        for tenure in list(self._open):
+            if (found := known.get(tenure.credential)) is None:
+                found = known[tenure.credential] = _identified(tenure.credential)
+            if isinstance(found, Refusal):
+                tenure.end(found)
+            elif found != tenure.user:
+                tenure.end()
+
+    async def _ask(self) -> bool:
+        """Checks all permissions again; False if some could not be checked."""
+        by_question: dict[AccessQuestion, list[StreamAuthorization]] = {}
+        for tenure in self._open:
+            for question in tenure.questions:
+                by_question.setdefault(question, []).append(tenure)
+        complete = True
+        for question, tenures in by_question.items():
+            try:
+                await self._authorizer.check(question.user, question.action, partial(iter, question.targets))
+            except Rejected as rejected:
+                if rejected.refusal.code is not Code.PERMISSION_DENIED:
+                    complete = False
+                    continue
+                for tenure in tenures:
+                    tenure.end(rejected.refusal)
+            except (CacheError, StorageError):
+                complete = False
+            await asyncio.sleep(0)
+        return complete
+
+
+def _identified(credential: Credential) -> User | Refusal:
+    try:
+        return credential.user()
+    except Rejected as rejected:
+        return rejected.refusal
+
+
+_OWN: ContextVar[StreamAuthorization] = ContextVar("tenure")
+
+
+def current_authorization() -> StreamAuthorization:
+    """The authorization of the stream that the task serves."""
+    return _OWN.get()
+
+
+READ_TIMEOUT = 5.0
+"""Seconds that a read may wait for the cache, unless the caller's deadline is earlier."""
+REPLY_MARGIN = 0.2
+"""Seconds before the caller's deadline at which a waiting read fails, so that its error still reaches the caller."""
+
+
+class Context(Protocol):
+    """The context of one call."""
+
+    @property
+    def user(self) -> User:
+        """The user that calls."""
+        ...
+
+    @property
+    def credential(self) -> Credential:
+        """The credential of the caller."""
+        ...
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the caller's deadline; None: no deadline."""
+        ...
+
+    def when_taken(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` when the caller has received the answer, or is gone."""
+        ...
+
+
+def read_timeout(context: Context) -> float:
+    """Seconds that a handler may wait, so that its error still reaches the caller."""
+    remaining = context.time_remaining()
+    if remaining is None:
+        return READ_TIMEOUT
+    return max(0.0, min(READ_TIMEOUT, remaining - min(REPLY_MARGIN, remaining / 5)))

@@ -14,8 +14,8 @@ from prometheus_client.registry import REGISTRY, Collector
 from apiserver.auth.permissions import Action
 from apiserver.cacher.cacher import Cacher
 from apiserver.flow.control import Seat
-from apiserver.flow.levels import Level
-from apiserver.registry.retention import Retention
+from apiserver.flow.levels import PriorityLevel
+from apiserver.registry.events import Retention
 from pinnace.api.resources import ALL
 from pinnace.api.status import Code
 
@@ -122,7 +122,7 @@ class _Kind:
 _READ_ONLY, _MUTATING = _Kind("readOnly"), _Kind("mutating")
 
 
-class Requests:
+class RequestMetrics:
     """Of one method. `connects`: requests are streamed. What nobody has called is not on the page: with a line for each code of
     each method a scrape took 280 ms."""
 
@@ -167,7 +167,7 @@ def observe_etcd(operation: str, seconds: float, failed: bool) -> None:
 
 
 class FlowMeter:
-    """An apiserver.flow.control.Meter."""
+    """An apiserver.flow.control.FlowMetrics."""
 
     def rejected(self, level: str, reason: str) -> None:
         FLOW_REJECTED.labels(level, reason).inc()
@@ -177,7 +177,7 @@ class FlowMeter:
 
 
 class AuditMeter:
-    """An apiserver.auth.audit.Meter. The counter of losses is on the page before anything is lost."""
+    """An apiserver.auth.audit.AuditMetrics. The counter of losses is on the page before anything is lost."""
 
     def __init__(self) -> None:
         self._errors = AUDIT_ERRORS.labels("log")
@@ -190,7 +190,7 @@ class AuditMeter:
 
 
 class WebhookMeter:
-    """An apiserver.webhooks.webhook.Meter."""
+    """An apiserver.webhooks.webhook.WebhookMetrics."""
 
     def answered(self, name: str, kind: str, operation: str, allowed: bool, seconds: float) -> None:
         WEBHOOK_DURATION.labels(name, kind, operation, str(not allowed).lower()).observe(seconds)
@@ -208,7 +208,7 @@ class WebhookMeter:
         WEBHOOK_REJECTED.labels(name, kind, operation, "apiserver_internal_error").inc()
 
 
-def show(levels: Mapping[str, Level[Seat]], cacher: Cacher, retention: Retention) -> None:
+def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: Retention) -> None:
     """Has them read when somebody asks, so that calls need not tell."""
     EVENTS_HELD.set_function(lambda: retention.held.count)
     EVENTS_BYTES.set_function(lambda: retention.held.size)

@@ -1,15 +1,63 @@
-"""Nodes: the standard verbs, and the heartbeats of fleets."""
+"""Nodes: the standard verbs, and the heartbeats of fleets.
 
-from collections.abc import AsyncIterator
+A fleet is a kubelet process that runs one or more nodes. Its session keeps the Lease objects of its nodes in etcd, attached to
+the etcd lease of the session.
 
+    opening --> beating --> closed: the Lease objects are deleted at once
+                   |        silent: likewise
+                   |        stream broken: likewise, after a grace in which the fleet may resume with another server
+                   |        the server stops: the Lease objects stay, the fleet resumes with another server
+                   +-- a newer session claims a node: the fleet is notified, and this server forgets the node
+                   +-- the fleet releases a node: its Lease object is deleted
+
+Guarantees: a node's Lease object exists only while a session that sends beats holds it. Every write compares mod_revision, so
+this server never deletes an object that another server or session has written since. An object that a user edited still
+belongs to the fleet. If it names another holder, it is written again: otherwise this session would keep the Lease of a node
+alive that no fleet runs. A fleet takes a node from another fleet only if its birth is later; a node without a holder is free.
+A fleet can release only nodes that this server holds for it, or whose Lease objects are attached to its session and name it as
+the holder.
+
+Birth: the revision of the store when the fleet's process opened its first session. It is recorded in the Lease object. The
+newer of two fleets with one name has the nodes, and they never move back. Of two fleets with the same birth (nothing was
+written in between), neither takes nodes from the other.
+
+Stream: a session may move to another server and another stream before the first server notices. A server recognizes its own
+writes by the id of the stream in the object, also after a user edited the object.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from enum import Enum, auto
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from apiserver import errors
 from apiserver.auth.audit import Audit
+from apiserver.auth.authentication import User
+from apiserver.auth.authorizer import Authorizer, is_fleet
+from apiserver.auth.permissions import HEARTBEAT, Target
 from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.store import CacheError, ShuttingDown
+from apiserver.errors import Rejected
 from apiserver.registry.store import Store
-from apiserver.services.context import Context
-from apiserver.services.heartbeats import HeartbeatsService
+from apiserver.services.methods import Context
 from apiserver.services.resource import ResourceService
+from apiserver.services.sessions import MAX_HOLDER, LeaseSession, SessionStream, SessionStreams, StreamEvent, Timing, read
+from apiserver.storage.committer import Committer, Conflict
+from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError, Write
+from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node
+from pinnace.api.names import dns_subdomain, new_uid
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
+from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
+from pinnace.api.scalars import natural, to_micro_time, to_time
+from pinnace.api.wellknown import BIRTH_ANNOTATION, STREAM_ANNOTATION
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
+from pinnace.runtime.tasks import TimeSlice, in_slices, race
 
 
 class NodeService(ResourceService[Node]):
@@ -20,3 +68,471 @@ class NodeService(ResourceService[Node]):
     async def heartbeat(self, requests: AsyncIterator[HeartbeatRequest], context: Context) -> AsyncIterator[HeartbeatResponse]:
         async for response in self._heartbeats.heartbeat(requests, context):
             yield response
+
+
+TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
+"""The stream of a process that died breaks at once (see GRACE). A silent process may be stopped, or starved: on a machine with
+few CPUs, a beat and its answer may take seconds."""
+AT_ONCE = 500
+"""Nodes per permission check."""
+
+
+class HeartbeatsService:
+    def __init__(
+        self,
+        storage: Storage,
+        committer: Committer,
+        cacher: Cacher,
+        authorizer: Authorizer,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        timing: Timing = TIMING,
+    ) -> None:
+        self._storage = storage
+        self._committer = committer
+        self._cacher = cacher
+        self._authorizer = authorizer
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._timing = timing
+        self._streams = SessionStreams()
+
+    async def heartbeat(self, requests: AsyncIterator[HeartbeatRequest], context: Context) -> AsyncIterator[HeartbeatResponse]:
+        stream = SessionStream[HeartbeatRequest, HeartbeatResponse](requests, self._timing, self._clock)
+        async for response in self._streams.hold(stream, lambda: self._keep(stream, context.user)):
+            yield response
+
+    def drain(self) -> None:
+        """The server is stopping: fleets resume with another server, and their leases stay."""
+        self._streams.drain()
+
+    async def _keep(self, stream: SessionStream[HeartbeatRequest, HeartbeatResponse], user: User) -> None:
+        request = await stream.receive()
+        if isinstance(request, StreamEvent):
+            return
+        opening = request.open
+        if not 0 < len(opening.holder) <= MAX_HOLDER:
+            raise Rejected(errors.bad_request(f"open a session with a holder of at most {MAX_HOLDER} characters"))
+        if user.fleet is not None and not is_fleet(user, opening.holder):
+            raise Rejected(
+                errors.forbidden(f'User "{user.name}" cannot hold leases as "{opening.holder}": that is another fleet')
+            )
+
+        async def permit(nodes: Iterable[str]) -> None:
+            """Checks in chunks: a refusal comes with the first chunk, and other work runs in between."""
+            turn, wanted = TimeSlice(self._clock), list(nodes)
+            for start in range(0, len(wanted), AT_ONCE):
+                await self._authorizer.check(user, HEARTBEAT, partial(_leases, wanted[start : start + AT_ONCE]))
+                await turn.end()
+
+        async def permit_release(nodes: Iterable[str]) -> None:
+            """A fleet may always release nodes that are held in its own name."""
+            if user.fleet is None:
+                await permit(nodes)
+
+        if opening.nodes:
+            await permit(opening.nodes[:MAX_NODES])  # before the names are looked at, which takes longer
+        elif user.fleet is None:  # a session costs an etcd lease
+            await self._authorizer.check(user, HEARTBEAT, lambda: (Target(NODE_LEASE_NAMESPACE),))
+        if problem := unusable(opening.nodes):
+            raise Rejected(errors.bad_request(problem))
+        await FleetSession(
+            stream,
+            opening,
+            permit,
+            permit_release,
+            self._storage,
+            self._committer,
+            self._cacher,
+            self._timing,
+            self._clock,
+            self._rng,
+        ).run()
+
+
+def _leases(nodes: Iterable[str]) -> list[Target]:
+    return [Target(NODE_LEASE_NAMESPACE, node) for node in nodes]
+
+
+log = logging.getLogger(__name__)
+
+CHUNK = 500
+"""Nodes to claim before the next beat is answered."""
+GRACE = 1.0
+"""Seconds within which a fleet whose stream broke may resume, with any server."""
+RETRY = 0.2
+"""Seconds between two attempts to write while etcd does not answer."""
+LOOK_LIMIT = 0.5
+"""Seconds to wait for the cache when a fleet releases nodes that this server does not hold for it. The stream is not read
+meanwhile."""
+CHECK_INTERVAL = 1.0
+"""Seconds between two checks whether newer sessions have taken nodes. A check takes half a microsecond per node."""
+
+
+class FleetSession:
+    def __init__(
+        self,
+        stream: SessionStream[HeartbeatRequest, HeartbeatResponse],
+        opening: HeartbeatRequest.Open,
+        permit: Callable[[Iterable[str]], Awaitable[None]],
+        permit_release: Callable[[Iterable[str]], Awaitable[None]],
+        storage: Storage,
+        committer: Committer,
+        cacher: Cacher,
+        timing: Timing,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        """`permit` raises Rejected when these nodes are not the fleet's, `permit_release` when it may not give up nodes that it
+        does not hold here, if they are held in its name."""
+        self._stream = stream
+        self._opening = opening
+        self._permit = permit
+        self._permit_release = permit_release
+        self._storage = storage
+        self._committer = committer
+        self._cacher = cacher
+        self._timing = timing
+        self._clock = clock
+        self._rng = rng
+        self._wanted = dict.fromkeys(opening.nodes)  # to be claimed
+        self._held: dict[str, int] = {}  # mod_revision of the Lease objects
+        self._doubtful: dict[str, None] = {}  # given up, and not held here: is there a Lease object in the fleet's name?
+        self._given_up: dict[str, int] = {}  # Lease objects to delete: their mod_revision, 0 where it is not known
+        self._releases = 0  # messages that give up nodes
+        self._released = 0  # of these, as many as have been carried out, with all before them
+        self._checked = clock.monotonic()
+        self._session: LeaseSession
+        self._ours = Signature(opening.holder, opening.birth, new_uid(rng))
+
+    async def run(self) -> None:
+        """To the end of the stream. Raises StorageError when the session cannot be opened, ShuttingDown, Rejected."""
+        self._session = await self._open_session(self._opening.session)
+        if not self._ours.birth and not self._opening.session:
+            self._ours = self._ours._replace(birth=await self._storage.current_revision())
+        opened = HeartbeatResponse.Opened(
+            session=self._session.id,
+            interval_ms=round(self._timing.interval * 1000),
+            ttl_ms=self._timing.ttl * 1000,
+            birth=self._ours.birth,
+        )
+        self._stream.send(HeartbeatResponse(opened=opened))
+        await race(self._session.keep(self._acknowledge, self._expire), self._converse())
+
+    async def _converse(self) -> None:
+        while await self._claim() and await self._react():
+            if self._doubtful:
+                await self._look_up()
+            if self._given_up:
+                await self._give_up()
+            if not self._doubtful and not self._given_up:
+                self._released = self._releases
+
+    async def _open_session(self, lease: int) -> LeaseSession:
+        if lease:
+            try:
+                return await LeaseSession.resume(self._storage, self._clock, lease)
+            except LeaseNotFound:
+                log.info("%s comes back after its session has run out", self._opening.holder)
+        return await LeaseSession.open(self._storage, self._timing, self._clock)
+
+    async def _react(self) -> bool:
+        """Waits for what comes next; False at the end."""
+        if (self._wanted or self._doubtful or self._given_up) and not self._stream.pending:
+            return True
+        match await self._stream.receive():
+            case StreamEvent.CHANGED:
+                return True
+            case StreamEvent.GONE:
+                if not self._session.overdue:
+                    await self._clock.sleep(GRACE)
+                await self._abandon("its stream broke")
+                return False
+            case StreamEvent.EXPIRED | StreamEvent.RESTORED:
+                return self._lose("the session has run out")
+            case StreamEvent.SILENT:
+                await self._abandon("it fell silent")
+                return self._lose(f"no heartbeat for {self._timing.silence:g} s")
+            case StreamEvent.DRAINED:
+                raise ShuttingDown
+            case request:
+                return await self._handle(request)
+
+    async def _handle(self, request: HeartbeatRequest) -> bool:
+        """False at the end."""
+        match request.WhichOneof("kind"):
+            case "beat":
+                self._beat(request.beat.sequence)
+            case "add":
+                await self._add(request.add.nodes)
+            case "release":
+                await self._take_back(request.release.nodes)
+            case "close":
+                await self._release("it closed")
+                return False
+            case _:
+                await self._release("it talks nonsense")
+                return self._lose("expected a beat, more nodes, fewer nodes or the end")
+        return True
+
+    async def _add(self, nodes: Sequence[str]) -> None:
+        await self._refuse_unusable(nodes)
+        await self._permit(nodes)
+        for node in nodes:
+            self._doubtful.pop(node, None)
+            self._given_up.pop(node, None)
+            self._wanted[node] = None
+
+    async def _take_back(self, nodes: Sequence[str]) -> None:
+        await self._refuse_unusable(nodes)
+        self._releases += 1
+        doubtful = [node for node in nodes if node not in self._held]
+        await self._permit_release(doubtful)
+        for node in nodes:
+            self._wanted.pop(node, None)
+            if node in self._held:
+                self._given_up[node] = self._held.pop(node)
+        self._doubtful.update((node, None) for node in doubtful if node not in self._given_up)
+
+    async def _refuse_unusable(self, nodes: Sequence[str]) -> None:
+        """Raises Rejected."""
+        if problem := unusable(nodes):
+            await self._release("it names nodes that cannot be")
+            raise Rejected(errors.bad_request(problem))
+
+    def _beat(self, sequence: int) -> None:
+        if self._clock.monotonic() - self._checked >= CHECK_INTERVAL:
+            self._check()
+        self._session.beat(sequence)
+
+    def _acknowledge(self, sequence: int) -> None:
+        self._stream.send(HeartbeatResponse(ack=HeartbeatResponse.Ack(sequence=sequence, released=self._released)))
+
+    def _expire(self) -> None:
+        self._stream.post(StreamEvent.EXPIRED)
+
+    async def _claim(self) -> bool:
+        """Writes the Lease objects of the next nodes that wait for it; False when the session has run out.
+
+        For nobody who has left: the fleet may have a new session already, and would lose its nodes to its old one."""
+        nodes = list(islice(self._wanted, CHUNK))
+        found: dict[str, KeyValue | None] = dict.fromkeys(nodes)
+        while nodes and not self._stream.gone:
+            outcomes = await self._committer.commit_many([self._writing(node, found[node]) for node in nodes])
+            conflicts, trouble = [], None
+            for node, outcome in zip(nodes, outcomes, strict=True):
+                match outcome:
+                    case int():
+                        self._held[node] = outcome
+                        del self._wanted[node]
+                    case Conflict():
+                        found[node] = outcome.current
+                        conflicts.append(node)
+                    case LeaseNotFound():
+                        return self._lose("the session has run out")
+                    case StorageError():
+                        trouble = outcome
+            self._tell_taken_over(
+                (node, Signature.of_record(kv).holder) for node in conflicts if (kv := found[node]) and not self._may_take(kv)
+            )
+            if trouble is not None:
+                log.warning("cannot write the leases of all nodes yet: %s", trouble)
+                await self._clock.sleep(RETRY)
+                return True
+            nodes = [node for node in conflicts if node in self._wanted]
+        return True
+
+    def _may_take(self, found: KeyValue) -> bool:
+        if found.lease in (0, self._session.id, self._opening.session):
+            return True
+        return Signature.of_record(found).birth < self._ours.birth
+
+    def _writing(self, node: str, found: KeyValue | None) -> Write:
+        key = LEASES.key(NODE_LEASE_NAMESPACE, node)
+        mine = read(Lease, found.value) if found is not None and found.lease == self._session.id else None
+        if mine is not None:
+            value = signed(mine, self._ours)
+        else:
+            value = lease_object(node, self._ours, self._timing.ttl, self._clock.time(), new_uid(self._rng), found)
+        return Write(key, value, expected=found.mod_revision if found else 0, lease=self._session.id)
+
+    def _check(self) -> None:
+        """Looks whether others have written the Lease objects: a newer session, or a person."""
+        self._checked = self._clock.monotonic()
+        reached, cache = self._cacher.revision, self._cacher.of(LEASES)
+        taken_over = []
+        for node, revision in list(self._held.items()):
+            found = cache.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
+            if reached < revision or (found is not None and found.mod_revision <= revision):
+                continue
+            if found is None or (sight := see(found.peek(), self._ours, anew=found.create_revision > revision)) is Sight.FREE:
+                del self._held[node]
+                self._wanted[node] = None
+            elif sight is Sight.EDITED:
+                self._held[node] = found.mod_revision
+            elif sight is Sight.TAKEN:
+                del self._held[node]
+                taken_over.append((node, found.peek().spec.holderIdentity))
+        self._tell_taken_over(taken_over)
+
+    def _tell_taken_over(self, nodes: Iterable[tuple[str, str]]) -> None:
+        """Forgets nodes that a newer session holds, each given with its holder, and tells the fleet."""
+        by_holder: dict[str, list[str]] = {}
+        for node, holder in nodes:
+            self._wanted.pop(node, None)
+            by_holder.setdefault(holder, []).append(node)
+        for holder, names in by_holder.items():
+            log.warning("%s has lost %d nodes to %s", self._opening.holder, len(names), holder)
+            self._stream.send(HeartbeatResponse(taken_over=HeartbeatResponse.TakenOver(nodes=names, holder=holder)))
+
+    async def _abandon(self, why: str) -> None:
+        """The fleet has gone, or seems to have. If the store has left its beats without an answer it had good reason, and is on
+        its way to another server: then the Lease objects are left to it, and to their etcd lease."""
+        if self._session.overdue:
+            log.warning("%s: %s, while the store is away", self._opening.holder, why)
+        else:
+            await self._release(why)
+
+    async def _look_up(self) -> None:
+        """Finds the nodes among the doubtful that are held in the fleet's name: another server may have written their Lease
+        objects for this session, or the answer to our own write was lost. The others are none of its business, and no write is
+        tried for them: each that fails would send those of others around again."""
+        try:
+            await self._cacher.fresh(LOOK_LIMIT)
+        except (CacheError, StorageError) as error:
+            log.warning("cannot look for the leases of %d nodes yet: %s", len(self._doubtful), error)
+            await self._clock.sleep(RETRY)
+            return
+        nodes, self._doubtful = list(self._doubtful), {}
+        ours = await in_slices(self._is_in_our_name, nodes, self._clock)
+        self._given_up.update((node, 0) for node, held in zip(nodes, ours, strict=True) if held)
+
+    def _is_in_our_name(self, node: str) -> bool:
+        found = self._cacher.of(LEASES).get(LEASES.key(NODE_LEASE_NAMESPACE, node))
+        return found is not None and found.peek().spec.holderIdentity == self._opening.holder
+
+    async def _give_up(self) -> None:
+        """Deletes the Lease objects of the next nodes that the fleet has given up. One that it did not hold here must turn out
+        to be of this session."""
+        nodes = list(islice(self._given_up, CHUNK))
+        outcomes = await self._committer.commit_many([self._deleting(node, self._given_up[node]) for node in nodes])
+        trouble = None
+        for node, outcome in zip(nodes, outcomes, strict=True):
+            match outcome:
+                case Conflict(current=KeyValue() as found) if found.lease == self._session.id:
+                    self._given_up[node] = found.mod_revision
+                case StorageError():
+                    trouble = outcome
+                case _:
+                    del self._given_up[node]
+        if trouble is not None:
+            log.warning("cannot remove the leases of all nodes yet: %s", trouble)
+            await self._clock.sleep(RETRY)
+
+    def _deleting(self, node: str, revision: int) -> Write:
+        return Write(LEASES.key(NODE_LEASE_NAMESPACE, node), None, expected=revision)
+
+    async def _release(self, why: str) -> None:
+        """Deletes the Lease objects that are still at our mod_revision. Gives up when they must have run out anyway."""
+        held, self._held = self._held | self._given_up, {}
+        log.info("%s gives up %d nodes: %s", self._opening.holder, len(held), why)
+        deadline = self._clock.monotonic() + self._timing.ttl
+        while held and self._clock.monotonic() < deadline:
+            nodes = list(held)
+            outcomes = await self._committer.commit_many([self._deleting(node, held[node]) for node in nodes])
+            held = {
+                node: held[node] for node, outcome in zip(nodes, outcomes, strict=True) if isinstance(outcome, StorageError)
+            }
+            if held:
+                await self._clock.sleep(RETRY)
+
+    def _lose(self, reason: str) -> bool:
+        """Ends the session; always False, the end."""
+        self._stream.send(HeartbeatResponse(lost=HeartbeatResponse.Lost(reason=reason)))
+        return False
+
+
+MAX_NODES = 10_000
+"""In one message: each is looked at, and may be asked permission for, before anybody else gets a turn."""
+
+
+class Signature(NamedTuple):
+    """Whose a Lease object is."""
+
+    holder: str
+    birth: int
+    """Of the session; 0 when none of ours wrote it."""
+    stream: str
+
+    @classmethod
+    def of(cls, lease: Lease) -> Signature:
+        annotations = lease.metadata.annotations
+        birth = natural(annotations.get(BIRTH_ANNOTATION, "")) or 0
+        return cls(lease.spec.holderIdentity, birth, annotations.get(STREAM_ANNOTATION, ""))
+
+    @classmethod
+    def of_record(cls, found: KeyValue) -> Signature:
+        """Nobody's when the object cannot be read."""
+        return cls.of(read(Lease, found.value) or Lease())
+
+    def on(self, lease: Lease) -> None:
+        """Signs it."""
+        lease.metadata.annotations[BIRTH_ANNOTATION] = str(self.birth)
+        lease.metadata.annotations[STREAM_ANNOTATION] = self.stream
+        lease.spec.holderIdentity = self.holder
+
+
+def unusable(nodes: Sequence[str]) -> str:
+    """What is wrong with the nodes of one message; empty: nothing. A Lease object of a name that no node can have could not be
+    read or deleted."""
+    if len(nodes) > MAX_NODES:
+        return f"nodes: {len(nodes)} in one message, send at most {MAX_NODES}"
+    return "nodes: their names must be DNS names" if any(dns_subdomain(node) for node in nodes) else ""
+
+
+def lease_object(node: str, signature: Signature, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:
+    """The Lease object of a node from now on; `found` is the one that it replaces, whose uid stays, unless it cannot be read.
+    `now` is Unix time."""
+    lease = read(Lease, found.value) if found is not None else None
+    if lease is None:
+        lease = Lease()
+        lease.metadata.name, lease.metadata.namespace, lease.metadata.uid = node, NODE_LEASE_NAMESPACE, uid
+        lease.metadata.creationTimestamp.CopyFrom(to_time(now))
+    else:
+        lease.spec.leaseTransitions += 1
+    signature.on(lease)
+    lease.spec.leaseDurationSeconds = ttl
+    lease.spec.acquireTime.CopyFrom(to_micro_time(now))
+    lease.spec.renewTime.CopyFrom(to_micro_time(now))
+    return lease.SerializeToString()
+
+
+class Sight(Enum):
+    """What has become of a Lease object that a server has written."""
+
+    FREE = auto()
+    """Nobody newer holds it: it may be written again."""
+    EDITED = auto()
+    """Still what this server wrote, but for what a person has changed in it."""
+    ELSEWHERE = auto()
+    """Written for the same fleet by another server. Either may be the one that the fleet has left: nothing to do while it is
+    there."""
+    TAKEN = auto()
+    """A newer session's."""
+
+
+def see(found: Lease, ours: Signature, *, anew: bool) -> Sight:
+    """`anew`: it was deleted in between, so that it is not on our session's lease."""
+    signature = Signature.of(found)
+    if signature.birth < ours.birth:
+        return Sight.FREE
+    if signature.stream == ours.stream:
+        return Sight.EDITED if signature == ours and not anew else Sight.FREE
+    return Sight.ELSEWHERE if signature[:2] == ours[:2] else Sight.TAKEN
+
+
+def signed(lease: Lease, signature: Signature) -> bytes:
+    """The Lease object as it is, in this session's name."""
+    signature.on(lease)
+    return lease.SerializeToString()

@@ -1,26 +1,54 @@
-"""Pods: the standard verbs, binding, eviction, and what their containers have to say."""
+"""Pods: the standard verbs, binding, eviction, and what their containers have to say.
 
-from collections.abc import AsyncIterator, Sequence
+Logs and exec: found here, answered by the kubelet of the pod's node, passed on as they come.
+
+    caller <--> Pods.Logs, Pods.Exec <--> Kubelets (gRPC: apiserver.services.kubelets) <--> the node's kubelet
+
+Nothing is gathered: a caller that reads slowly slows the kubelet down, and one that goes away ends the call there, too.
+
+Evictions, many at once: pods of one budget are put to it together. The rules are apiserver.registry.deletion's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from apiserver import errors
-from apiserver.auth.audit import Audit, Deed
+from apiserver.auth.audit import Audit, AuditEvent
 from apiserver.auth.authentication import MASTERS, User
 from apiserver.auth.authorizer import Authorizer
 from apiserver.auth.permissions import EXEC, Target
-from apiserver.cacher.cacher import Cacher
-from apiserver.flow.control import own, stand_up
+from apiserver.cacher.cacher import Cacher, ResourceCache
+from apiserver.cacher.store import CacheEntry, SelectionPredicate
+from apiserver.errors import Rejected
+from apiserver.flow.control import current_seat, release_current_seat
 from apiserver.registry import binding
 from apiserver.registry.admission import Request
+from apiserver.registry.deletion import (
+    Protection,
+    budget_of,
+    delete_step,
+    deleting,
+    is_guarded,
+    must_ask,
+    protection,
+    refused,
+    taking,
+)
 from apiserver.registry.fencing import Fences
-from apiserver.registry.mutation import Outcome
+from apiserver.registry.mutation import Mutation, Outcome, Version
 from apiserver.registry.store import Store, single
-from apiserver.services import metrics, tenure
-from apiserver.services.context import Context, patience
-from apiserver.services.evictions import Evictions
+from apiserver.services import kubelets, methods, metrics
+from apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
+from apiserver.services.methods import Context, read_timeout
 from apiserver.services.resource import ResourceService, all_or_none, batch
-from apiserver.services.streaming import Streaming, first_of
-from pinnace.api.core_v1_pb2 import Binding, Pod
+from pinnace.api.core_v1_pb2 import Binding, Node, Pod
+from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.pods_pb2 import (
     BindBatchRequest,
     BindRequest,
@@ -28,13 +56,15 @@ from pinnace.api.pods_pb2 import (
     EvictRequest,
     ExecRequest,
     Fence,
+    LogOptions,
     LogsRequest,
 )
 from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
-from pinnace.api.resources import DEFAULT_NAMESPACE, election_key
+from pinnace.api.resources import DEFAULT_NAMESPACE, NODES, POD_DISRUPTION_BUDGETS, PODS, election_key
 from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import BatchItem, BatchResponse
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.tasks import in_slices
 
 _LOST = (Code.ABORTED, Code.NOT_FOUND)
 """How a bind ends that comes too late for its pod."""
@@ -53,7 +83,7 @@ class PodService(ResourceService[Pod]):
         fences: Fences,
     ) -> None:
         super().__init__(store, cacher, audit)
-        self._evictions = Evictions(store, budgets, cacher, clock)
+        self._evictions = EvictionHandler(store, budgets, cacher, clock)
         self._clock = clock
         self._streaming = streaming
         self._authorizer = authorizer
@@ -75,7 +105,7 @@ class PodService(ResourceService[Pod]):
 
     async def _evict(self, items: Sequence[Eviction], context: Context) -> Sequence[Outcome]:
         by = Request(context.user, all_or_none(each.deleteOptions for each in items))
-        await self._cacher.fresh(patience(context))
+        await self._cacher.fresh(read_timeout(context))
         evicting = self._evictions.evict(items, dry_run=by.dry_run)
         return await self.noted(by, "create", "eviction", (each.metadata for each in items), evicting)
 
@@ -89,11 +119,11 @@ class PodService(ResourceService[Pod]):
     async def exec(self, requests: AsyncIterator[ExecRequest], context: Context) -> AsyncIterator[bytes]:
         first = await first_of(requests)
         target = Target(first.start.namespace or DEFAULT_NAMESPACE, first.start.name)
-        tenure.own().ask(EXEC, (target,))
+        methods.current_authorization().ask(EXEC, (target,))
         await self._authorizer.check(context.user, EXEC, lambda: (target,))
-        self._audit.note(context.user, (Deed(EXEC, target.namespace, target.name),))
+        self._audit.note(context.user, (AuditEvent(EXEC, target.namespace, target.name),))
         await self._reach("", context)
-        stand_up()
+        release_current_seat()
         with _connection(context.user):
             async with aclosing(self._streaming.exec(first, requests)) as responses:
                 async for response in responses:
@@ -126,8 +156,201 @@ class PodService(ResourceService[Pod]):
 
 def _connection(user: User) -> AbstractContextManager[None]:
     """To the kubelet that is asked. Raises Rejected."""
-    return own().connection(bounded=MASTERS not in user.groups)
+    return current_seat().connection(bounded=MASTERS not in user.groups)
 
 
 def _fence(request: BindRequest | BindBatchRequest) -> Fence | None:
     return request.fence if request.HasField("fence") else None
+
+
+PATIENCE = 10.0
+"""Seconds in which an exec must say what to start."""
+
+
+class Streaming:
+    """With caches that are fresh, and for callers who may."""
+
+    def __init__(self, pods: ResourceCache[Pod], nodes: ResourceCache[Node], kubelets: Kubelets) -> None:
+        self._pods = pods
+        self._nodes = nodes
+        self._kubelets = kubelets
+
+    async def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
+        check(request.options)
+        pod = self._pod(request.namespace, request.name, request.uid)
+        asked = LogsRequest(namespace=pod.metadata.namespace, name=request.name, options=request.options, uid=pod.metadata.uid)
+        asked.options.container = kubelets.choose(pod, request.options.container)
+        endpoint = self._endpoint(pod)
+        asked.options.previous = kubelets.readable(pod, asked.options.container, request.options.previous)
+        async with aclosing(self._kubelets.logs(endpoint, asked)) as responses:
+            async for response in responses:
+                yield response
+
+    async def exec(self, first: ExecRequest, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
+        start = first.start
+        if not start.command:
+            raise Rejected(errors.bad_request("start.command: which command? An exec needs one"))
+        pod = self._pod(start.namespace, start.name, start.uid)
+        asked = ExecRequest(start=start)
+        asked.start.uid, asked.start.container = pod.metadata.uid, kubelets.choose(pod, start.container)
+        endpoint = self._endpoint(pod)
+        kubelets.executable(pod, asked.start.container)
+
+        async def all_of_them() -> AsyncIterator[ExecRequest]:
+            yield asked
+            async for request in requests:
+                if not request.HasField("start"):
+                    yield request
+
+        async with aclosing(self._kubelets.exec(endpoint, all_of_them())) as responses:
+            async for response in responses:
+                yield response
+
+    def _pod(self, namespace: str, name: str, uid: str) -> Pod:
+        entry = self._pods.get(PODS.key(namespace or DEFAULT_NAMESPACE, name))
+        if entry is None:
+            raise Rejected(errors.not_found(PODS, name))
+        if uid and uid != entry.obj.metadata.uid:
+            raise Rejected(errors.uid_mismatch(PODS, name, uid, entry.obj.metadata.uid))
+        return entry.obj
+
+    def _endpoint(self, pod: Pod) -> KubeletEndpoint:
+        """Of the kubelet that has the pod."""
+        name = pod.spec.nodeName
+        if not name:
+            hint = f"`pinnace describe pod {pod.metadata.name}` says why"
+            raise Rejected(errors.bad_request(f"pod {pod.metadata.name} does not have a host assigned", hint))
+        entry = self._nodes.get(NODES.key("", name))
+        if entry is None:
+            raise Rejected(errors.not_found(NODES, name))
+        return endpoint_of(entry.obj)
+
+
+async def first_of(requests: AsyncIterator[ExecRequest]) -> ExecRequest:
+    """The request that says what to start. Raises Rejected."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            first = await anext(requests, None)
+    except TimeoutError:
+        first = None
+    if first is None or not first.HasField("start"):
+        raise Rejected(errors.bad_request("start: what? The first request of an exec says it"))
+    return first
+
+
+def check(options: LogOptions) -> None:
+    """Raises Rejected."""
+    for field, least in (("tailLines", 0), ("sinceSeconds", 1), ("limitBytes", 1)):
+        if options.HasField(field) and getattr(options, field) < least:
+            raise Rejected(errors.bad_request(f"options.{field}: must be greater than or equal to {least}"))
+    if options.HasField("sinceSeconds") and options.HasField("sinceTime"):
+        raise Rejected(errors.bad_request("options: at most one of sinceTime or sinceSeconds may be specified"))
+
+
+class _Wish(NamedTuple):
+    """To evict a pod, as it was found."""
+
+    pod: Pod
+    options: DeleteOptions
+    budget: PodDisruptionBudget | None
+    """The one to ask; None: nobody."""
+    spared: bool
+    """Nobody is to be asked, for as long as the pod is as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Which of these pods, by name, may go?"""
+
+    budget: PodDisruptionBudget
+    names: dict[str, None]
+    """In the order in which they were named."""
+    granted: set[str]
+
+
+class _Search:
+    """Which budget has a say about a pod? Looked for once for each pod, however many items name it."""
+
+    def __init__(self, protections: Mapping[str, Sequence[Protection]]) -> None:
+        """By namespace, all of it."""
+        self._protections = protections
+        self._found: dict[tuple[str, int], PodDisruptionBudget | Refusal | None] = {}
+
+    def budget_of(self, entry: CacheEntry[Pod]) -> PodDisruptionBudget | None:
+        """Raises Rejected."""
+        version = entry.key, entry.mod_revision
+        if version not in self._found:
+            try:
+                self._found[version] = budget_of(entry.obj, self._protections.get(entry.obj.metadata.namespace, ()))
+            except Rejected as rejected:
+                self._found[version] = rejected.refusal
+        found = self._found[version]
+        if isinstance(found, Refusal):
+            raise Rejected(found)
+        return found
+
+
+class EvictionHandler:
+    def __init__(self, pods: Store[Pod], budgets: Store[PodDisruptionBudget], cacher: Cacher, clock: Clock) -> None:
+        self._pods = pods
+        self._budgets = budgets
+        self._cached_pods = cacher.of(PODS)
+        self._cached_budgets = cacher.of(POD_DISRUPTION_BUDGETS)
+        self._clock = clock
+
+    async def evict(self, items: Sequence[Eviction], *, dry_run: bool) -> list[Outcome]:
+        """The outcome of each, in order. The caches are to be as fresh as the caller wants the pods to be."""
+        now = self._clock.time()
+        search = _Search(await self._protections_in({each.metadata.namespace for each in items}))
+        wishes = await in_slices(lambda each: self._wish(each, search, now), items, self._clock)
+        refusals = await self._ask([wish for wish in wishes if isinstance(wish, _Wish)], now, dry_run)
+        deletions = [wish if isinstance(wish, Refusal) else self._deletion(wish, refusals, now) for wish in wishes]
+        return await self._pods.mutate(deletions, dry_run=dry_run)
+
+    async def _protections_in(self, namespaces: Iterable[str]) -> Mapping[str, Sequence[Protection]]:
+        selections = [
+            SelectionPredicate.parse(POD_DISRUPTION_BUDGETS, namespace, "", "") for namespace in namespaces if namespace
+        ]
+        budgets = [entry.obj for selection in selections for entry in self._cached_budgets.select(selection)]
+        protections = defaultdict[str, list[Protection]](list)
+        for found in await in_slices(protection, budgets, self._clock):
+            protections[found.budget.metadata.namespace].append(found)
+        return protections
+
+    def _wish(self, item: Eviction, search: _Search, now: float) -> _Wish | Refusal:
+        """What a delete would refuse is refused before a budget is touched."""
+        name, namespace = item.metadata.name, item.metadata.namespace
+        if not name or not namespace:
+            return errors.bad_request("metadata.namespace and metadata.name of an eviction name the pod: both are required")
+        entry = self._cached_pods.get(PODS.key(namespace, name))
+        if entry is None:
+            return errors.not_found(PODS, name)
+        try:
+            version = Version(entry.obj, entry.mod_revision, entry.value)
+            delete_step(self._pods.strategy, name, item.deleteOptions, version, now)
+            budget = search.budget_of(entry) if is_guarded(entry.obj) else None
+        except Rejected as rejected:
+            return rejected.refusal
+        asked = budget if budget is not None and must_ask(entry.obj, budget) else None
+        spared = entry.obj.status.phase == "Pending" or budget is not asked
+        return _Wish(entry.obj, item.deleteOptions, asked, spared)
+
+    async def _ask(self, wishes: Iterable[_Wish], now: float, dry_run: bool) -> dict[str, Refusal]:
+        """Of the pods that may not go, by their keys."""
+        questions: dict[str, _Question] = {}
+        for pod, _, budget, _ in wishes:
+            if budget is not None:
+                question = questions.setdefault(POD_DISRUPTION_BUDGETS.key_of(budget), _Question(budget, {}, set()))
+                question.names[pod.metadata.name] = None
+        mutations = [taking(each.budget, list(each.names), each.granted, now) for each in questions.values()]
+        outcomes = await self._budgets.mutate(mutations, dry_run=dry_run)
+        refusals: dict[str, Refusal] = {}
+        for each, outcome in zip(questions.values(), outcomes, strict=True):
+            no = outcome if isinstance(outcome, Refusal) else refused(each.budget)
+            left = each.names if isinstance(outcome, Refusal) else (name for name in each.names if name not in each.granted)
+            refusals.update((PODS.key(each.budget.metadata.namespace, name), no) for name in left)
+        return refusals
+
+    def _deletion(self, wish: _Wish, refusals: Mapping[str, Refusal], now: float) -> Mutation[Pod] | Refusal:
+        refusal = refusals.get(PODS.key_of(wish.pod)) if wish.budget is not None else None
+        return refusal or deleting(self._pods.strategy, wish.pod, wish.options, spared=wish.spared, now=now)

@@ -1,28 +1,47 @@
-"""The gRPC service of a resource: the standard verbs, for any of them. Translates messages, decides nothing."""
+"""The gRPC services of resources: the standard verbs for all of them, and the special verbs of events, namespaces and tables.
+
+Selectors: only fleets, which name all their nodes in a field selector, and members of system:masters may send long ones. A
+value takes time to parse, and 200 bytes while a watch is open; one connection may have 250 watches, which hold no seats.
+
+Namespaces:
+
+    Active --delete--> Terminating: nothing new is created in it --empty--> gone
+                            '--the namespace controller empties it, then deletes it--^
+
+The server checks whether a namespace is empty only after it is Terminating: then no objects are added (NamespaceLifecycle).
+
+Lists as tables: the server prints the rows, so a client that shows them does not receive the objects. Printing costs more than
+sending the objects (see apiserver.flow.levels), so it is done in portions, and other work runs in between.
+"""
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from apiserver import errors
-from apiserver.auth.audit import Audit, Deed
+from apiserver.admission.defaults import PERMANENT
+from apiserver.auth.audit import Audit, AuditEvent
 from apiserver.auth.authentication import MASTERS, User
 from apiserver.auth.permissions import Action, action_on
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
+from apiserver.cacher.store import SelectionPredicate
 from apiserver.errors import Rejected
-from apiserver.flow.control import own
+from apiserver.flow.control import current_seat
 from apiserver.registry.admission import Request
-from apiserver.registry.mutation import Outcome, Stored
+from apiserver.registry.events import EventRegistry
+from apiserver.registry.mutation import Outcome, Written
 from apiserver.registry.store import Store, single
-from apiserver.services.context import READ_TIMEOUT, Context, patience
-from apiserver.services.methods import MAX_BATCH
-from apiserver.services.selecting import selected
+from apiserver.services.methods import MAX_BATCH, READ_TIMEOUT, Context, read_timeout
+from pinnace.api.core_v1_pb2 import Event, Namespace
+from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.meta_v1_pb2 import DeleteOptions, ListOptions, ObjectMeta
-from pinnace.api.resources import DEFAULT_NAMESPACE, Object
+from pinnace.api.resources import ALL, DEFAULT_NAMESPACE, EVENTS, Object, Resource
 from pinnace.api.scalars import natural
-from pinnace.api.status import Refusal, encode
+from pinnace.api.selectors import SelectorError
+from pinnace.api.status import Code, Refusal, encode
+from pinnace.api.tables_pb2 import ListTableRequest, Table, TableColumnDefinition
 from pinnace.api.verbs_pb2 import (
     BatchResponse,
     DeleteBatchRequest,
@@ -33,18 +52,22 @@ from pinnace.api.verbs_pb2 import (
     PatchRequest,
     WatchRequest,
 )
+from pinnace.printers import COLUMNS
+from pinnace.printers.columns import Columns
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.tasks import in_slices
 
 T = TypeVar("T", bound=Object)
-ALL = "All"
-"""Stages of a dry run: there are no others."""
+DRY_RUN_ALL = "All"
+"""The only supported value of `dryRun`."""
 _BY_NAME = re.compile(r"metadata\.name==?[^,=!]+")
-"""A field selector that means one object of a namespace, as Selection.key does. It may have half a megabyte: so it is parsed by
-who has a seat, and not to find how many he needs."""
+"""A field selector that names one object, as for SelectionPredicate.key. Selectors may be long, so they are parsed only when
+the call has its seat; this expression estimates its cost before."""
 _GONE = ("NotFound", "UIDMismatch")
 """Why a delete of what a list has shown may be refused: it is not there any more."""
 
 
-class Named(Protocol):
+class NamedObject(Protocol):
     """Metadata of an object, or a request about one."""
 
     @property
@@ -61,7 +84,7 @@ class ResourceService(Generic[T]):
         self._resource = store.resource
         self._cache = cacher.of(store.resource)
 
-    def stored_size(self, request: Named) -> int:
+    def stored_size(self, request: NamedObject) -> int:
         """Bytes of the object that the request names, as far as the cache knows; 0: there is none."""
         entry = self._cache.get(self._key(request))
         return len(entry.value) if entry is not None else 0
@@ -80,7 +103,7 @@ class ResourceService(Generic[T]):
 
     async def get(self, request: GetRequest, context: Context) -> bytes:
         if not request.name:
-            raise Rejected(errors.bad_request("name: which one? A get needs a name"))
+            raise Rejected(errors.bad_request("name: Required value: a get needs the name of an object"))
         await self._reach(request.options.resourceVersion, context)
         entry = self._cache.get(self._key(request))
         if entry is None:
@@ -98,7 +121,7 @@ class ResourceService(Generic[T]):
             continue_token=getattr(options, "continue"),
             resource_version=options.resourceVersion,
             match=options.resourceVersionMatch,
-            timeout=patience(context),
+            timeout=read_timeout(context),
         )
         return await self._cache.list(query)
 
@@ -106,8 +129,8 @@ class ResourceService(Generic[T]):
         options = request.options
         selection = selected(self._resource, request.namespace, options, context.user, watched=True)
         since = await self._known_since(request)
-        account = own().watching(selection, bounded=MASTERS not in context.user.groups, initial=since is None)
-        watcher = self._cache.watch(selection, since, announced=request.announceElections, account=account)
+        budget = current_seat().watching(selection, bounded=MASTERS not in context.user.groups, initial=since is None)
+        watcher = self._cache.watch(selection, since, announced=request.announceElections, budget=budget)
         try:
             async for response in watcher:
                 yield response
@@ -143,7 +166,7 @@ class ResourceService(Generic[T]):
         doomed = [_deletion(obj.metadata, request.deleteOptions) for obj in page.items]
         response = BatchResponse()
         for one, outcome in zip(doomed, await self._delete(doomed, context.user), strict=True):
-            if isinstance(outcome, Stored):
+            if isinstance(outcome, Written):
                 _done(response, outcome)
             elif outcome.reason not in _GONE:
                 response.items.add(error=encode(outcome), name=one.name, uid=one.options.preconditions.uid)
@@ -157,7 +180,7 @@ class ResourceService(Generic[T]):
         return self._resource.list_message.FromString(await self.list(request, context))
 
     async def noted(
-        self, by: Request, verb: str, subresource: str, named: Iterable[Named], writing: Awaitable[Sequence[Outcome]]
+        self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], writing: Awaitable[Sequence[Outcome]]
     ) -> Sequence[Outcome]:
         """The outcomes of what is written, once they are in the audit log. Who leaves before there are any is in it, too: what
         is on its way to the store then happens all the same. `named` is looked at afterwards, when all have their names."""
@@ -170,18 +193,20 @@ class ResourceService(Generic[T]):
         self._note(by, verb, subresource, named, outcomes)
         return outcomes
 
-    def _note(self, by: Request, verb: str, subresource: str, named: Iterable[Named], outcomes: Sequence[Outcome]) -> None:
+    def _note(
+        self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], outcomes: Sequence[Outcome]
+    ) -> None:
         if not self._audit.wanted:
             return
         action = action_on(self._resource, verb, subresource)
         pairs = () if by.dry_run else zip(named, outcomes, strict=True)
         self._audit.note(by.user, (self._deed(action, each, outcome) for each, outcome in pairs))
 
-    def _deed(self, action: Action, named: Named, outcome: Outcome) -> Deed:
+    def _deed(self, action: Action, named: NamedObject, outcome: Outcome) -> AuditEvent:
         namespace = self._resource.home(named.namespace)
         if isinstance(outcome, Refusal):
-            return Deed(action, namespace, named.name, refusal=outcome)
-        return Deed(action, namespace, outcome.name, outcome.revision)
+            return AuditEvent(action, namespace, named.name, refusal=outcome)
+        return AuditEvent(action, namespace, outcome.name, outcome.revision)
 
     async def _create(self, objs: Sequence[T], request: Any, context: Context) -> Sequence[Outcome]:
         by = _by(request, context)
@@ -199,9 +224,9 @@ class ResourceService(Generic[T]):
     async def _reach(self, resource_version: str, context: Context) -> None:
         """Waits until the cache may answer a read that asked for this version (see GetOptions.resourceVersion)."""
         if not resource_version:
-            await self._cacher.fresh(patience(context))
+            await self._cacher.fresh(read_timeout(context))
         elif wanted := _revision(resource_version):
-            await self._cacher.wait_for(wanted, patience(context))
+            await self._cacher.wait_for(wanted, read_timeout(context))
 
     async def _known_since(self, request: WatchRequest) -> int | None:
         """As `_since`, of a caller that knows something already: the watch goes on in its history, or there is none."""
@@ -230,7 +255,7 @@ class ResourceService(Generic[T]):
             since = await self._cacher.fresh(READ_TIMEOUT)
         return None if initial else since
 
-    def _key(self, request: Named) -> str:
+    def _key(self, request: NamedObject) -> str:
         return self._resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
 
 
@@ -241,8 +266,10 @@ def _by(request: Any, context: Context) -> Request:
 def is_dry_run(options: Any) -> bool:
     """Of any verb. Raises Rejected: who misspells it is not to guess whether anything was written."""
     for each in options.dryRun:
-        if each != ALL:
-            raise Rejected(errors.bad_request(f'options.dryRun: Unsupported value: "{each[:32]}": supported values: "{ALL}"'))
+        if each != DRY_RUN_ALL:
+            raise Rejected(
+                errors.bad_request(f'options.dryRun: Unsupported value: "{each[:32]}": supported values: "{DRY_RUN_ALL}"')
+            )
     return bool(options.dryRun)
 
 
@@ -264,7 +291,7 @@ def batch(outcomes: Iterable[Outcome]) -> BatchResponse:
     return response
 
 
-def _done(response: BatchResponse, outcome: Stored) -> None:
+def _done(response: BatchResponse, outcome: Written) -> None:
     response.items.add(name=outcome.name, uid=outcome.uid, resourceVersion=str(outcome.revision))
 
 
@@ -280,3 +307,105 @@ def _revision(text: str) -> int:
     if (revision := natural(text)) is None:
         raise Rejected(errors.bad_request(f'resourceVersion "{text[:32]}" is not a number that this server gave out'))
     return revision
+
+
+MAX_LENGTH = 64 << 10
+"""Characters of a field selector: `pinnace apply` asks for 200 objects by name."""
+MAX_WATCHED = 1000
+"""Values in the selectors of a watch, of fields and of labels together."""
+_HINT = "ask for fewer at once, or for all and choose among them"
+
+
+def selected(
+    resource: Resource[Any], namespace: str, options: ListOptions, user: User, *, watched: bool = False
+) -> SelectionPredicate:
+    """Raises SelectorError."""
+    bounded = user.fleet is None and MASTERS not in user.groups
+    if bounded and (length := len(options.fieldSelector)) > MAX_LENGTH:
+        raise SelectorError(f"field selector of {length:,} characters: only fleets may send more than {MAX_LENGTH:,}", _HINT)
+    selection = SelectionPredicate.parse(resource, namespace, options.labelSelector, options.fieldSelector)
+    if bounded and watched:
+        values = sum(len(requirement.values) for requirement in selection.fields.requirements)
+        values += sum(len(requirement.values or ()) for requirement in selection.labels.requirements)
+        if values > MAX_WATCHED:
+            raise SelectorError(f"selectors of {values:,} values: only fleets may watch more than {MAX_WATCHED:,}", _HINT)
+    return selection
+
+
+class EventService(ResourceService[Event]):
+    def __init__(self, store: Store[Event], cacher: Cacher, audit: Audit, events: EventRegistry) -> None:
+        super().__init__(store, cacher, audit)
+        self._events = events
+
+    async def record(self, request: CreateEventBatchRequest, context: Context) -> BatchResponse:
+        by = Request(context.user, is_dry_run(request.options))
+        if by.dry_run:
+            await self._cacher.fresh(read_timeout(context))
+        return batch(await self._events.record(request.items, by))
+
+
+class NamespaceService(ResourceService[Namespace]):
+    def __init__(self, store: Store[Namespace], cacher: Cacher, audit: Audit) -> None:
+        super().__init__(store, cacher, audit)
+        self._all = cacher
+
+    async def delete(self, request: DeleteRequest, context: Context) -> bytes:
+        if request.name in PERMANENT:
+            message = f'namespaces "{request.name}" is forbidden: this namespace may not be deleted'
+            raise Rejected(Refusal(Code.PERMISSION_DENIED, "NamespacePermanent", message))
+        ending = single(await self._delete([request], context.user))
+        await self._all.fresh(read_timeout(context))
+        if not self._is_empty(request.name):
+            return ending.encoded
+        last = DeleteRequest(name=request.name, options=DeleteOptions(dryRun=request.options.dryRun))
+        last.options.preconditions.uid = ending.uid
+        try:
+            return single(await self._delete([last], context.user, emptied=True)).encoded
+        except Rejected:  # it has changed: who changed it, or the controller, ends it
+            return ending.encoded
+
+    def _is_empty(self, namespace: str) -> bool:
+        """Events do not count: they go by themselves."""
+        return not any(
+            self._all.of(resource).select(SelectionPredicate.parse(resource, namespace, "", ""))
+            for resource in ALL
+            if resource.namespaced and resource is not EVENTS
+        )
+
+
+NAME = "NAME"
+
+
+class TablesService:
+    def __init__(self, services: Mapping[Resource[Any], ResourceService[Any]], clock: Clock) -> None:
+        self._services = {resource.plural: service for resource, service in services.items()}
+        self._clock = clock
+
+    def stored_count(self, request: ListTableRequest) -> int:
+        """As ResourceService's."""
+        service = self._services.get(request.resource)
+        return service.stored_count(request) if service is not None else 0
+
+    async def list(self, request: ListTableRequest, context: Context) -> Table:
+        """A page, of at most MAX_BATCH rows."""
+        service = self._services.get(request.resource)
+        if service is None:
+            raise Rejected(errors.bad_request(f'resource: the server has no resource "{request.resource[:64]}"'))
+        page = await service.page(ListRequest(namespace=request.namespace, options=request.options), context)
+        columns = COLUMNS[request.resource]
+        table = Table(metadata=page.metadata, columnDefinitions=_definitions(columns))
+        with_metadata, now = request.includeObject == ListTableRequest.METADATA, self._clock.time()
+
+        def print_one(obj: Any) -> None:
+            table.rows.add(cells=columns.row(obj, now), object=obj.metadata if with_metadata else None)
+
+        await in_slices(print_one, page.items, self._clock)
+        return table
+
+
+def _definitions(columns: Columns[Any]) -> list[TableColumnDefinition]:
+    names = [*((name, 0) for name in columns.headers), *((name, 1) for name in columns.wide)]
+    return [
+        TableColumnDefinition(name=name, type="string", format="name" if name == NAME else "", priority=priority)
+        for name, priority in names
+    ]

@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from apiserver.cacher.resource import ResourceCache
+from apiserver.cacher.cacher import ResourceCache
 from apiserver.errors import Rejected
-from apiserver.flow.control import stand_up
-from apiserver.services.context import Context, patience
-from apiserver.services.kubelets import Endpoint, Kubelets, endpoint_of
+from apiserver.flow.control import release_current_seat
+from apiserver.services.kubelets import KubeletEndpoint, Kubelets, endpoint_of
+from apiserver.services.methods import Context, read_timeout
 from apiserver.services.resource import ResourceService
 from pinnace.api import conditions
 from pinnace.api.core_v1_pb2 import Node, Pod
@@ -33,10 +33,10 @@ SHARE = 0.8
 """Of the time that is left, which kubelets are given: so that one of them does not cost the answers of the others."""
 
 
-class Question(NamedTuple):
+class StatsQuery(NamedTuple):
     """What one kubelet is asked."""
 
-    at: Endpoint
+    at: KubeletEndpoint
     request: StatsRequest
 
     @property
@@ -44,11 +44,11 @@ class Question(NamedTuple):
         return f'the kubelet of node "{self.at.node}" at {self.at.host}:{self.at.port}'
 
 
-class Survey:
+class StatsResult:
     """Questions to several kubelets: one for each."""
 
     def __init__(self) -> None:
-        self._questions: dict[tuple[str, int], Question] = {}
+        self._questions: dict[tuple[str, int], StatsQuery] = {}
         self._unserved: dict[str, None] = {}
         self._silent: dict[str, None] = {}
 
@@ -62,10 +62,10 @@ class Survey:
         except Rejected:
             self._unserved[node.metadata.name] = None
             return None
-        return self._questions.setdefault((at.host, at.port), Question(at, StatsRequest())).request
+        return self._questions.setdefault((at.host, at.port), StatsQuery(at, StatsRequest())).request
 
     @property
-    def questions(self) -> Collection[Question]:
+    def questions(self) -> Collection[StatsQuery]:
         return self._questions.values()
 
     @property
@@ -77,16 +77,16 @@ class Survey:
                 yield f'node "{min(names)}"{others} cannot be asked: {why}'
 
 
-class Surveyor:
+class StatsCollector:
     """Asks, for all calls of a server."""
 
     def __init__(self, kubelets: Kubelets) -> None:
         self._kubelets = kubelets
         self._limit = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(self, survey: Survey, seconds: float) -> tuple[Sequence[StatsResponse], Sequence[str]]:
+    async def ask(self, survey: StatsResult, seconds: float) -> tuple[Sequence[StatsResponse], Sequence[str]]:
         """The answers that come in time, and warnings of what is missing."""
-        stand_up()
+        release_current_seat()
         deadline = asyncio.get_running_loop().time() + seconds * SHARE
         async with asyncio.TaskGroup() as group:
             asking = [group.create_task(self._ask(each, deadline)) for each in survey.questions]
@@ -94,7 +94,7 @@ class Surveyor:
         answers = [each for each in outcomes if isinstance(each, StatsResponse)]
         return answers, [*(each for each in outcomes if isinstance(each, str)), *survey.warnings]
 
-    async def _ask(self, question: Question, deadline: float) -> StatsResponse | str:
+    async def _ask(self, question: StatsQuery, deadline: float) -> StatsResponse | str:
         """The answer, or why there is none."""
         loop = asyncio.get_running_loop()
         try:
@@ -123,35 +123,35 @@ def _asked_for(request: StatsRequest, response: StatsResponse) -> StatsResponse:
 
 
 class NodeMetricsService:
-    def __init__(self, nodes: ResourceService[Node], surveyor: Surveyor) -> None:
+    def __init__(self, nodes: ResourceService[Node], surveyor: StatsCollector) -> None:
         self._nodes = nodes
         self._surveyor = surveyor
 
     async def list(self, request: ListRequest, context: Context) -> NodeMetricsList:
         page = await self._nodes.page(request, context)
-        survey = Survey()
+        survey = StatsResult()
         for node in page.items:
             if (asked := survey.about(node)) is not None:
                 asked.nodes.append(node.metadata.name)
-        answers, warnings = await self._surveyor.ask(survey, patience(context))
+        answers, warnings = await self._surveyor.ask(survey, read_timeout(context))
         by_name = {each.metadata.name: each for answer in answers for each in answer.nodes}
         return NodeMetricsList(metadata=page.metadata, items=_found(page.items, by_name, _name), warnings=warnings)
 
 
 class PodMetricsService:
-    def __init__(self, pods: ResourceService[Pod], nodes: ResourceCache[Node], surveyor: Surveyor) -> None:
+    def __init__(self, pods: ResourceService[Pod], nodes: ResourceCache[Node], surveyor: StatsCollector) -> None:
         self._pods = pods
         self._nodes = nodes
         self._surveyor = surveyor
 
     async def list(self, request: ListRequest, context: Context) -> PodMetricsList:
         page = await self._pods.page(request, context)
-        survey = Survey()
+        survey = StatsResult()
         for pod in page.items:
             entry = self._nodes.get(NODES.key("", pod.spec.nodeName)) if not ended(pod) else None
             if entry is not None and (asked := survey.about(entry.obj)) is not None:
                 asked.pods.append(pod.metadata.uid)
-        answers, warnings = await self._surveyor.ask(survey, patience(context))
+        answers, warnings = await self._surveyor.ask(survey, read_timeout(context))
         by_uid = {each.metadata.uid: each for answer in answers for each in answer.pods}
         return PodMetricsList(metadata=page.metadata, items=_found(page.items, by_uid, _uid), warnings=warnings)
 

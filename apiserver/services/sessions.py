@@ -12,9 +12,9 @@ before the lease can expire. It does not prove that the lease still exists: etcd
 revoking (etcd#20615), and a replaced leader of etcd may go on confirming (etcd#15247). Then the watch reports that the keys are
 gone, and the fence refuses binds.
 
-A conversation is a bidirectional stream with an inbox and an outbox:
+A stream is a bidirectional stream with an inbox and an outbox:
 
-    requests --> inbox --hear()--> [a task of its own] --say()--> outbox --> answers()
+    requests --> inbox --receive()--> [a task of its own] --send()--> outbox --> answers()
                    ^
             post(): other news;  silence, the end of the stream, the end of the server: a Sign
 
@@ -35,7 +35,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from apiserver.cacher.errors import ShuttingDown
+from apiserver.cacher.store import ShuttingDown
 from apiserver.storage.interface import KeyValue, LeaseNotFound, Storage, StorageError
 from pinnace.api.elections_pb2 import Election
 from pinnace.runtime.clock import Clock, SilenceTimer
@@ -43,9 +43,9 @@ from pinnace.runtime.clock import Clock, SilenceTimer
 log = logging.getLogger(__name__)
 
 MARGIN = 0.1
-"""Seconds by which peers stop early: clocks do not tick alike."""
+"""Seconds by which peers stop before the lease expires, because clocks differ in speed."""
 LATE = 0.3
-"""Seconds for which we must have kept a peer waiting to think that, if it leaves, it had a reason."""
+"""Seconds of delay by this server after which a peer that leaves may have moved to another server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +53,28 @@ class Timing:
     """All in seconds."""
 
     interval: float
-    """Peers beat this often."""
+    """Time between two beats of a peer."""
     silence: float
-    """A peer that says nothing for this long is given up."""
+    """Time without requests after which a peer is considered dead."""
     ttl: int
-    """Of the etcd lease. etcd does not grant less than 2 by default."""
+    """TTL of the etcd lease. etcd grants at least 2 by default."""
 
     @property
     def recent(self) -> float:
-        """A peer that has said something within this time is taken to be well: one beat may be late, not two."""
+        """A peer that sent something within this many seconds is considered alive: one beat may be late, two may not."""
         return self.interval * 2.5
 
     @property
     def validity(self) -> float:
-        """How long a peer may rely on a beat that was answered, from when it was sent."""
+        """Seconds for which a peer may rely on an answered beat, from when it sent the beat."""
         return self.ttl - MARGIN
 
 
-class Session:
-    """One lease. `id` is etcd's."""
+class LeaseSession:
+    """An etcd lease that lives while its peer sends beats. `id`: the id of the lease."""
 
     def __init__(self, storage: Storage, clock: Clock, lease: int) -> None:
-        """For `open` and `resume`; the lease was granted or renewed just now."""
+        """Used by `open` and `resume`, after the lease was granted or renewed."""
         self.id = lease
         self._storage = storage
         self._clock = clock
@@ -83,18 +83,18 @@ class Session:
         self._owing_since: float | None = None
 
     @classmethod
-    async def open(cls, storage: Storage, timing: Timing, clock: Clock) -> "Session":
+    async def open(cls, storage: Storage, timing: Timing, clock: Clock) -> "LeaseSession":
         """Raises StorageError."""
         return cls(storage, clock, await storage.grant_lease(timing.ttl))
 
     @classmethod
-    async def resume(cls, storage: Storage, clock: Clock, lease: int) -> "Session":
-        """Goes on with a lease that another server granted. Raises LeaseNotFound and other StorageErrors."""
+    async def resume(cls, storage: Storage, clock: Clock, lease: int) -> "LeaseSession":
+        """Continues with a lease that another server granted. Raises LeaseNotFound and other StorageErrors."""
         await storage.renew_lease(lease)
         return cls(storage, clock, lease)
 
     def beat(self, sequence: int) -> None:
-        """The peer has beaten. The beat is answered by `keep`, or never."""
+        """Notes a beat of the peer. `keep` answers it after a renewal."""
         self._latest = sequence
         if self._owing_since is None:
             self._owing_since = self._clock.monotonic()
@@ -102,11 +102,11 @@ class Session:
 
     @property
     def overdue(self) -> bool:
-        """Has the store left beats without an answer for so long that the peer may rightly look for another server?"""
+        """Whether beats have waited for etcd for so long that the peer may have left for another server."""
         return self._owing_since is not None and self._clock.monotonic() - self._owing_since > LATE
 
     async def keep(self, answered: Callable[[int], None], expired: Callable[[], None]) -> NoReturn:
-        """Renews while there are beats, until cancelled. Calls `answered` with the last beat that a renewal was for, and
+        """Renews the lease while beats arrive, until cancelled. Calls `answered` with the last beat before each renewal, and
         `expired` when the lease is gone."""
         while True:
             await self._beaten.wait()
@@ -127,31 +127,31 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 MAX_INBOX = 64
-"""Requests that wait to be heard; beyond, the peer is not read, and gRPC's flow control stops it."""
+"""Received requests that wait. Above, the server stops reading, and gRPC's flow control stops the peer."""
 MAX_OUTBOX = 1000
-"""Answers that wait for the peer to read them; one that reads so little is as good as dead."""
+"""Responses that wait for the peer to read them. A peer with more is considered dead."""
 MAX_HOLDER = 253
-"""Characters in which a peer says who it is: it is written to etcd, and told to the others."""
+"""Characters of a holder's name, which is stored in etcd and sent to other peers."""
 
 
-class Sign(Enum):
-    """What may come instead of a request. After GONE nothing that is said arrives."""
+class StreamEvent(Enum):
+    """An event that `receive` returns instead of a request. After GONE, responses no longer reach the peer."""
 
     GONE = auto()
-    """The stream has ended or broken; a kill -9 of the peer and a polite end look alike."""
+    """The stream has ended or broken. A killed peer and a peer that closes the stream look the same."""
     SILENT = auto()
-    """The peer has said nothing for too long, although we listened."""
+    """The peer has sent nothing for too long, although the server was reading."""
     EXPIRED = auto()
-    """The store has ended the session."""
+    """The lease of the session is gone."""
     DRAINED = auto()
     """The server is stopping."""
     RESTORED = auto()
-    """The store has another history than the one in which this conversation began."""
-    NEWS = auto()
-    """Something that concerns this conversation has changed: look."""
+    """The store was restored from a backup since the stream was opened."""
+    CHANGED = auto()
+    """The state that this stream depends on has changed."""
 
 
-class Conversation(Generic[Q, A]):
+class SessionStream(Generic[Q, A]):
     def __init__(self, requests: AsyncIterator[Q], timing: Timing, clock: Clock) -> None:
         now = clock.monotonic()
         self._requests = requests
@@ -159,7 +159,7 @@ class Conversation(Generic[Q, A]):
         self._step = timing.interval / 2
         self._recent = timing.recent
         self._silence = SilenceTimer(timing.silence, self._step, now)
-        self._inbox: deque[Q | Sign] = deque()
+        self._inbox: deque[Q | StreamEvent] = deque()
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._outbox: deque[A] = deque()
@@ -171,7 +171,7 @@ class Conversation(Generic[Q, A]):
         self._late = float("-inf")
 
     async def listen(self) -> None:
-        """Moves requests to the inbox, until the stream ends."""
+        """Reads requests into the inbox until the stream ends."""
         try:
             async for request in self._requests:
                 self._silence.heard(self._clock.monotonic())
@@ -183,14 +183,14 @@ class Conversation(Generic[Q, A]):
         except Exception as error:  # gRPC has several for a stream that breaks
             log.debug("the stream broke: %r", error)
         finally:
-            self.post(Sign.GONE)
+            self.post(StreamEvent.GONE)
 
-    async def hear(self) -> Q | Sign:
-        """The next request or sign."""
+    async def receive(self) -> Q | StreamEvent:
+        """The next request or event."""
         self._look(0.0)
         while not self._inbox:
             if self._silence.exceeded(self._clock.monotonic()):
-                return Sign.SILENT
+                return StreamEvent.SILENT
             self._arrived.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._step):
@@ -201,47 +201,46 @@ class Conversation(Generic[Q, A]):
 
     @property
     def pending(self) -> bool:
-        """Is there something to hear already?"""
+        """Whether a request or event is waiting."""
         return bool(self._inbox)
 
     @property
     def gone(self) -> bool:
-        """Is the peer known to have left, whatever is still to be heard from it?"""
+        """Whether the peer has left, even if requests of it still wait."""
         return self._gone
 
     @property
     def recent(self) -> bool:
-        """Is the peer well, as far as one can tell: has it said something just now? One that has left is not, even while
-        nobody here has had the time to hear that."""
+        """Whether the peer is alive: it has sent something recently, and has not left."""
         return not self.gone and self._silence.lasts(self._clock.monotonic()) < self._recent
 
     @property
     def was_late(self) -> bool:
-        """Were we stalled just now, so that the peer may have left for another server?"""
+        """Whether the server was stalled within the last second, so that the peer may have left for another server."""
         return self._clock.monotonic() - self._late < 1.0
 
-    def post(self, sign: Sign) -> None:
-        self._gone = self._gone or sign is Sign.GONE
-        if not (sign is Sign.NEWS and Sign.NEWS in self._inbox):
+    def post(self, sign: StreamEvent) -> None:
+        self._gone = self._gone or sign is StreamEvent.GONE
+        if not (sign is StreamEvent.CHANGED and StreamEvent.CHANGED in self._inbox):
             self._inbox.append(sign)
             self._arrived.set()
 
-    def say(self, answer: A) -> None:
-        """Never waits. A peer that does not read its answers is taken to be gone."""
+    def send(self, answer: A) -> None:
+        """Queues a response without waiting. A peer that does not read its responses is considered gone."""
         if len(self._outbox) < MAX_OUTBOX:
             self._outbox.append(answer)
             self._said.set()
         else:
-            self.post(Sign.GONE)
+            self.post(StreamEvent.GONE)
 
     def end(self, error: Exception | None = None) -> None:
-        """Ends the stream, after what was said; with `error` as its outcome."""
+        """Ends the stream after the queued responses; with `error`, if given."""
         self._ended = True
         self._error = error
         self._said.set()
 
     async def answers(self) -> AsyncGenerator[A, None]:
-        """What was said, until `end`; for the handler of the call."""
+        """The queued responses until `end`, for the handler of the call."""
         while True:
             while self._outbox:
                 yield self._outbox.popleft()
@@ -253,54 +252,54 @@ class Conversation(Generic[Q, A]):
             raise self._error
 
     def _look(self, expected: float) -> None:
-        """Notes how much later than expected we look."""
+        """Notes whether the server was stalled: it runs later than `expected` seconds after the last time."""
         now = self._clock.monotonic()
         if now - self._looked > expected + LATE:
             self._late = now
         self._looked = now
 
 
-class Conversations:
-    """Those that a service holds now."""
+class SessionStreams:
+    """The open streams of a service."""
 
     def __init__(self) -> None:
-        self._held: dict[asyncio.Task[None], Conversation[Any, Any]] = {}
+        self._held: dict[asyncio.Task[None], SessionStream[Any, Any]] = {}
         self._draining = False
 
-    async def hold(self, conversation: Conversation[Q, A], talk: Callable[[], Awaitable[None]]) -> AsyncGenerator[A, None]:
-        """Runs `talk` beside the call, and gives the answers for the call to send. What `talk` raises is the call's outcome;
-        when the call ends first, `talk` hears GONE, and has all the time that it needs to clean up."""
+    async def hold(self, stream: SessionStream[Q, A], talk: Callable[[], Awaitable[None]]) -> AsyncGenerator[A, None]:
+        """Runs `talk` in its own task and yields the responses of the call. An error of `talk` ends the call. If the call ends
+        first, `talk` receives GONE and is not cancelled, so that it can clean up."""
         if self._draining:
             raise ShuttingDown
-        task = asyncio.create_task(_hold(conversation, talk))
-        self._held[task] = conversation
+        task = asyncio.create_task(_hold(stream, talk))
+        self._held[task] = stream
         task.add_done_callback(lambda done: self._held.pop(done, None))
         try:
-            async for answer in conversation.answers():
+            async for answer in stream.answers():
                 yield answer
         finally:
-            conversation.post(Sign.GONE)
+            stream.post(StreamEvent.GONE)
 
     def drain(self) -> None:
-        """Tells all that the server is stopping, and takes no new ones."""
+        """Sends DRAINED to all streams and refuses new ones."""
         self._draining = True
-        for conversation in self._held.values():
-            conversation.post(Sign.DRAINED)
+        for stream in self._held.values():
+            stream.post(StreamEvent.DRAINED)
 
     def restored(self) -> None:
-        """Tells all that the store has another history."""
-        for conversation in self._held.values():
-            conversation.post(Sign.RESTORED)
+        """Sends RESTORED to all streams."""
+        for stream in self._held.values():
+            stream.post(StreamEvent.RESTORED)
 
 
-async def _hold(conversation: Conversation[Q, A], talk: Callable[[], Awaitable[None]]) -> None:
-    listening = asyncio.create_task(conversation.listen())
+async def _hold(stream: SessionStream[Q, A], talk: Callable[[], Awaitable[None]]) -> None:
+    listening = asyncio.create_task(stream.listen())
     try:
         await talk()
     except Exception as error:
-        conversation.end(error)
+        stream.end(error)
     else:
-        conversation.end()
+        stream.end()
     finally:
         listening.cancel()
 
@@ -309,7 +308,7 @@ M = TypeVar("M", bound=Message)
 
 
 def read(message: type[M], value: bytes) -> M | None:
-    """The record; None when it cannot be read."""
+    """The decoded record; None if it cannot be decoded."""
     try:
         return message.FromString(value)
     except DecodeError:
@@ -317,9 +316,8 @@ def read(message: type[M], value: bytes) -> M | None:
 
 
 def election_of(record: KeyValue) -> Election:
-    """The election as it is returned: with its token, without the session and the hash of the secret.
-
-    While the key is there nobody else can lead, whatever is in it: who holds an election that cannot be read is not known."""
+    """The election for clients: with its token, without the session and the hash of the secret. While the key exists, no other
+    candidate can lead, even if the key cannot be decoded; then the holder is unknown."""
     election = read(Election, record.value) or Election(name=record.key.rpartition("/")[2])
     election.token = record.create_revision
     election.ClearField("session")

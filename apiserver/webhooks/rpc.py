@@ -2,18 +2,22 @@
 
 With TLS the API server shows its own certificate, and the webhook's must be from the authority that the configuration names.
 Files that were renewed are used from the next call on; the connection before them stays for the calls that are under way.
+
+From the file of --admission-control-config-file to webhooks that can be asked.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from apiserver.webhooks.configuration import WebhookConfiguration
-from apiserver.webhooks.webhook import WebhookError
+from apiserver.webhooks.webhook import Webhook, WebhookConfiguration, WebhookError, WebhookMetrics, parse_configuration
 from pinnace.api.admission_pb2 import ReviewRequest, ReviewResponse
+from pinnace.runtime.clock import SYSTEM_CLOCK
+from pinnace.runtime.configuration import ConfigurationError
 from pinnace.runtime.tls import Renewed, TlsFiles
 
 METHOD = "/pinnace.admission.v1.Admission/Review"
@@ -29,7 +33,7 @@ _OPTIONS = (
 )
 
 
-class RpcTransport:
+class GrpcWebhookTransport:
     def __init__(self, configuration: WebhookConfiguration, own: TlsFiles | None) -> None:
         """`own`: the server's certificate, and whom it trusts. Raises OSError when the files cannot be used, ValueError when
         there is nobody to trust."""
@@ -66,3 +70,13 @@ def _files(configuration: WebhookConfiguration, own: TlsFiles | None) -> TlsFile
     if configuration.ca is None:
         raise ValueError(f"{configuration.name}: clientConfig.caFile: needed, as this server has no authority of its own")
     return TlsFiles(configuration.ca)
+
+
+def load(path: Path, own: TlsFiles | None, meter: WebhookMetrics) -> list[Webhook]:
+    """`own`: the server's certificate, and whom it trusts. Files that it names are looked up beside it. Raises
+    ConfigurationError."""
+    try:
+        configurations = parse_configuration(path.read_text(), path.parent)
+        return [Webhook(each, GrpcWebhookTransport(each, own), meter, SYSTEM_CLOCK) for each in configurations]
+    except (ConfigurationError, OSError, ValueError) as error:
+        raise ConfigurationError(f"{path}: {error}") from None

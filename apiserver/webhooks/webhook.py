@@ -5,26 +5,68 @@
 Every question ends within the webhook's timeout. A webhook that is slow has its own queue: who does not ask it notices nothing.
 At most MAX_WAITING questions are open; of one user no more than GREED for each that he leaves free. More are refused at once,
 whatever the failurePolicy: that our queue is full is no failure of the webhook.
+
+MutatingAdmissionWebhook and ValidatingAdmissionWebhook: whoever outside the server is concerned has a say.
+
+Those that change objects are asked one after the other, in the order of the configuration, each about what the one before has
+made of it; once, not again when a later one has changed something. Those that judge are asked all at once; of several that
+refuse, the first of the configuration is told.
+
+Nobody is asked about what the API server does of its own accord: a webhook that is away could keep a cluster from starting. A
+call that waits for a webhook has no seat (apiserver.flow): it keeps nobody out who asks something else.
+
+What --admission-control-config-file says: YAML documents of the kinds MutatingWebhookConfiguration and
+ValidatingWebhookConfiguration, with Kubernetes' fields but for clientConfig.
+
+    apiVersion: admissionregistration.k8s.io/v1
+    kind: ValidatingWebhookConfiguration
+    metadata: {name: teams}
+    webhooks:
+    - name: teams.example.com
+      clientConfig: {url: grpcs://host:port, caFile: ca.crt}    or grpc://host:port, without TLS
+      rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods], scope: Namespaced}]
+      namespaceSelector: {}
+      objectSelector: {}
+      failurePolicy: Fail                                       or Ignore
+      timeoutSeconds: 10                                        1 to 30
+      sideEffects: None                                         or NoneOnDryRun, Some, Unknown
+
+Source: the same page as in apiserver.webhooks
 """
+
+from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from apiserver.auth.authentication import SERVER
+from apiserver.cacher.cacher import ResourceCache
 from apiserver.errors import Rejected
-from apiserver.registry.admission import Change, Operation
-from apiserver.registry.patching import RESIZE, STATUS, patching
-from apiserver.webhooks.configuration import WebhookConfiguration
+from apiserver.flow.control import release_current_seat
+from apiserver.registry.admission import Operation, Request, WriteAttributes
+from apiserver.registry.mutation import RESIZE, STATUS, patching
+from apiserver.registry.validation.fields import validate_selector
 from pinnace.api import admission_pb2 as pb
+from pinnace.api import documents, names
+from pinnace.api.codec import CodecError, from_dict
+from pinnace.api.core_v1_pb2 import Namespace
+from pinnace.api.meta_v1_pb2 import LabelSelector as SelectorMessage
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.patch import parse
-from pinnace.api.status import Code, Refusal, decode
+from pinnace.api.resources import ALL, NAMESPACES, PODS, Resource
+from pinnace.api.selectors import LabelSelector, from_message
+from pinnace.api.status import Code, Refusal, Violation, decode
 from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.api.wire import portions
 from pinnace.runtime.clock import Clock
+from pinnace.runtime.configuration import ConfigurationError, fields, items, text
+from pinnace.runtime.http import parse_address
 from pinnace.runtime.logs import WebhookFailed
 
 log = logging.getLogger(__name__)
@@ -57,7 +99,7 @@ class WebhookError(Exception):
     """It could not be asked, or did not answer anything that can be read; the message says why."""
 
 
-class Transport(Protocol):
+class WebhookTransport(Protocol):
     async def review(self, request: pb.ReviewRequest, timeout: float) -> pb.ReviewResponse:
         """Within `timeout` seconds. Raises WebhookError."""
         ...
@@ -65,7 +107,7 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
-class Meter(Protocol):
+class WebhookMetrics(Protocol):
     """Counts. `kind`: "admit" of a mutating webhook, "validating" of the others, as in Kubernetes."""
 
     def answered(self, name: str, kind: str, operation: str, allowed: bool, seconds: float) -> None: ...
@@ -83,7 +125,9 @@ class _Question(NamedTuple):
 
 
 class Webhook:
-    def __init__(self, configuration: WebhookConfiguration, transport: Transport, meter: Meter, clock: Clock) -> None:
+    def __init__(
+        self, configuration: WebhookConfiguration, transport: WebhookTransport, meter: WebhookMetrics, clock: Clock
+    ) -> None:
         self.configuration = configuration
         self._transport = transport
         self._meter = meter
@@ -97,7 +141,7 @@ class Webhook:
         self._told: float | None = None  # when a failure was logged
         self._untold = 0
 
-    async def ask(self, change: Change) -> Any:
+    async def ask(self, change: WriteAttributes) -> Any:
         """The object as the webhook wants it: the very one, if it is none that changes objects. Raises Rejected."""
         configuration, name = self.configuration, self.configuration.name
         if change.request.dry_run and not configuration.dry_run:
@@ -148,7 +192,7 @@ class Webhook:
             return f'{own:,} questions of user "{user}"'
         return "" if free > 0 else f"{MAX_WAITING:,} questions"
 
-    async def _answer(self, change: Change) -> pb.AdmissionResponse:
+    async def _answer(self, change: WriteAttributes) -> pb.AdmissionResponse:
         user = change.request.user.name
         loop = asyncio.get_running_loop()
         question = _Question(_item(str(next(self._numbers)), change), loop.create_future())
@@ -199,7 +243,7 @@ class Webhook:
         message = f"{denied}: {explanation}" if explanation else f"{denied} without explanation"
         return Refusal(said.code, said.reason or "AdmissionDenied", message, said.violations)
 
-    def _amending(self, change: Change, answer: pb.AdmissionResponse) -> Amend | None:
+    def _amending(self, change: WriteAttributes, answer: pb.AdmissionResponse) -> Amend | None:
         """What its patch does; None: nothing. Raises WebhookError when it cannot be read, or the webhook is one that judges."""
         if not answer.patch:
             return None
@@ -214,7 +258,7 @@ class Webhook:
             raise WebhookError(rejected.refusal.message) from None
         return None if change.obj is None and not parse(request.patch, request.type) else amend
 
-    def _amended(self, change: Change, amend: Amend) -> Any:
+    def _amended(self, change: WriteAttributes, amend: Amend) -> Any:
         if change.obj is None:
             raise self._misbehaved(" attempted to modify the object, which is not supported for this operation")
         try:
@@ -236,13 +280,13 @@ def _settle(question: _Question, answer: pb.AdmissionResponse | WebhookError) ->
         question.answer.set_result(answer)
 
 
-def _about(change: Change) -> ObjectMeta:
+def _about(change: WriteAttributes) -> ObjectMeta:
     obj = change.obj or change.old
     assert obj is not None
     return obj.metadata
 
 
-def _item(uid: str, change: Change) -> pb.AdmissionRequest:
+def _item(uid: str, change: WriteAttributes) -> pb.AdmissionRequest:
     of, user = _about(change), change.request.user
     return pb.AdmissionRequest(
         uid=uid,
@@ -259,3 +303,270 @@ def _item(uid: str, change: Change) -> pb.AdmissionRequest:
         oldObject=change.old.SerializeToString() if change.old is not None else b"",
         dryRun=change.request.dry_run,
     )
+
+
+class WebhookAdmission:
+    """An apiserver.registry.admission.Webhooks."""
+
+    def __init__(self, webhooks: Sequence[Webhook], namespaces: ResourceCache[Namespace]) -> None:
+        self._mutating = [webhook for webhook in webhooks if webhook.configuration.mutating]
+        self._validating = [webhook for webhook in webhooks if not webhook.configuration.mutating]
+        self._concerns = frozenset(concern for webhook in webhooks for concern in webhook.configuration.concerns)
+        self._namespaces = namespaces
+
+    def concerned(self, request: Request, operation: Operation, resource: Resource[Any]) -> bool:
+        return bool(self._concerns) and (operation, resource) in self._concerns and request.user is not SERVER
+
+    async def mutate(self, change: WriteAttributes) -> Any:
+        for webhook in self._mutating:
+            if self._selects(webhook, change):
+                release_current_seat()
+                change = change._replace(obj=await webhook.ask(change))
+        return change.obj
+
+    async def validate(self, change: WriteAttributes) -> None:
+        asked = [webhook.ask(change) for webhook in self._validating if self._selects(webhook, change)]
+        if asked:
+            release_current_seat()
+            for verdict in await asyncio.gather(*asked, return_exceptions=True):
+                if isinstance(verdict, BaseException):
+                    raise verdict
+
+    def _selects(self, webhook: Webhook, change: WriteAttributes) -> bool:
+        configuration = webhook.configuration
+        if (change.operation, change.resource) not in configuration.concerns:
+            return False
+        versions = [each.metadata for each in (change.obj, change.old) if each is not None]
+        if not any(configuration.objects.matches(each.labels) for each in versions):
+            return False
+        if change.resource is NAMESPACES:
+            return configuration.namespaces.matches(versions[0].labels)
+        if not change.resource.namespaced:
+            return True
+        entry = self._namespaces.get(NAMESPACES.key("", versions[0].namespace))
+        return configuration.namespaces.matches(entry.obj.metadata.labels if entry is not None else {})
+
+
+API_VERSION = "admissionregistration.k8s.io/v1"
+MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
+TIMEOUT, MAX_TIMEOUT = 10, 30
+"""Seconds; Kubernetes' default, and the most that it allows."""
+EVERY = LabelSelector()
+_NO_EFFECTS = ("None", "NoneOnDryRun")
+_SIDE_EFFECTS = (*_NO_EFFECTS, "Some", "Unknown")
+_WHOLE = (("CREATE", Operation.CREATE), ("UPDATE", Operation.UPDATE), ("DELETE", Operation.DELETE))
+_FIELDS = (
+    "name",
+    "clientConfig",
+    "rules",
+    "namespaceSelector",
+    "objectSelector",
+    "failurePolicy",
+    "timeoutSeconds",
+    "sideEffects",
+)
+_RULE_FIELDS = ("operations", "apiGroups", "apiVersions", "resources", "scope")
+
+Concern = tuple[Operation, Resource[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookConfiguration:
+    name: str
+    address: str
+    """host:port"""
+    concerns: frozenset[Concern]
+    """What it is asked about."""
+    mutating: bool = False
+    tls: bool = False
+    ca: Path | None = None
+    """Whom to trust; None: whom the server trusts."""
+    namespaces: LabelSelector = EVERY
+    objects: LabelSelector = EVERY
+    ignore_failures: bool = False
+    timeout: int = TIMEOUT
+    """Seconds."""
+    dry_run: bool = True
+    """May it be asked when nothing is written?"""
+
+
+def parse_configuration(document: str, folder: Path = Path()) -> tuple[WebhookConfiguration, ...]:
+    """In the order in which they are asked. Relative names of files are looked up in `folder`. Raises ConfigurationError."""
+    try:
+        raws = documents.plain(document)
+    except documents.DocumentError as error:
+        raise ConfigurationError(f"line {error.line}: {error}") from None
+    found: list[WebhookConfiguration] = []
+    for number, raw in enumerate(raws, 1):
+        where = f"document {number}: " if len(raws) > 1 else ""
+        try:
+            found += _document(raw, folder)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where}{error}") from None
+    return tuple(found)
+
+
+def _document(raw: Any, folder: Path) -> Sequence[WebhookConfiguration]:
+    top = fields(raw, "", ("apiVersion", "kind", "metadata", "webhooks"))
+    if top.get("apiVersion") != API_VERSION or top.get("kind") not in (MUTATING, VALIDATING):
+        raise ConfigurationError(f"expected apiVersion {API_VERSION} and kind {MUTATING} or {VALIDATING}")
+    webhooks = [
+        _webhook(item, f"webhooks[{index}]", top["kind"] == MUTATING, folder)
+        for index, item in enumerate(items(top.get("webhooks"), "webhooks"))
+    ]
+    for index, each in enumerate(webhooks):
+        if each.name in (other.name for other in webhooks[:index]):
+            raise ConfigurationError(f"webhooks[{index}].name: {each.name} is there already")
+    return webhooks
+
+
+def _webhook(raw: Any, path: str, mutating: bool, folder: Path) -> WebhookConfiguration:
+    given = fields(raw, path, _FIELDS)
+    name = text(given.get("name"), f"{path}.name")
+    if problems := names.dns_subdomain(name):
+        raise ConfigurationError(f"{path}.name: {problems[0]}")
+    if len(name.split(".")) < 3:
+        raise ConfigurationError(f"{path}.name: should be a domain with at least three segments separated by dots")
+    client = fields(given.get("clientConfig"), f"{path}.clientConfig", ("url", "caFile"))
+    tls, address = _url(client.get("url"), f"{path}.clientConfig.url")
+    rules = items(given.get("rules"), f"{path}.rules")
+    return WebhookConfiguration(
+        name=name,
+        address=address,
+        concerns=frozenset(each for at, rule in enumerate(rules) for each in _rule(rule, f"{path}.rules[{at}]")),
+        mutating=mutating,
+        tls=tls,
+        ca=_file(client["caFile"], f"{path}.clientConfig.caFile", tls, folder) if "caFile" in client else None,
+        namespaces=_selector(given.get("namespaceSelector", {}), f"{path}.namespaceSelector"),
+        objects=_selector(given.get("objectSelector", {}), f"{path}.objectSelector"),
+        ignore_failures=_choice(given.get("failurePolicy", "Fail"), f"{path}.failurePolicy", ("Fail", "Ignore")) == "Ignore",
+        timeout=_timeout(given.get("timeoutSeconds", TIMEOUT), f"{path}.timeoutSeconds"),
+        dry_run=_choice(given.get("sideEffects"), f"{path}.sideEffects", _SIDE_EFFECTS) in _NO_EFFECTS,
+    )
+
+
+def _url(raw: Any, path: str) -> tuple[bool, str]:
+    """Is there TLS, and host:port."""
+    scheme, _, address = text(raw, path).partition("://")
+    try:
+        if scheme not in ("grpc", "grpcs"):
+            raise ValueError
+        parse_address(address)
+    except ValueError:
+        raise ConfigurationError(f"{path}: expected grpc://host:port or grpcs://host:port, got {raw}") from None
+    return scheme == "grpcs", address
+
+
+def _file(raw: Any, path: str, tls: bool, folder: Path) -> Path:
+    file = folder / text(raw, path)
+    if not tls:
+        raise ConfigurationError(f"{path}: only with a url that begins with grpcs://")
+    if not file.is_file():
+        raise ConfigurationError(f"{path}: there is no file {file}")
+    return file
+
+
+def _rule(raw: Any, path: str) -> Sequence[Concern]:
+    given = fields(raw, path, _RULE_FIELDS)
+    operations = _all_or_some(given.get("operations"), f"{path}.operations", (*(name for name, _ in _WHOLE), "*"))
+    groups = _all_or_some(given.get("apiGroups"), f"{path}.apiGroups")
+    versions = _all_or_some(given.get("apiVersions"), f"{path}.apiVersions")
+    if "" in versions:
+        raise ConfigurationError(f"{path}.apiVersions[{versions.index('')}]: must not be empty")
+    scope = _choice(given.get("scope", "*"), f"{path}.scope", ("Cluster", "Namespaced", "*"))
+    found: list[Concern] = []
+    resources = _names(given.get("resources"), f"{path}.resources")
+    _distinct(resources, f"{path}.resources")
+    for at, each in enumerate(resources):
+        plural, _, subresource = each.partition("/")
+        if (plural != "*" and plural not in (known.plural for known in ALL)) or subresource not in _subresources(plural):
+            where = f"{path}.resources[{at}]"
+            raise ConfigurationError(f"{where}: there is no {each}; expected pods, pods/status, pods/*, */*, * and the like")
+        found += [
+            (operation, resource)
+            for resource in ALL
+            if plural in ("*", resource.plural)
+            and _matches(resource.group, groups)
+            and _matches(resource.api_version.rpartition("/")[2], versions)
+            and scope in ("*", "Namespaced" if resource.namespaced else "Cluster")
+            for operation in _concerned(operations, subresource)
+        ]
+    return found
+
+
+def _concerned(operations: Sequence[str], subresource: str) -> Sequence[Operation]:
+    """`pods` means the objects alone, `pods/status` one subresource alone, `pods/*` the objects with all of them."""
+    found: list[Operation] = []
+    if subresource in ("", "*"):
+        found += [operation for name, operation in _WHOLE if _matches(name, operations)]
+    if _matches("UPDATE", operations):
+        if subresource in ("*", STATUS):
+            found.append(Operation.UPDATE_STATUS)
+        if subresource in ("*", RESIZE):
+            found.append(Operation.RESIZE)
+    return found
+
+
+def _subresources(plural: str) -> Sequence[str]:
+    """Those that a rule about the resource may name."""
+    return ("", "*", STATUS, RESIZE) if plural in ("*", PODS.plural) else ("", "*", STATUS)
+
+
+def _matches(name: str, wanted: Sequence[str]) -> bool:
+    return "*" in wanted or name in wanted
+
+
+def _names(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
+    """At least one."""
+    found: list[str] = items(raw, path)
+    for index, each in enumerate(found):
+        if not isinstance(each, str) or (allowed and each not in allowed):
+            raise ConfigurationError(f"{path}[{index}]: expected {' or '.join(allowed) or 'text'}")
+    if not found:
+        raise ConfigurationError(f"{path}: expected at least one")
+    return found
+
+
+def _all_or_some(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
+    found = _names(raw, path, allowed)
+    if "*" in found and len(found) > 1:
+        raise ConfigurationError(f"{path}: if '*' is present, must not specify others")
+    return found
+
+
+def _distinct(resources: Sequence[str], path: str) -> None:
+    """No name has what another has already: who writes both takes one for something else. As in Kubernetes, a subresource may
+    be named before a name that has it, too. Raises ConfigurationError."""
+    if "*/*" in resources and len(resources) > 1:
+        raise ConfigurationError(f"{path}: if '*/*' is present, must not specify other resources")
+    for at, each in enumerate(resources):
+        plural, slash, subresource = each.partition("/")
+        wider, among = ((f"{plural}/*", f"*/{subresource}"), resources[:at]) if slash else (("*",), resources)
+        for wild in wider:
+            if wild != each and wild in among:
+                raise ConfigurationError(f"{path}[{at}]: if '{wild}' is present, must not specify {each}")
+
+
+def _choice(raw: Any, path: str, allowed: Sequence[str]) -> str:
+    if raw not in allowed:
+        raise ConfigurationError(f"{path}: expected {', '.join(allowed[:-1])} or {allowed[-1]}")
+    return str(raw)
+
+
+def _timeout(raw: Any, path: str) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, int) or not 1 <= raw <= MAX_TIMEOUT:
+        raise ConfigurationError(f"{path}: the timeout value must be between 1 and {MAX_TIMEOUT} seconds")
+    return raw
+
+
+def _selector(raw: Any, path: str) -> LabelSelector:
+    try:
+        message = from_dict(SelectorMessage, raw)
+    except CodecError as error:
+        wrong = [Violation(problem.field, problem.message) for problem in error.problems]
+        raise ConfigurationError("; ".join(f"{path}.{each}" if each.field else f"{path}: {each}" for each in wrong)) from None
+    problems: list[Violation] = []
+    validate_selector(message, path, problems)
+    if problems:
+        raise ConfigurationError("; ".join(map(str, problems)))
+    return from_message(message)

@@ -315,7 +315,7 @@ RESTORES_KEY = f"{ROOT}restores"
 
 
 CLUSTER_KEY = f"{ROOT}cluster"
-"""Which cluster the keys belong to (apiserver.identity)."""
+"""Which cluster the keys belong to (apiserver.startup)."""
 
 
 COMMITS_PREFIX = "/pinnace.io/commits/"
@@ -327,7 +327,7 @@ def commit_key(server: str, chain: int) -> str:
 
 
 STORAGE_FORMAT_KEY = "/pinnace.io/storage-format"
-"""Outside /registry/ as well: the form in which all objects are stored (apiserver.registry.migration)."""
+"""Outside /registry/ as well: the form in which all objects are stored (apiserver.startup)."""
 
 
 COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
@@ -335,7 +335,7 @@ COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
 
 
 EVENTS_TRIM_KEY = "/pinnace.io/events-trim"
-"""Likewise. The API servers agree by it on who deletes events that are over the bounds (apiserver.registry.retention)."""
+"""Likewise. The API servers agree by it on who deletes events that are over the bounds (apiserver.registry.events)."""
 
 
 DEFAULT_NAMESPACE = "default"

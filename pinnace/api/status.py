@@ -1,6 +1,6 @@
 """Refusals on the wire: google.rpc.Status with details, encoded and decoded in one place.
 
-The server converts its exceptions into these (apiserver.services.errors), and the client converts these into its exceptions
+The server converts its exceptions into these (apiserver.errors), and the client converts these into its exceptions
 (pinnace.client.errors). Codes are those of gRPC; `reason` is a machine-readable reason in CamelCase.
 """
 

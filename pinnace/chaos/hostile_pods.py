@@ -18,7 +18,7 @@ from pinnace.api.wellknown import ZONE_LABEL
 MAX_BYTES = 1_000_000
 """Of a pod. The API server stores objects of 1 MiB; the rest is for defaults and status."""
 MAX_PARTS = 10_000
-"""Items of lists and maps, at any depth, that the API server accepts in an object (apiserver.registry.extent)."""
+"""Items of lists and maps, at any depth, that the API server accepts in an object (apiserver.registry.strategy)."""
 _SPARE = 100
 """Parts that are left for what admission and defaults add."""
 HOSTNAME = "kubernetes.io/hostname"

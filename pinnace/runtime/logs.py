@@ -1,6 +1,6 @@
 """Logging of the components: one line per event, to stderr, in one of two formats; and structured log events.
 
-text    2026-11-22T11:45:59.720Z I apiserver-0 apiserver.services.errors: what happened (request 916e40357970-3)
+text    2026-11-22T11:45:59.720Z I apiserver-0 apiserver.errors: what happened (request 916e40357970-3)
 json    an object with the fields of Kubernetes' JSON logs (ts: seconds since 1970; msg; err: a traceback), `requestID`, and
         for lines with a structured event `event` and `fields`
 

@@ -17,10 +17,10 @@ from apiserver.storage.interface import (
     Changes,
     Committed,
     Compacted,
+    CompareFailed,
     Guard,
     KeyValue,
     Page,
-    Refused,
     Storage,
     StorageError,
     Write,
@@ -159,7 +159,7 @@ class Shifted:
     async def current_revision(self) -> int:
         return int(await self._ask(self._inner.current_revision())) - self._shift
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         real = [
             write._replace(
                 expected=self._real(write.expected),
@@ -171,7 +171,9 @@ class Shifted:
         answer = await self._ask(self._inner.transact(real))
         if isinstance(answer, Committed):
             return Committed(answer.revision - self._shift)
-        return Refused(answer.revision - self._shift, {key: self._seen_state(state) for key, state in answer.current.items()})
+        return CompareFailed(
+            answer.revision - self._shift, {key: self._seen_state(state) for key, state in answer.current.items()}
+        )
 
     async def watch(self, start_revision: int) -> AsyncIterator[Changes]:
         try:

@@ -16,15 +16,13 @@ from apiserver.election.service import TIMING as ELECTION_TIMING
 from apiserver.election.service import ElectionsService
 from apiserver.flow.control import FlowControl
 from apiserver.registry.fencing import Fences
-from apiserver.services.handlers import MethodHandlers
-from apiserver.services.heartbeats import TIMING as HEARTBEAT_TIMING
-from apiserver.services.heartbeats import HeartbeatsService
-from apiserver.services.methods import Method, methods_of
-from apiserver.services.requests import RequestIds
+from apiserver.services.handlers import MethodHandlers, RequestIds
+from apiserver.services.methods import MIN_TIMEOUT, Method, StreamAuthorizations, methods_of
+from apiserver.services.nodes import TIMING as HEARTBEAT_TIMING
+from apiserver.services.nodes import HeartbeatsService
 from apiserver.services.sessions import Timing
-from apiserver.services.tenure import MIN_TIMEOUT, Tenures
 from apiserver.storage.committer import Committer
-from apiserver.storage.interface import Changes, Committed, KeyValue, Page, Refused, Storage, Unavailable, Write
+from apiserver.storage.interface import Changes, Committed, CompareFailed, KeyValue, Page, Storage, Unavailable, Write
 from pinnace.api import elections_pb2, nodes_pb2
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from pinnace.runtime.grpc_server import Refusals
@@ -65,9 +63,9 @@ class Severable:
     async def current_revision(self) -> int:
         return await self._reach().current_revision()
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         answer = await self._reach().transact(writes)
-        if isinstance(answer, Refused):
+        if isinstance(answer, CompareFailed):
             self.refused.set()
         return answer
 
@@ -116,7 +114,7 @@ class Server:
         services = ((elections, self.elections), (heartbeats, self.heartbeats))
         allow = AlwaysAllow()
         fences = Fences(self.storage, self.cacher, allow)
-        tenures = Tenures(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
+        tenures = StreamAuthorizations(allow, lambda: None, MIN_TIMEOUT, SYSTEM_CLOCK, random.Random())
         methods: dict[str, Method] = {}
         for each, service in services:
             methods.update(methods_of(each.methods, service, lambda: None, FlowControl(), allow, tenures, fences))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from apiserver.storage.interface import Change, Changes, Committed, Refused, Storage, Write
+from apiserver.storage.interface import Change, Changes, Committed, CompareFailed, Storage, Write
 
 DEADLINE = 10.0
 
@@ -19,9 +19,9 @@ async def done(storage: Storage, *writes: Write) -> int:
     return answer.revision
 
 
-async def refused(storage: Storage, *writes: Write) -> Refused:
+async def refused(storage: Storage, *writes: Write) -> CompareFailed:
     answer = await storage.transact(writes)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, CompareFailed)
     return answer
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from apiserver.storage.interface import Committed, KeyValue, LeaseNotFound, OutcomeUnknown, Refused, Storage, Write
+from apiserver.storage.interface import Committed, CompareFailed, KeyValue, LeaseNotFound, OutcomeUnknown, Storage, Write
 from pinnace.api.elections_pb2 import Election
 from tests.contract.electing import HASTY, KEY
 from tests.contract.servers import PATIENCE, Server, Severable
@@ -32,7 +32,7 @@ class Lossy(Severable):
         super().__init__(inner)
         self.lost = False
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if not self.lost and any(write.key == KEY for write in writes):
             self.lost = True
             raise OutcomeUnknown("no answer")
@@ -71,13 +71,15 @@ class Overtaken(Severable):
     """Another server, to which the candidate has gone on, puts the key first: the same bytes, over the same version. `answer`
     makes what is said of the attempt here then, of what the store has answered."""
 
-    def __init__(self, inner: Storage, answer: Callable[[Committed | Refused], Awaitable[Committed | Refused]]) -> None:
+    def __init__(
+        self, inner: Storage, answer: Callable[[Committed | CompareFailed], Awaitable[Committed | CompareFailed]]
+    ) -> None:
         super().__init__(inner)
         self.theirs = 0
         """The revision of the other's put."""
         self._answer = answer
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if not self.theirs and (put := [write for write in writes if write.key == KEY]):
             self.theirs = (await super().transact(put)).revision
             return await self._answer(await super().transact(writes))
@@ -163,16 +165,16 @@ async def test_the_put_of_another_server_is_not_taken_for_our_own(storage: Stora
 
     joined: asyncio.Future[Speaker] = asyncio.get_running_loop().create_future()
 
-    async def lose(answer: Committed | Refused) -> Committed | Refused:
+    async def lose(answer: Committed | CompareFailed) -> Committed | CompareFailed:
         (await joined).vanish()
-        await until(lambda: any(each.gone for each in server.elections._conversations._held.values()))
+        await until(lambda: any(each.gone for each in server.elections._streams._held.values()))
         raise OutcomeUnknown("no answer")
 
     session, token = await lead(storage)
     overtaken = Overtaken(storage, lose)
     async with serving(overtaken) as server:
         joined.set_result(await Speaker.open(server, "a", session, token))
-        await until(lambda: overtaken.theirs > 0 and not server.elections._conversations._held)
+        await until(lambda: overtaken.theirs > 0 and not server.elections._streams._held)
         record = await storage.get(KEY)
         assert record is not None
         assert record.mod_revision == overtaken.theirs
@@ -183,16 +185,16 @@ async def test_a_session_that_has_gone_on_is_not_taken_back(storage: Storage) ->
 
     joined: asyncio.Future[Speaker] = asyncio.get_running_loop().create_future()
 
-    async def leave(answer: Committed | Refused) -> Committed | Refused:
+    async def leave(answer: Committed | CompareFailed) -> Committed | CompareFailed:
         (await joined).vanish()
-        await until(lambda: any(each.gone for each in server.elections._conversations._held.values()))
+        await until(lambda: any(each.gone for each in server.elections._streams._held.values()))
         return answer
 
     session, token = await lead(storage)
     overtaken = Overtaken(storage, leave)
     async with serving(overtaken) as server:
         joined.set_result(await Speaker.open(server, "a", session, token))
-        await until(lambda: overtaken.theirs > 0 and not server.elections._conversations._held)
+        await until(lambda: overtaken.theirs > 0 and not server.elections._streams._held)
         record = await storage.get(KEY)
         assert record is not None
         assert record.mod_revision == overtaken.theirs

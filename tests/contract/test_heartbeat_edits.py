@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from apiserver.services import fleet
-from apiserver.services.heartbeats import TIMING
+from apiserver.services import nodes
+from apiserver.services.nodes import TIMING
 from apiserver.storage.interface import KeyValue, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.nodes_pb2 import HeartbeatRequest
@@ -48,8 +48,8 @@ async def edit(cluster: Cluster, node: str, change: Callable[[Lease], None], *, 
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "CHECK_INTERVAL", 0.1)
-    monkeypatch.setattr(fleet, "GRACE", 0.1)
+    monkeypatch.setattr(nodes, "CHECK_INTERVAL", 0.1)
+    monkeypatch.setattr(nodes, "GRACE", 0.1)
 
 
 async def test_a_lease_that_a_person_edits_stays_the_fleets(cluster: Cluster) -> None:
@@ -114,7 +114,7 @@ async def test_a_fleet_that_goes_on_elsewhere_does_not_lose_its_nodes_to_itself(
     _after = await Speaker.open(two, "f", ["n1"], opened.session, opened.birth)
     found = await cluster.until(lambda found: found["n1"].mod_revision > revision)
     await one.cacher.wait_for(found["n1"].mod_revision, PATIENCE)
-    await asyncio.sleep(fleet.CHECK_INTERVAL)
+    await asyncio.sleep(nodes.CHECK_INTERVAL)
     await before.say(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=1)))
     await before.hear("ack")
     before.vanish()
@@ -143,6 +143,6 @@ async def test_what_the_server_that_a_fleet_has_left_still_writes_is_mended(clus
 
 async def beat(speaker: Speaker, sequence: int) -> None:
     """Once the server looks at the Lease objects again."""
-    await asyncio.sleep(fleet.CHECK_INTERVAL)
+    await asyncio.sleep(nodes.CHECK_INTERVAL)
     await speaker.say(HeartbeatRequest(beat=HeartbeatRequest.Beat(sequence=sequence)))
     await speaker.hear("ack")

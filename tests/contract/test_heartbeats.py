@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from apiserver.services import fleet, nodelease
-from apiserver.services.heartbeats import TIMING
-from apiserver.services.nodelease import MAX_NODES
+from apiserver.services import nodes as node_service
+from apiserver.services.nodes import MAX_NODES, TIMING
 from apiserver.services.sessions import Timing
 from apiserver.storage.interface import Write
 from pinnace.api.coordination_v1_pb2 import Lease
@@ -44,7 +43,7 @@ async def test_beats_keep_the_leases_without_a_write(cluster: Cluster) -> None:
 
 async def test_a_large_fleet_is_claimed_in_parts(cluster: Cluster) -> None:
     await cluster.serve(TIMING)
-    nodes = [f"n{number}" for number in range(fleet.CHUNK * 2 + 1)]
+    nodes = [f"n{number}" for number in range(node_service.CHUNK * 2 + 1)]
     cluster.fleet("fleet-a", nodes)
     await cluster.holding(*nodes)
 
@@ -60,7 +59,7 @@ async def test_nodes_can_be_added(cluster: Cluster) -> None:
 
 async def test_the_leases_of_a_fleet_that_dies_vanish(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the grace, and before the etcd lease can run out."""
-    monkeypatch.setattr(fleet, "GRACE", 0.1)
+    monkeypatch.setattr(node_service, "GRACE", 0.1)
     await cluster.serve(Timing(interval=0.05, silence=0.3, ttl=60))
     dying = cluster.fleet("fleet-a", ["n1", "n2"])
     await cluster.holding("n1", "n2")
@@ -90,7 +89,7 @@ async def test_a_fleet_may_close_before_it_knows_that_it_has_opened(cluster: Clu
     await cluster.serve(BRISK)
     closing = cluster.fleet("fleet-a", ["n1"])
     await cluster.holding("n1")
-    monkeypatch.setattr(fleet, "GRACE", 60.0)
+    monkeypatch.setattr(node_service, "GRACE", 60.0)
     await closing.session.close()
     await cluster.holding()
 
@@ -113,7 +112,7 @@ async def test_the_leases_outlive_a_server(cluster: Cluster, end: Callable[[Serv
 async def test_the_server_that_a_fleet_has_left_does_not_delete_its_leases(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "GRACE", 0.1)
+    monkeypatch.setattr(node_service, "GRACE", 0.1)
     one, two = await cluster.serve(TIMING), await cluster.serve(TIMING)
     before = await Speaker.open(one, "fleet-a", ["n1"])
     session = (await before.hear("opened")).opened.session
@@ -336,7 +335,7 @@ async def test_a_message_that_names_too_many_nodes_is_refused(cluster: Cluster) 
 
 
 async def test_a_fleet_of_more_nodes_names_them_in_several_messages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodelease, "MAX_NODES", 10)
+    monkeypatch.setattr(node_service, "MAX_NODES", 10)
     monkeypatch.setattr(heartbeat, "CHUNK", 10)
     await cluster.serve()
     nodes = [f"n{number}" for number in range(25)]

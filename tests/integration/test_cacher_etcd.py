@@ -8,8 +8,8 @@ from hypothesis import given, settings
 
 from apiserver.cacher import history as past
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.errors import Expired
 from apiserver.cacher.listing import ListQuery
+from apiserver.cacher.store import Expired
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import StorageError
 from pinnace.api.core_v1_pb2 import PodList

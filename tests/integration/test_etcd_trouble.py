@@ -14,7 +14,7 @@ import grpc
 import pytest
 from aetcd.rpc import MaintenanceStub, StatusRequest
 
-from apiserver.services.context import READ_TIMEOUT
+from apiserver.services.methods import READ_TIMEOUT
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.interface import StorageError
 from pinnace.api.core_v1_pb2 import Pod

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.assembly import Settings
+from apiserver.assembly import ServerSettings
 from apiserver.auth.authentication import Authenticator
 from apiserver.server import MAX_STREAMS, ApiServer
 from apiserver.storage.etcd import EtcdStorage
@@ -34,7 +34,7 @@ class Server:
         people = [CertificateSpec(name, Subject(name, ("system:masters",))) for name in ("mallory", "eve")]
         Folder(folder).provide(people, datetime.now(UTC))
         self._folder = folder
-        self._server = ApiServer(storage, Authenticator(SYSTEM_CLOCK.time), Settings(seats=SEATS))
+        self._server = ApiServer(storage, Authenticator(SYSTEM_CLOCK.time), ServerSettings(seats=SEATS))
         self._connections: list[Connection] = []
 
     async def start(self) -> None:

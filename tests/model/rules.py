@@ -53,8 +53,8 @@ class Action(NamedTuple):
     code: str
 
 
-_CAMPAIGN = "apiserver.election.candidates.Campaign."
-_LEADERSHIP = "apiserver.election.candidates.Leadership."
+_CAMPAIGN = "apiserver.election.candidates.Candidate."
+_LEADERSHIP = "apiserver.election.candidates.LeaderKey."
 _CANDIDATE = "pinnace.client.election.Candidate."
 _DRAIN = "apiserver.election.service.ElectionsService.drain"
 _TRANSACT = "apiserver.storage.interface.Storage.transact"
@@ -76,7 +76,7 @@ ACTIONS = {
     "fenced": Action("etcd: the bind under token {0} is refused", "apiserver.registry.fencing.Fences.term"),
     "read": Action("{0} hears {1}'s opening, and reads the key: {2}", _LEADERSHIP + "find"),
     "refuse": Action("{0} hears {1}'s opening, and finds the key not to be its: lost", _CAMPAIGN + "_open"),
-    "never": Action("{1}'s opening never reaches {0}", "apiserver.services.sessions.Conversation.listen"),
+    "never": Action("{1}'s opening never reaches {0}", "apiserver.services.sessions.SessionStream.listen"),
     "clear": Action("{0} hears {1}'s opening, and that it has forsaken the key", _LEADERSHIP + "delete_forsaken"),
     "cleared": Action("etcd: {0}'s delete of the key that {1} has forsaken commits", _LEADERSHIP + "_delete"),
     "open": Action("{0} opens session {2} for {1}", _CAMPAIGN + "_open_session"),
@@ -91,13 +91,13 @@ ACTIONS = {
     "beaten": Action("etcd: {0}'s create for {1} fails, the key exists", _LEADERSHIP + "create"),
     "no-lease": Action("etcd: {0}'s create for {1} fails, the lease has run out: lost", _LEADERSHIP + "create"),
     "create-unknown": Action("{0} gets no answer to its create for {1}", "apiserver.storage.committer.Committer._commit_group"),
-    "found": Action("{0} finds that its create for {1} has happened", "apiserver.storage.transaction.Lane._resolve"),
+    "found": Action("{0} finds that its create for {1} happened", "apiserver.storage.committer.TransactionPipeline._resolve"),
     "revoke": Action("{0} cannot find out, and revokes {1}'s lease: lost", _CAMPAIGN + "_stand"),
     "in-doubt": Action("{0} cannot find out, and lets {1} wait on", _CAMPAIGN + "_stand"),
     "adopt": Action("{0} sees for a while that the key is {1}'s session's, and puts it again", _CAMPAIGN + "_adopt"),
-    "expired": Action("{0} finds that the lease of {1} has run out: lost", "apiserver.services.sessions.Session.keep"),
+    "expired": Action("{0} finds that the lease of {1} has run out: lost", "apiserver.services.sessions.LeaseSession.keep"),
     "verdict": Action("{0} sees that the key is not {1}'s from here any more: lost", _CAMPAIGN + "_check"),
-    "gone": Action("{0} hears that the stream of {1} has ended", "apiserver.services.sessions.Conversation.hear"),
+    "gone": Action("{0} hears that the stream of {1} has ended", "apiserver.services.sessions.SessionStream.receive"),
     "depose": Action("{0} hears that the stream of {1} has ended, and sends the delete of the key", _CAMPAIGN + "_react"),
     "abandon": Action("{0} hears no more of {1}, and etcd is away: leaves the key to its lease", _CAMPAIGN + "_abandon"),
     "silent": Action("{0} hears nothing from {1} for too long, and sends the delete of the key", _CAMPAIGN + "_react"),
@@ -105,14 +105,14 @@ ACTIONS = {
     "spared": Action("etcd: {0}'s delete fails, the key has moved or gone ({1})", _LEADERSHIP + "_delete"),
     "restart": Action("{0} is killed and comes back, knowing nothing", _DRAIN),
     "drain": Action("{0} stops, deletes the keys of its leaders, and comes back", _DRAIN),
-    "cut": Action("the stream between {0} and {1} breaks", "apiserver.services.sessions.Conversation.listen"),
+    "cut": Action("the stream between {0} and {1} breaks", "apiserver.services.sessions.SessionStream.listen"),
     "late": Action("etcd: a {0} for {1} commits, which nobody waits for any more", _TRANSACT),
     "late-refused": Action("etcd: a {0} for {1} fails, which nobody waits for any more", _TRANSACT),
     "nominate": Action("somebody asks for a transfer from {0}, token {1}", _TRANSFER + "run"),
     "accept": Action("{0} accepts for {1}, which waits", _CAMPAIGN + "_consider"),
     "transfer": Action("etcd: the delete for the transfer to {0} commits: {1} is deposed", _TRANSFER + "_depose"),
     "expire": Action("etcd: lease {0} runs out", "apiserver.storage.interface.Storage.grant_lease"),
-    "expire-slow": Action("etcd: lease {0} runs out, its renewal is late", "apiserver.services.sessions.Session.keep"),
+    "expire-slow": Action("etcd: lease {0} runs out, its renewal is late", "apiserver.services.sessions.LeaseSession.keep"),
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from apiserver.services.sessions import Timing
-from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Unavailable, Write
+from apiserver.storage.interface import Committed, CompareFailed, OutcomeUnknown, Unavailable, Write
 from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Binding, Pod
 from pinnace.api.elections_pb2 import Election
@@ -128,7 +128,7 @@ class Unwritable(MemoryStorage):
             raise Unavailable("etcdserver: too many requests")
         return await super().renew_lease(lease)
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if self.refusing:
             raise Unavailable("etcdserver: too many requests")
         return await super().transact(writes)
@@ -235,7 +235,7 @@ class Reluctant(MemoryStorage):
         self.times = times
         self._error = error
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if self.times and any(write.key == KEY and write.value is None for write in writes):
             self.times -= 1
             raise self._error
@@ -268,7 +268,7 @@ class Gated(MemoryStorage):
         self.asked = asyncio.Event()
         self.gate = asyncio.Event()
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if any(write.key == KEY and write.value is None for write in writes):
             self.asked.set()
             await self.gate.wait()

@@ -53,7 +53,7 @@ async def call(server: Assembly, method: str, user: User, metadata: Iterable[tup
     request.MergeFrom(type(request)(**fields))
 
     async def handle() -> bytes:
-        fencing.present(metadata)
+        fencing.read_fences(metadata)
         return await found.call(request, Caller(user))
 
     return await asyncio.create_task(handle())

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import pytest
 
 from apiserver.auth.authentication import UNSECURED
-from apiserver.registry.fencing import MOST, hashed
+from apiserver.registry.fencing import MAX_FENCES, hashed
 from apiserver.storage.interface import Committed, Write
 from pinnace.api import fences
 from pinnace.api.core_v1_pb2 import Pod
@@ -116,8 +116,8 @@ async def test_all_fences_must_hold(storage: MemoryStorage, client: Client, orde
 
 async def test_nobody_leads_more_elections_than_a_transaction_has_room_for(client: Client) -> None:
     """A hundred fences left no room for others' writes."""
-    many = Connection([client.connection.endpoint], metadata=[(fences.KEY, f"e{each}/1/00") for each in range(MOST + 1)])
-    with pytest.raises(Invalid, match=f"at most {MOST} per call"):
+    many = Connection([client.connection.endpoint], metadata=[(fences.KEY, f"e{each}/1/00") for each in range(MAX_FENCES + 1)])
+    with pytest.raises(Invalid, match=f"at most {MAX_FENCES} per call"):
         await Client(many).pods.create(new("pod"))
     await many.close()
 

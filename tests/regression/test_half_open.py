@@ -68,7 +68,7 @@ async def test_kubernetes_72187_a_server_behind_a_dead_connection_to_etcd(etcd: 
     """As client-go#374, between the API server and its store: https://github.com/kubernetes/kubernetes/issues/72187
 
     Here: a cache that stands still, and watchers that hear bookmarks and no news. Kept by: requests for progress each second,
-    and the deadline for their answers (`apiserver.storage.etcd.watch`)."""
+    and the deadline for their answers (`apiserver.storage.etcd.storage`)."""
     async with Proxy(etcd.endpoint) as proxy:
         storage = EtcdStorage([proxy.endpoint, etcd.endpoint])
         async with serving(storage) as behind, serving(etcd_storage) as near:

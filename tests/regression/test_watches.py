@@ -10,9 +10,9 @@ from apiserver.cacher import reflector as feed
 from apiserver.cacher.cacher import Cacher
 from apiserver.storage.etcd import EtcdStorage
 from apiserver.storage.etcd import storage as etcd_storage_module
-from apiserver.storage.etcd import watch as etcd_watch
+from apiserver.storage.etcd import storage as etcd_watch
 from apiserver.storage.etcd.members import Member
-from apiserver.storage.etcd.watch import watch
+from apiserver.storage.etcd.storage import watch
 from apiserver.storage.interface import Changes, Compacted, Page, Unavailable, Write
 from pinnace.api.resources import PODS
 from tests.contract.steps import done, put

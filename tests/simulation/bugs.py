@@ -13,24 +13,22 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from typing import Any
 
-from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.dispatch import Dispatcher
-from apiserver.cacher.history import Ring
+from apiserver.cacher.cacher import Cacher, ResourceCache
+from apiserver.cacher.history import EventLog
 from apiserver.cacher.listing import Lister
-from apiserver.cacher.reflector import Feed
-from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.store import Event
-from apiserver.election.candidates import Campaign
+from apiserver.cacher.reflector import Reflector
+from apiserver.cacher.store import CacheEvent
+from apiserver.cacher.watcher import Dispatcher
+from apiserver.election.candidates import Candidate
 from apiserver.registry import binding, fencing
 from apiserver.registry.admission import Operation, Request
 from apiserver.registry.fencing import Fences
-from apiserver.registry.mutation import Mutation, Sign, Version
+from apiserver.registry.mutation import Effect, Mutation, Version
 from apiserver.registry.store import Store
 from apiserver.registry.strategies import pods
-from apiserver.services.sessions import Session
-from apiserver.storage.committer import Committer, Conflict
+from apiserver.services.sessions import LeaseSession
+from apiserver.storage.committer import NOT_DONE, Committer, Conflict, TransactionPipeline
 from apiserver.storage.interface import Changes, Committed, Guard, KeyValue, StorageError, Unavailable, Write
-from apiserver.storage.transaction import NOT_DONE, Lane
 from kubelet.run_log import LoggedRuntime
 from pinnace.api import fences, wellknown
 from pinnace.api.elections_pb2 import Election
@@ -96,8 +94,8 @@ def bug(name: str, *invariants: str) -> Callable[[Callable[[Surgery], None]], Ca
 def _without_fence(surgery: Surgery) -> None:
     """Whoever binds is taken for the leader, and the bind's transaction does not compare the election's key with the token."""
 
-    async def believed(self: Fences, fence: Fence, user: Any) -> fencing.Term:
-        return fencing.Term(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
+    async def believed(self: Fences, fence: Fence, user: Any) -> fencing.HeldTerm:
+        return fencing.HeldTerm(fences.term(fence), Guard(PODS.prefix, 0), (NOBODY, wellknown.DEFAULT_SCHEDULER))
 
     surgery.replace(Fences, "term", believed)
     original = surgery.replace(binding, "bind", lambda *args: [_unguarded(each) for each in original(*args)])
@@ -123,7 +121,7 @@ def _bind_by_the_cache(surgery: Surgery) -> None:
 def _bind_for_any_scheduler(surgery: Surgery) -> None:
     """A leader binds the pods of schedulers that it did not campaign for, as does the leader of any other election."""
 
-    async def of_any(self: Fences, fence: Fence, user: Any) -> fencing.Term | None:
+    async def of_any(self: Fences, fence: Fence, user: Any) -> fencing.HeldTerm | None:
         term = await original(self, fence, user)
         return term and term._replace(scheduler_names=(*term.scheduler_names, FOREIGN))
 
@@ -197,16 +195,16 @@ def _elected_over_a_leader(surgery: Surgery) -> None:
         election = Election.FromString(record.value)
         election.holder = self._opening.holder
         with suppress(Conflict, StorageError):
-            await self._leadership._committer.commit(Write(record.key, election.SerializeToString(), record.mod_revision))
+            await self._key._committer.commit(Write(record.key, election.SerializeToString(), record.mod_revision))
 
-    surgery.replace(Campaign, "_consider", consider)
+    surgery.replace(Candidate, "_consider", consider)
 
 
 @bug("server-renews-by-itself", "L2", "L1")
 def _server_renews_by_itself(surgery: Surgery) -> None:
     """A server keeps sessions alive for peers that are silent, and does not notice that they are."""
 
-    async def keep(self: Session, answered: Callable[[int], None], expired: Callable[[], None]) -> None:
+    async def keep(self: LeaseSession, answered: Callable[[int], None], expired: Callable[[], None]) -> None:
         latest = 0
         while True:
             await asyncio.sleep(0.1)
@@ -218,7 +216,7 @@ def _server_renews_by_itself(surgery: Surgery) -> None:
                 latest = self._latest
                 answered(latest)
 
-    surgery.replace(Session, "keep", keep)
+    surgery.replace(LeaseSession, "keep", keep)
     surgery.replace(SilenceTimer, "exceeded", lambda self, now: False)
 
 
@@ -245,7 +243,7 @@ def _answer_before_commit(surgery: Surgery) -> None:
         finally:
             self._storage = storage
 
-    original = surgery.replace(Lane, "send", send)
+    original = surgery.replace(TransactionPipeline, "send", send)
 
 
 @bug("resend-in-doubt", "I7", "I5")
@@ -256,7 +254,7 @@ def _resend_in_doubt(surgery: Surgery) -> None:
         self._at = 0
         return NOT_DONE
 
-    surgery.replace(Lane, "_resolve", resolve)
+    surgery.replace(TransactionPipeline, "_resolve", resolve)
 
 
 @bug("door-left-open", "I7", "I5")
@@ -268,7 +266,7 @@ def _door_left_open(surgery: Surgery) -> None:
         self._at = state.mod_revision if state else 0
         return Committed(self._at) if state and state.value == marker.value else NOT_DONE
 
-    surgery.replace(Lane, "_resolve", resolve)
+    surgery.replace(TransactionPipeline, "_resolve", resolve)
 
 
 @bug("unknown-is-done", "I5", "I7")
@@ -279,7 +277,7 @@ def _unknown_is_done(surgery: Surgery) -> None:
         self._at = 0
         return Committed(await self._storage.current_revision())
 
-    surgery.replace(Lane, "_resolve", resolve)
+    surgery.replace(TransactionPipeline, "_resolve", resolve)
 
 
 @bug("unknown-is-refused", "I7", "I5")
@@ -290,7 +288,7 @@ def _unknown_is_refused(surgery: Surgery) -> None:
         self._at = 0
         raise Unavailable("no answer")
 
-    surgery.replace(Lane, "_resolve", resolve)
+    surgery.replace(TransactionPipeline, "_resolve", resolve)
 
 
 @bug("stale-update", "I7")
@@ -314,7 +312,7 @@ def _update_not_done(surgery: Surgery) -> None:
 
     def judged(self: Store[Any], new: Any, present: Version[Any], by: Request, operation: Operation) -> Any:
         final = original(self, new, present, by, operation)
-        return Sign.KEEP if operation is Operation.UPDATE and present.revision % 3 == 0 else final
+        return Effect.NO_OP if operation is Operation.UPDATE and present.revision % 3 == 0 else final
 
     original = surgery.replace(Store, "_judged", judged)
 
@@ -329,7 +327,7 @@ def _delete_not_done(surgery: Surgery) -> None:
         def step(version: Version[Any] | None) -> Any:
             final = mutation.step(version)
             there = version is not None and not version.obj.metadata.HasField("deletionTimestamp")
-            return Sign.KEEP if there and version.revision % 3 == 0 else final
+            return Effect.NO_OP if there and version.revision % 3 == 0 else final
 
         return mutation._replace(step=step) if isinstance(mutation, Mutation) else mutation
 
@@ -349,18 +347,18 @@ def _status_goes_backward(surgery: Surgery) -> None:
 def _feed_skips_an_event(surgery: Surgery) -> None:
     """One change in fifty does not reach the watch cache."""
 
-    async def take(self: Feed, told: Changes, stall: Any) -> None:
+    async def take(self: Reflector, told: Changes, stall: Any) -> None:
         changes = [change for change in told.changes if change.mod_revision % 50]
         await original(self, Changes(told.revision, changes), stall)
 
-    original = surgery.replace(Feed, "_take", take)
+    original = surgery.replace(Reflector, "_take", take)
 
 
 @bug("dispatch-twice", "I8")
 def _dispatch_twice(surgery: Surgery) -> None:
     """Now and then an event is told twice."""
 
-    def route(self: Dispatcher, event: Event[Any]) -> None:
+    def route(self: Dispatcher, event: CacheEvent[Any]) -> None:
         original(self, event)
         if event.revision % 20 == 0:
             original(self, event)
@@ -384,7 +382,7 @@ def _compaction_in_silence(surgery: Surgery) -> None:
 
     def reset(self: Any, revision: int, items: Any) -> None:
         self._store.reset(revision, items)
-        self._ring.clear(revision)
+        self._log.clear(revision)
 
     surgery.replace(ResourceCache, "reset", reset)
 
@@ -393,11 +391,11 @@ def _compaction_in_silence(surgery: Surgery) -> None:
 def _resume_before_the_ring(surgery: Surgery) -> None:
     """A watch may resume from before the oldest event that is left."""
 
-    def clear(self: Ring[Any], floor: int) -> None:
+    def clear(self: EventLog[Any], floor: int) -> None:
         original(self, floor)
         self.floor = 0
 
-    original = surgery.replace(Ring, "clear", clear)
+    original = surgery.replace(EventLog, "clear", clear)
 
 
 @bug("list-of-two-snapshots", "I12")

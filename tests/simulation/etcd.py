@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from typing import Any
 
-from apiserver.storage.interface import Changes, Committed, OutOfSpace, Refused, StorageError, Write
+from apiserver.storage.interface import Changes, Committed, CompareFailed, OutOfSpace, StorageError, Write
 from pinnace.runtime.clock import Clock
 from tests.storage.mvcc import Mvcc
 
@@ -79,7 +79,7 @@ class SimEtcd:
         else:
             self._held.append((operation, answer))
 
-    def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if self.is_full and any(write.value is not None for write in writes):
             if self._late_alarms:
                 self._late_alarms -= 1

@@ -18,17 +18,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, TypeVar
 
-from apiserver.storage.etcd.storage import IMPATIENCE
-from apiserver.storage.etcd.watch import PROBE_INTERVAL, SILENCE_LIMIT
+from apiserver.storage.etcd.storage import IMPATIENCE, PROBE_INTERVAL, SILENCE_LIMIT
 from apiserver.storage.interface import (
     Change,
     Changes,
     Committed,
     Compacted,
+    CompareFailed,
     KeyValue,
     OutcomeUnknown,
     Page,
-    Refused,
     Unavailable,
     Write,
 )
@@ -133,8 +132,8 @@ class Port:
     async def current_revision(self) -> int:
         return int(await self._read(lambda: self._etcd.store.revision))
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
-        answer: Committed | Refused = await self._write(lambda: self._etcd.transact(writes), IMPATIENCE)
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
+        answer: Committed | CompareFailed = await self._write(lambda: self._etcd.transact(writes), IMPATIENCE)
         return answer
 
     async def watch(self, start_revision: int) -> AsyncGenerator[Changes]:

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from itertools import count
 
-from apiserver.storage.etcd.watch import SILENCE_LIMIT
+from apiserver.storage.etcd.storage import SILENCE_LIMIT
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import PODS, election_key
 from pinnace.chaos.workers import LOAD

@@ -84,7 +84,7 @@ class _Session:
     async def _serve(self, call: "_ServerCall", request: bytes | None, metadata: Sequence[tuple[str, str]]) -> None:
         method = call.method
         try:
-            fencing.present(metadata)
+            fencing.read_fences(metadata)
             if method.server_streaming:
                 requests: Any = call.requests() if method.client_streaming else method.parse(request or b"")
                 async with aclosing(method.stream(requests, call)) as responses:

@@ -9,16 +9,8 @@ from typing import Any
 
 import pytest
 
-from apiserver.storage.etcd.watch import SILENCE_LIMIT
-from apiserver.storage.interface import (
-    Compacted,
-    LeaseNotFound,
-    OutcomeUnknown,
-    OutOfSpace,
-    Refused,
-    Unavailable,
-    Write,
-)
+from apiserver.storage.etcd.storage import SILENCE_LIMIT
+from apiserver.storage.interface import Compacted, CompareFailed, LeaseNotFound, OutcomeUnknown, OutOfSpace, Unavailable, Write
 from tests.contract.steps import done, put, take
 from tests.contract.test_storage_random import compare
 from tests.simulation.etcd import LEASE_LAG, SimEtcd
@@ -277,7 +269,7 @@ async def test_what_a_sender_that_died_has_sent_arrives(world: World) -> None:
 async def test_transactions_of_one_sender_may_overtake_each_other(world: World) -> None:
     """As etcd serves the requests of one connection side by side."""
     answers = await asyncio.gather(*(world.port.transact([Write(A, b"%d" % number, 0)]) for number in range(5)))
-    assert sum(isinstance(answer, Refused) for answer in answers) == 4
+    assert sum(isinstance(answer, CompareFailed) for answer in answers) == 4
 
 
 async def failure(question: Awaitable[Any]) -> BaseException | None:

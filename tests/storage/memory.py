@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 
-from apiserver.storage.interface import Changes, Committed, Compacted, KeyValue, Page, Refused, Write
+from apiserver.storage.interface import Changes, Committed, Compacted, CompareFailed, KeyValue, Page, Write
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from tests.storage.mvcc import Mvcc
 
@@ -43,7 +43,7 @@ class MemoryStorage:
         self._expire()
         return self._store.revision
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         self._expire()
         answer = self._store.transact(writes)
         self._tell()

@@ -22,10 +22,10 @@ from apiserver.storage.interface import (
     Changes,
     Committed,
     Compacted,
+    CompareFailed,
     KeyValue,
     LeaseNotFound,
     Page,
-    Refused,
     StorageError,
     TooLarge,
     Write,
@@ -90,12 +90,12 @@ class Mvcc:
             items.append(state)
         return Page(at, items, more=False)
 
-    def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         _check_size(writes)
         keys = [write.key for write in writes] + [guard.key for write in writes for guard in write.guards]
         current = {key: self._state(key, self.revision) for key in keys}
         if any(failure_of(write, current) for write in writes):
-            return Refused(self.revision, current)
+            return CompareFailed(self.revision, current)
         if missing := {write.lease for write in writes} - self._leases.keys() - {0}:
             raise LeaseNotFound(f"lease {min(missing):x} has expired or was revoked")
         self._apply([write for write in writes if write.value is not None or write.expected])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.auth import defaults
+from apiserver.auth import rbac
 from apiserver.auth.authentication import AUTHENTICATED
 from apiserver.errors import Rejected
 from pinnace.api.core_v1_pb2 import NamespaceList
@@ -91,7 +91,7 @@ async def call(assembly: Assembly, method: str, /, **fields: Any) -> None:
 def newer(monkeypatch: pytest.MonkeyPatch) -> PolicyRule:
     """What the role of schedulers has in the new version only."""
     rule = PolicyRule(verbs=["get"], apiGroups=["new"], resources=["things"])
-    roles = defaults.cluster_roles
+    roles = rbac.cluster_roles
 
     def of_this_version() -> list[ClusterRole]:
         made = list(roles())
@@ -100,7 +100,7 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> PolicyRule:
                 role.rules.append(rule)
         return made
 
-    monkeypatch.setattr(defaults, "cluster_roles", of_this_version)
+    monkeypatch.setattr(rbac, "cluster_roles", of_this_version)
     return rule
 
 
@@ -133,9 +133,9 @@ async def test_what_roles_are_to_gather_is_completed_and_what_somebody_has_added
             role.metadata.labels["mine"] = "yes"
         return made
 
-    storage, roles = MemoryStorage(), defaults.cluster_roles
+    storage, roles = MemoryStorage(), rbac.cluster_roles
     with monkeypatch.context() as patch:
-        patch.setattr(defaults, "cluster_roles", of_an_older_version)
+        patch.setattr(rbac, "cluster_roles", of_an_older_version)
         async with servers(storage, "old") as (old,):
             assert not found(old, CLUSTER_ROLES, "edit").HasField("aggregationRule")
     async with servers(storage, "new") as (new,):
@@ -155,11 +155,11 @@ async def test_what_an_administrator_has_written_there_stays() -> None:
         view.rules.add(verbs=["*"], apiGroups=["*"], resources=["*"])
         await call(server, "ClusterRoles/Update", object=view)
         own = found(server, CLUSTER_ROLES, "edit")
-        own.metadata.annotations[defaults.AUTOUPDATE] = "false"
+        own.metadata.annotations[rbac.AUTOUPDATE] = "false"
         del own.rules[:]
         await call(server, "ClusterRoles/Update", object=own)
     async with servers(storage, "new") as (server,):
-        await eventually(lambda: found(server, CLUSTER_ROLES, "view").metadata.annotations[defaults.AUTOUPDATE] == "true")
+        await eventually(lambda: found(server, CLUSTER_ROLES, "view").metadata.annotations[rbac.AUTOUPDATE] == "true")
         after = found(server, CLUSTER_ROLES, "view")
         assert after.metadata.labels[part_of] == "false"
         assert after.rules == view.rules, "they allow all that is in it by default"
@@ -180,9 +180,9 @@ async def test_what_an_older_server_gave_for_all_elections_stays_until_somebody_
     def elections(server: Assembly) -> list[list[str]]:
         return [list(rule.resourceNames) for rule in scheduler_role(server).rules if "elections" in rule.resources]
 
-    storage, roles = MemoryStorage(), defaults.cluster_roles
+    storage, roles = MemoryStorage(), rbac.cluster_roles
     with monkeypatch.context() as patch:
-        patch.setattr(defaults, "cluster_roles", of_an_older_version)
+        patch.setattr(rbac, "cluster_roles", of_an_older_version)
         async with servers(storage, "old") as (old,):
             assert elections(old) == [[]]
     async with servers(storage, "new") as (new,):
@@ -196,8 +196,8 @@ async def test_what_an_older_server_gave_for_all_elections_stays_until_somebody_
     ("said", "stays"),
     [
         ({}, False),
-        ({"annotations": {defaults.AUTOUPDATE: "true"}}, False),
-        ({"annotations": {defaults.AUTOUPDATE: "false"}}, True),
+        ({"annotations": {rbac.AUTOUPDATE: "true"}}, False),
+        ({"annotations": {rbac.AUTOUPDATE: "false"}}, True),
         ({"finalizers": ["example.com/mine"]}, True),
     ],
 )

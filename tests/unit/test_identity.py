@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.assembly import Assembly, Settings
-from apiserver.identity import Claim, Identity, OtherCluster, authorities_in, compare
-from apiserver.storage.interface import Storage
-from apiserver.storage.wrappers import Prefixed
+from apiserver.assembly import Assembly, ServerSettings
+from apiserver.startup import Claim, IdentityRecord, OtherCluster, authorities_in, compare
+from apiserver.storage.interface import Prefixed, Storage
 from pinnace.api.core_v1_pb2 import Namespace
 from pinnace.api.meta_v1_pb2 import ObjectMeta
 from pinnace.api.namespaces_pb2 import CreateNamespaceRequest
@@ -35,20 +34,20 @@ def claim(*authorities: str, cluster: str = "") -> Claim:
     return Claim(cluster, lambda: frozenset(authorities), "etcd at 127.0.0.1:2379")
 
 
-def identity(*authorities: str, cluster: str = "one") -> Identity:
-    return Identity(cluster, frozenset(authorities))
+def identity(*authorities: str, cluster: str = "one") -> IdentityRecord:
+    return IdentityRecord(cluster, frozenset(authorities))
 
 
-async def stored(storage: Storage) -> Identity:
+async def stored(storage: Storage) -> IdentityRecord:
     found = await storage.get(CLUSTER_KEY)
     assert found is not None
-    return Identity.decode(found.value)
+    return IdentityRecord.decode(found.value)
 
 
 @asynccontextmanager
 async def serving(storage: Storage, claimed: Claim) -> AsyncIterator[Assembly]:
     """An API server, ready. Raises OtherCluster."""
-    assembly = Assembly(storage, Settings(cluster=claimed))
+    assembly = Assembly(storage, ServerSettings(cluster=claimed))
     running = asyncio.ensure_future(assembly.run())
     ready = asyncio.ensure_future(assembly.opening.bootstrapped.wait())
     try:
@@ -83,7 +82,7 @@ class TestCompare:
             "same id, no TLS",
         ],
     )
-    def test_same_cluster(self, found: Identity, own: Identity, wanted: Identity) -> None:
+    def test_same_cluster(self, found: IdentityRecord, own: IdentityRecord, wanted: IdentityRecord) -> None:
         assert compare(found, own, "etcd") == wanted
 
     @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ class TestCompare:
         ],
         ids=["other CA", "without TLS", "with TLS beside one without", "other id"],
     )
-    def test_other_cluster(self, found: Identity, own: Identity) -> None:
+    def test_other_cluster(self, found: IdentityRecord, own: IdentityRecord) -> None:
         with pytest.raises(OtherCluster, match="holds the cluster one"):
             compare(found, own, "etcd")
 
@@ -163,7 +162,7 @@ async def test_server_ends_when_the_backup_of_another_cluster_is_restored() -> N
     async with serving(backup, claim(OLD)):
         pass
     storage = FlakyStorage()
-    assembly = Assembly(storage, Settings(cluster=claim(OLD)))
+    assembly = Assembly(storage, ServerSettings(cluster=claim(OLD)))
     running = asyncio.ensure_future(assembly.run())
     await eventually(lambda: assembly.opening.readiness() is None)
     storage.leave()

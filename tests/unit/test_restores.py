@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.storage.interface import Committed, OutOfSpace, Refused, Storage, Write
-from apiserver.storage.transaction import Lane, marker_keys
+from apiserver.storage.committer import TransactionPipeline, marker_keys
+from apiserver.storage.interface import Committed, CompareFailed, OutOfSpace, Storage, Write
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.resources import COMMITS_PREFIX, RESTORES_KEY, election_key
 from pinnace.runtime.clock import SYSTEM_CLOCK
@@ -181,7 +181,7 @@ async def test_a_restore_is_noticed_by_servers_whose_last_revision_is_compacted(
     """They loaded anew, as after a pause, and let the leaders of the backup go on. `begun`: the chain of what was written after
     the backup was, or not, so that the backup has its marker at another place, or not at all."""
     store = MemoryStorage()
-    lane = Lane(store, marker_keys(Random(1)), SYSTEM_CLOCK, Random(1))
+    lane = TransactionPipeline(store, marker_keys(Random(1)), SYSTEM_CLOCK, Random(1))
     async with two(store) as (first, late):
         await elect(store, "of the backup")
         if begun == "before":
@@ -203,7 +203,7 @@ async def test_a_restore_is_noticed_by_servers_whose_last_revision_is_compacted(
 
 async def test_a_server_that_comes_when_all_markers_are_swept_is_told_by_the_note() -> None:
     store = MemoryStorage()
-    lane = Lane(store, marker_keys(Random(1)), SYSTEM_CLOCK, Random(1))
+    lane = TransactionPipeline(store, marker_keys(Random(1)), SYSTEM_CLOCK, Random(1))
     async with two(store) as (first, late):
         await elect(store, "of the backup")
         backup = copy_of(store)
@@ -238,7 +238,7 @@ async def test_a_pause_is_not_taken_for_a_restore() -> None:
 async def test_terms_end_where_there_is_no_space_to_note_it(monkeypatch: pytest.MonkeyPatch) -> None:
     transact = MemoryStorage.transact
 
-    async def full(self: MemoryStorage, writes: Sequence[Write]) -> Committed | Refused:
+    async def full(self: MemoryStorage, writes: Sequence[Write]) -> Committed | CompareFailed:
         if any(write.value is not None for write in writes):
             raise OutOfSpace("full")
         return await transact(self, writes)

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from apiserver.stages import ADMIT, COMMIT, DECODE, ENCODE, HANDLE, SECTIONS, Stages
+from apiserver.stages import ADMIT, COMMIT, DECODE, ENCODE, HANDLE, SECTIONS, CpuStages
 from pinnace.client.client import Client
 from pinnace.client.connection import Connection
 from tests.builders import make_pod
@@ -29,15 +29,15 @@ def processor() -> Processor:
 
 
 @pytest.fixture
-def stages(processor: Processor) -> Stages:
-    return Stages(lambda: processor.time)
+def stages(processor: Processor) -> CpuStages:
+    return CpuStages(lambda: processor.time)
 
 
-def spent(stages: Stages) -> dict[str, int]:
+def spent(stages: CpuStages) -> dict[str, int]:
     return {stage: time for stage, time in stages.spent.items() if time}
 
 
-def test_what_is_within_another_stage_is_not_counted_twice(processor: Processor, stages: Stages) -> None:
+def test_what_is_within_another_stage_is_not_counted_twice(processor: Processor, stages: CpuStages) -> None:
     def commit() -> None:
         processor.work(2)
         encode(30)
@@ -50,7 +50,7 @@ def test_what_is_within_another_stage_is_not_counted_twice(processor: Processor,
     assert spent(stages) == {"commit": 5, "encode": 31}
 
 
-async def test_who_waits_does_not_pay_for_others(processor: Processor, stages: Stages) -> None:
+async def test_who_waits_does_not_pay_for_others(processor: Processor, stages: CpuStages) -> None:
     async def handle() -> str:
         processor.work(1)
         await there.wait()
@@ -67,7 +67,7 @@ async def test_who_waits_does_not_pay_for_others(processor: Processor, stages: S
     assert spent(stages) == {"handle": 9, "fan-out": 50}
 
 
-async def test_errors_and_cancellation_pass(processor: Processor, stages: Stages) -> None:
+async def test_errors_and_cancellation_pass(processor: Processor, stages: CpuStages) -> None:
     async def fail() -> None:
         processor.work(1)
         raise ValueError
@@ -99,7 +99,7 @@ def test_what_is_wrapped_is_there_and_no_generator(owner: object, name: str, sta
 
 async def test_what_is_wrapped_is_on_the_way_of_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function may be there, and not be called any more: then its stage costs nothing, and another one more."""
-    counted = Stages()
+    counted = CpuStages()
     for owner, name, stage in SECTIONS:
         monkeypatch.setattr(owner, name, counted.charging(stage, getattr(owner, name)))
     async with serving(MemoryStorage()) as address:

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
-from apiserver.assembly import Settings
+from apiserver.assembly import ServerSettings
 from apiserver.server import ApiServer
 from kubelet.fleet import Fleet
 from kubelet.registration import Machine
@@ -79,7 +79,7 @@ async def running(*parts: ApiServer | Scheduler | Fleet) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def serving(tracer: OtelTracer) -> AsyncIterator[str]:
-    server = ApiServer(MemoryStorage(), settings=Settings(tracer=tracer))
+    server = ApiServer(MemoryStorage(), settings=ServerSettings(tracer=tracer))
     address = await server.start("127.0.0.1:0")
     async with running(server):
         yield address

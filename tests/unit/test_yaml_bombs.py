@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from apiserver.webhooks import configuration as webhooks
+from apiserver.webhooks import webhook as webhooks
 from kubelet.runtime.stages import StagesError
 from kubelet.runtime.stages import parse as parse_stages
 from pinnace.api import documents, manifest
@@ -42,7 +42,7 @@ READERS: dict[str, Callable[[str, Path], object]] = {
     "manifest": lambda text, folder: manifest.load(text, "bomb.yaml"),
     "kubeconfig": read_kubeconfig,
     "scheduler": lambda text, folder: parse_scheduler(text),
-    "webhooks": lambda text, folder: webhooks.parse(text),
+    "webhooks": lambda text, folder: webhooks.parse_configuration(text),
     "stages": lambda text, folder: parse_stages(text, "bomb.yaml"),
 }
 REFUSALS = (manifest.ManifestError, config.ConfigError, ConfigurationError, StagesError)

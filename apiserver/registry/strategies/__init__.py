@@ -10,26 +10,24 @@ What several of them share:
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from apiserver.registry.strategies.csinodes import CSINodeStrategy
-from apiserver.registry.strategies.deployments import DeploymentStrategy
-from apiserver.registry.strategies.endpointslices import EndpointSliceStrategy
-from apiserver.registry.strategies.events import EventStrategy
-from apiserver.registry.strategies.jobs import JobStrategy
-from apiserver.registry.strategies.leases import LeaseStrategy
-from apiserver.registry.strategies.limitranges import LimitRangeStrategy
-from apiserver.registry.strategies.namespaces import NamespaceStrategy
-from apiserver.registry.strategies.nodes import NodeStrategy
-from apiserver.registry.strategies.persistentvolumeclaims import PersistentVolumeClaimStrategy
-from apiserver.registry.strategies.persistentvolumes import PersistentVolumeStrategy
-from apiserver.registry.strategies.poddisruptionbudgets import PodDisruptionBudgetStrategy
+from apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
 from apiserver.registry.strategies.pods import PodStrategy
-from apiserver.registry.strategies.priorityclasses import PriorityClassStrategy
-from apiserver.registry.strategies.replicasets import ReplicaSetStrategy
-from apiserver.registry.strategies.resourcequotas import ResourceQuotaStrategy
-from apiserver.registry.strategies.rolebindings import RoleBindingStrategy
-from apiserver.registry.strategies.roles import RoleStrategy
-from apiserver.registry.strategies.services import ServiceStrategy
-from apiserver.registry.strategies.storageclasses import StorageClassStrategy
+from apiserver.registry.strategies.policy import (
+    LimitRangeStrategy,
+    PodDisruptionBudgetStrategy,
+    PriorityClassStrategy,
+    ResourceQuotaStrategy,
+    RoleBindingStrategy,
+    RoleStrategy,
+)
+from apiserver.registry.strategies.services import EndpointSliceStrategy, ServiceStrategy
+from apiserver.registry.strategies.storage import (
+    CSINodeStrategy,
+    PersistentVolumeClaimStrategy,
+    PersistentVolumeStrategy,
+    StorageClassStrategy,
+)
+from apiserver.registry.strategies.workloads import DeploymentStrategy, JobStrategy, ReplicaSetStrategy
 from apiserver.registry.strategy import Strategy
 from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,

@@ -6,29 +6,64 @@ goes by it. In what a client sends it is passed over, not refused: it may well b
 A pod that a kubelet may be running has a grace to end in. If others end it, its condition DisruptionTarget says why.
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination and
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+
+What a pod that does not say gets, as in Kubernetes (pkg/apis/core/v1/defaults.go).
+
+DefaultTolerationSeconds: a pod stays for some minutes on a node that is not ready or cannot be reached, unless it says
+otherwise.
+
+In Kubernetes it is an admission plugin; here it belongs to what a pod gets that does not say, so that it is worked out once for
+all pods of a template.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#defaulttolerationseconds
+
+Pods come in numbers from few templates: what was worked out for a spec once holds for every equal one.
+
+A spec is known by its bytes. Equal bytes are equal specs; equal specs may have different bytes (maps have no order), which
+costs a second look and nothing else.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
 
-from apiserver.registry.strategies.default_tolerations import DefaultTolerations
-from apiserver.registry.strategies.pod_defaults import set_defaults
-from apiserver.registry.strategies.templates import Templates
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import lru_cache
+from typing import Generic, TypeVar
+
 from apiserver.registry.strategy import StatusStrategy
-from apiserver.registry.validation.labels import validate_pod_annotations
-from apiserver.registry.validation.pod_resize import carry_over_resources, validate_resize
-from apiserver.registry.validation.pod_status import validate_pod_status, validate_pod_status_update
-from apiserver.registry.validation.pod_update import validate_spec_update
-from apiserver.registry.validation.pod_warnings import name_warnings, spec_warnings
-from apiserver.registry.validation.pods import validate_new_spec, validate_spec
+from apiserver.registry.validation.fields import validate_pod_annotations
+from apiserver.registry.validation.pod_update import (
+    carry_over_resources,
+    validate_pod_status,
+    validate_pod_status_update,
+    validate_resize,
+    validate_spec_update,
+)
+from apiserver.registry.validation.pods import name_warnings, spec_warnings, validate_new_spec, validate_spec
 from apiserver.registry.validation.volumes import validate_generated_claims
 from pinnace.api import conditions, wellknown
-from pinnace.api.core_v1_pb2 import Pod, PodSpec
+from pinnace.api.codec import says_more
+from pinnace.api.core_v1_pb2 import (
+    Container,
+    HTTPGetAction,
+    LifecycleHandler,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeSource,
+    Pod,
+    PodSpec,
+    Probe,
+    Toleration,
+    Volume,
+    VolumeSource,
+)
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.pods import ended, qos_class
+from pinnace.api.quantity import QuantityError, amounts, format_amount
 from pinnace.api.resources import PODS
 from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import Disruption
-from pinnace.api.wellknown import DISRUPTION_TARGET, FENCE_ANNOTATION
+from pinnace.api.wellknown import DISRUPTION_TARGET, FENCE_ANNOTATION, NOT_READY_TAINT, UNREACHABLE_TAINT
+from pinnace.fit.requests import combine, is_pod_level
 
 NEGATIVE_GRACE = 1
 """What Kubernetes makes of a grace period below 0."""
@@ -151,3 +186,218 @@ def _set_fence(pod: Pod, fence: str | None) -> None:
         annotations[FENCE_ANNOTATION] = fence
     elif FENCE_ANNOTATION in annotations:
         del annotations[FENCE_ANNOTATION]
+
+
+FILE_MODE = 0o644
+TOKEN_SECONDS = 3600
+_MAX_IMAGE = 512
+"""Characters of an image's name that are remembered."""
+
+
+def set_defaults(spec: PodSpec) -> None:
+    """Of a pod."""
+    set_template_defaults(spec)
+    if not spec.HasField("enableServiceLinks"):
+        spec.enableServiceLinks = True
+    if not spec.HasField("preemptionPolicy"):
+        spec.preemptionPolicy = "PreemptLowerPriority"
+    for containers in (spec.containers, spec.initContainers):
+        for container in containers:
+            _default_requests(container)
+            if spec.hostNetwork:
+                _default_host_ports(container)
+    if spec.HasField("resources"):
+        _default_pod_requests(spec)
+
+
+def set_template_defaults(spec: PodSpec) -> None:
+    """Of a template: what its pods get beyond this they get when they are created."""
+    if not spec.restartPolicy:
+        spec.restartPolicy = "Always"
+    if not spec.dnsPolicy:
+        spec.dnsPolicy = "ClusterFirst"
+    if not spec.schedulerName:
+        spec.schedulerName = wellknown.DEFAULT_SCHEDULER
+    if not spec.HasField("terminationGracePeriodSeconds"):
+        spec.terminationGracePeriodSeconds = wellknown.DEFAULT_GRACE_SECONDS
+    if not spec.HasField("securityContext"):
+        spec.securityContext.SetInParent()
+    for volume in spec.volumes:
+        _default_volume(volume)
+    for container in spec.containers:
+        _default_container(container)
+    if init_containers := spec.initContainers:
+        for container in init_containers:
+            _default_container(container)
+
+
+def _default_container(container: Container) -> None:
+    if not container.imagePullPolicy:
+        container.imagePullPolicy = _pull_policy(container.image[:_MAX_IMAGE])
+    if not container.terminationMessagePath:
+        container.terminationMessagePath = "/dev/termination-log"
+    if not container.terminationMessagePolicy:
+        container.terminationMessagePolicy = "File"
+    for port in container.ports:
+        if not port.protocol:
+            port.protocol = "TCP"
+    for variable in container.env:
+        if variable.HasField("valueFrom") and variable.valueFrom.HasField("fieldRef"):
+            reference = variable.valueFrom.fieldRef
+            reference.apiVersion = reference.apiVersion or "v1"
+    _default_hooks(container)
+
+
+def _default_requests(container: Container) -> None:
+    """Who limits a resource and does not request it requests the limit."""
+    if container.HasField("resources"):
+        requests, limits = container.resources.requests, container.resources.limits
+        for name in limits:
+            if name not in requests:
+                requests[name].CopyFrom(limits[name])
+
+
+def _default_pod_requests(spec: PodSpec) -> None:
+    """Requests of the pod as a whole are those of its containers, or else its limits."""
+    requests = spec.resources.requests
+    with suppress(QuantityError):  # validation reports it
+        of_containers = combine(spec, lambda container: amounts(container.resources.requests))
+        for name in filter(is_pod_level, of_containers):
+            if name not in requests:
+                requests[name].string = format_amount(name, of_containers[name])
+    for name, limit in spec.resources.limits.items():
+        if name not in requests:
+            requests[name].CopyFrom(limit)
+
+
+def _default_host_ports(container: Container) -> None:
+    """Of a pod alone: a template that left the host network would keep them, and its pods one node each."""
+    for port in container.ports:
+        port.hostPort = port.hostPort or port.containerPort
+
+
+def _default_hooks(container: Container) -> None:
+    if container.HasField("livenessProbe"):
+        _default_probe(container.livenessProbe)
+    if container.HasField("readinessProbe"):
+        _default_probe(container.readinessProbe)
+    if container.HasField("startupProbe"):
+        _default_probe(container.startupProbe)
+    if container.HasField("lifecycle"):
+        lifecycle = container.lifecycle
+        _default_handlers(handler for name, handler in lifecycle.ListFields())
+
+
+def _default_handlers(handlers: Iterable[LifecycleHandler]) -> None:
+    for handler in handlers:
+        if handler.HasField("httpGet"):
+            _default_http(handler.httpGet)
+
+
+def _default_probe(probe: Probe) -> None:
+    probe.timeoutSeconds = probe.timeoutSeconds or wellknown.PROBE_TIMEOUT_SECONDS
+    probe.periodSeconds = probe.periodSeconds or wellknown.PROBE_PERIOD_SECONDS
+    probe.successThreshold = probe.successThreshold or wellknown.PROBE_SUCCESSES
+    probe.failureThreshold = probe.failureThreshold or wellknown.PROBE_FAILURES
+    if probe.handler.HasField("httpGet"):
+        _default_http(probe.handler.httpGet)
+
+
+def _default_http(action: HTTPGetAction) -> None:
+    action.path = action.path or "/"
+    action.scheme = action.scheme or "HTTP"
+
+
+@lru_cache(maxsize=1024)
+def _pull_policy(image: str) -> str:
+    """Always for `latest`, which is what an image without tag and digest means; IfNotPresent for the others."""
+    name, digested, _ = image.partition("@")
+    _, _, tag = name.rpartition("/")[2].partition(":")
+    return "Always" if tag == "latest" or not (tag or digested) else "IfNotPresent"
+
+
+def _default_volume(volume: Volume) -> None:
+    source = volume.volumeSource
+    match [field.name for field, _ in source.ListFields()]:
+        case [] if not says_more(source):
+            source.emptyDir.SetInParent()
+        case ["ephemeral"] if source.ephemeral.HasField("volumeClaimTemplate"):
+            default_claim(source.ephemeral.volumeClaimTemplate.spec)
+        case [("secret" | "configMap" | "downwardAPI" | "projected") as name]:
+            details = getattr(source, name)
+            if not details.HasField("defaultMode"):
+                details.defaultMode = FILE_MODE
+        case [_]:
+            default_source(source)
+    for projection in source.projected.sources:
+        if projection.HasField("serviceAccountToken") and not projection.serviceAccountToken.HasField("expirationSeconds"):
+            projection.serviceAccountToken.expirationSeconds = TOKEN_SECONDS
+
+
+def default_source(source: VolumeSource | PersistentVolumeSource) -> None:
+    """Of the sources that pods and persistent volumes share."""
+    if source.HasField("hostPath") and not source.hostPath.HasField("type"):
+        source.hostPath.type = ""
+    if source.HasField("iscsi"):
+        source.iscsi.iscsiInterface = source.iscsi.iscsiInterface or "default"
+    if source.HasField("rbd"):
+        rbd = source.rbd
+        rbd.pool = rbd.pool or "rbd"
+        rbd.user = rbd.user or "admin"
+        rbd.keyring = rbd.keyring or "/etc/ceph/keyring"
+
+
+def default_claim(spec: PersistentVolumeClaimSpec) -> None:
+    if not spec.HasField("volumeMode"):
+        spec.volumeMode = "Filesystem"
+
+
+SECONDS = 300
+
+
+class DefaultTolerations:
+    def __init__(self, not_ready: int = SECONDS, unreachable: int = SECONDS) -> None:
+        """Seconds, of each of the two."""
+        self._both = PodSpec(
+            tolerations=[
+                Toleration(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=seconds)
+                for key, seconds in ((NOT_READY_TAINT, not_ready), (UNREACHABLE_TAINT, unreachable))
+            ]
+        )
+
+    def complete(self, spec: PodSpec) -> None:
+        tolerations = spec.tolerations
+        if not tolerations:
+            spec.MergeFrom(self._both)
+            return
+        told = {toleration.key for toleration in tolerations if toleration.effect in ("NoExecute", "")}
+        if "" not in told:
+            tolerations.extend(toleration for toleration in self._both.tolerations if toleration.key not in told)
+
+
+V = TypeVar("V")
+MAX_KNOWN = 512
+MAX_SPEC = 8192
+"""Bytes of a spec that is remembered."""
+
+
+class Templates(Generic[V]):
+    """Remembers `work(spec)`, a function of the spec's value alone, for up to MAX_KNOWN specs; the oldest are forgotten."""
+
+    def __init__(self, work: Callable[[PodSpec], V], worth: Callable[[V], bool]) -> None:
+        """`worth`: is this result to be remembered? That of a short spec may be large."""
+        self._work = work
+        self._worth = worth
+        self._known: dict[bytes, V] = {}
+
+    def __call__(self, spec: PodSpec) -> V:
+        encoded = spec.SerializeToString()
+        known = self._known.get(encoded)
+        if known is not None:
+            return known
+        result = self._work(spec)
+        if len(encoded) <= MAX_SPEC and self._worth(result):
+            if len(self._known) >= MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[encoded] = result
+        return result

@@ -1,33 +1,42 @@
 """Services: names for sets of pods; their ports, types and addresses. These are kept as they come: none are allocated.
 
 Source: pkg/apis/core/validation of Kubernetes 1.36.
+
+Services: how traffic comes to them. Nothing here routes any; what could never work is refused all the same.
+
+Source: ValidateService in pkg/apis/core/validation of Kubernetes 1.36. Left out are the ranges of node ports, and which
+addresses and families belong together.
+
+Slices of endpoints: addresses of one type, ports with names of their own.
+
+Source: pkg/apis/discovery/validation of Kubernetes 1.36.
 """
 
 from collections.abc import Sequence
 from typing import Literal
 
-from apiserver.registry.strategy import StatusStrategy
-from apiserver.registry.validation.addresses import (
-    is_ip,
-    validate_external_ip,
-    validate_ip,
-    validate_port,
-    validate_port_or_name,
-)
-from apiserver.registry.validation.labels import validate_labels
-from apiserver.registry.validation.service_traffic import externally_accessible, validate_traffic
-from apiserver.registry.validation.violations import (
+from apiserver.registry.strategy import StatusStrategy, Strategy
+from apiserver.registry.validation.fields import (
     IMMUTABLE,
     between,
     duplicate,
     forbidden,
     invalid,
+    is_ip,
     required,
     too_many,
     unsupported,
+    validate_external_ip,
+    validate_ip,
+    validate_key,
+    validate_labels,
+    validate_network,
+    validate_port,
+    validate_port_or_name,
 )
 from pinnace.api import names
 from pinnace.api.core_v1_pb2 import Service, ServicePort, ServiceSpec
+from pinnace.api.discovery_v1_pb2 import Endpoint, EndpointPort, EndpointSlice
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.selectors import MAX_REQUIREMENTS
 from pinnace.api.status import Violation
@@ -248,3 +257,166 @@ def _validate_ports(ports: Sequence[ServicePort], out: list[Violation]) -> None:
         if (port.protocol, port.port) in seen:
             out.append(duplicate(path, f"{port.protocol}/{port.port}"))
         seen.add((port.protocol, port.port))
+
+
+_POLICIES = ("Cluster", "Local")
+_FAMILIES = ("IPv4", "IPv6")
+_FAMILY_POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
+_DISTRIBUTIONS = ("PreferClose", "PreferSameNode", "PreferSameZone")
+_BALANCED_ONLY = "may only be used when `type` is 'LoadBalancer'"
+
+
+def externally_accessible(spec: ServiceSpec) -> bool:
+    """Does traffic come to it from outside of the cluster?"""
+    return spec.type in ("NodePort", "LoadBalancer") or (spec.type == "ClusterIP" and bool(spec.externalIPs))
+
+
+def validate_traffic(spec: ServiceSpec, out: list[Violation]) -> None:
+    _validate_node_ports(spec.type, spec.ports, out)
+    _validate_balancer(spec, out)
+    _validate_policies(spec, out)
+    _validate_families(spec, out)
+
+
+def _validate_node_ports(kind: str, ports: Sequence[ServicePort], out: list[Violation]) -> None:
+    seen: set[tuple[str, int]] = set()
+    for index, port in enumerate(ports):
+        path = f"spec.ports[{index}]"
+        if port.HasField("appProtocol"):
+            validate_key(port.appProtocol, f"{path}.appProtocol", out)
+        if not port.nodePort:
+            continue
+        if kind == "ClusterIP":
+            out.append(forbidden(f"{path}.nodePort", "may not be used when `type` is 'ClusterIP'"))
+        validate_port(port.nodePort, f"{path}.nodePort", out)
+        if (port.protocol, port.nodePort) in seen:
+            out.append(duplicate(f"{path}.nodePort", port.nodePort))
+        seen.add((port.protocol, port.nodePort))
+
+
+def _validate_balancer(spec: ServiceSpec, out: list[Violation]) -> None:
+    balanced = spec.type == "LoadBalancer"
+    if spec.loadBalancerSourceRanges and not balanced:
+        out.append(forbidden("spec.loadBalancerSourceRanges", _BALANCED_ONLY))
+    for index, network in enumerate(spec.loadBalancerSourceRanges):
+        validate_network(network.strip(), f"spec.loadBalancerSourceRanges[{index}]", out)
+    if spec.HasField("allocateLoadBalancerNodePorts") and not balanced:
+        out.append(forbidden("spec.allocateLoadBalancerNodePorts", _BALANCED_ONLY))
+    if spec.HasField("loadBalancerClass"):
+        if not balanced:
+            out.append(forbidden("spec.loadBalancerClass", _BALANCED_ONLY))
+        validate_key(spec.loadBalancerClass, "spec.loadBalancerClass", out)
+    if spec.healthCheckNodePort:
+        validate_port(spec.healthCheckNodePort, "spec.healthCheckNodePort", out)
+    if spec.healthCheckNodePort and not (balanced and spec.externalTrafficPolicy == "Local"):
+        detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        out.append(invalid("spec.healthCheckNodePort", spec.healthCheckNodePort, detail))
+
+
+def _validate_policies(spec: ServiceSpec, out: list[Violation]) -> None:
+    if spec.HasField("internalTrafficPolicy") and spec.internalTrafficPolicy not in _POLICIES:
+        out.append(unsupported("spec.internalTrafficPolicy", spec.internalTrafficPolicy, _POLICIES))
+    if external := spec.externalTrafficPolicy:
+        if not externally_accessible(spec):
+            out.append(invalid("spec.externalTrafficPolicy", external, "may only be set for externally-accessible services"))
+        elif external not in _POLICIES:
+            out.append(unsupported("spec.externalTrafficPolicy", external, _POLICIES))
+    if spec.HasField("trafficDistribution") and spec.trafficDistribution not in _DISTRIBUTIONS:
+        out.append(unsupported("spec.trafficDistribution", spec.trafficDistribution, _DISTRIBUTIONS))
+
+
+def _validate_families(spec: ServiceSpec, out: list[Violation]) -> None:
+    if spec.type == "ExternalName":
+        given = [field for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy") if getattr(spec, field)]
+        out.extend(forbidden(f"spec.{field}", "may not be set for ExternalName services") for field in given)
+        return
+    if spec.HasField("ipFamilyPolicy") and spec.ipFamilyPolicy not in _FAMILY_POLICIES:
+        out.append(unsupported("spec.ipFamilyPolicy", spec.ipFamilyPolicy, _FAMILY_POLICIES))
+    seen: set[str] = set()
+    for index, family in enumerate(spec.ipFamilies):
+        if family not in _FAMILIES:
+            out.append(unsupported(f"spec.ipFamilies[{index}]", family, _FAMILIES))
+        elif family in seen:
+            out.append(duplicate(f"spec.ipFamilies[{index}]", family))
+        seen.add(family)
+
+
+_ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")
+_MAX_ENDPOINTS, _MAX_ADDRESSES_PER_ENDPOINT, _MAX_PORTS = 1000, 100, 20_000
+
+
+class EndpointSliceStrategy(Strategy[EndpointSlice]):
+    def set_defaults(self, obj: EndpointSlice) -> None:
+        for port in obj.ports:
+            port.protocol = port.protocol or "TCP"
+            if not port.HasField("name"):
+                port.name = ""
+
+    def is_new_generation(self, new: EndpointSlice, old: EndpointSlice) -> bool:
+        """There is no spec: all of it but its metadata is one, and its labels say whose endpoints these are. As in Kubernetes
+        (pkg/registry/discovery/endpointslice)."""
+        before, after = ((each.endpoints, each.ports, each.metadata.labels) for each in (old, new))
+        return before != after
+
+    def check(self, obj: EndpointSlice, out: list[Violation]) -> None:
+        if not obj.addressType:
+            out.append(required("addressType"))
+        elif obj.addressType not in _ADDRESS_TYPES:
+            out.append(unsupported("addressType", obj.addressType, _ADDRESS_TYPES))
+        if len(obj.endpoints) > _MAX_ENDPOINTS:
+            out.append(too_many("endpoints", len(obj.endpoints), _MAX_ENDPOINTS))
+            return
+        for index, endpoint in enumerate(obj.endpoints):
+            _validate_endpoint(endpoint, obj.addressType, f"endpoints[{index}]", out)
+        _validate_endpoint_ports(obj.ports, out)
+
+    def check_change(self, new: EndpointSlice, old: EndpointSlice, out: list[Violation]) -> None:
+        if new.addressType != old.addressType:
+            out.append(invalid("addressType", new.addressType, IMMUTABLE))
+
+
+def _validate_endpoint(endpoint: Endpoint, kind: str, path: str, out: list[Violation]) -> None:
+    if not endpoint.addresses:
+        out.append(required(f"{path}.addresses", "must contain at least 1 address"))
+    elif len(endpoint.addresses) > _MAX_ADDRESSES_PER_ENDPOINT:
+        out.append(too_many(f"{path}.addresses", len(endpoint.addresses), _MAX_ADDRESSES_PER_ENDPOINT))
+        return
+    for index, address in enumerate(endpoint.addresses):
+        _validate_address(address, kind, f"{path}.addresses[{index}]", out)
+    if endpoint.HasField("nodeName"):
+        problems = names.dns_subdomain(endpoint.nodeName)
+        out.extend(invalid(f"{path}.nodeName", endpoint.nodeName, problem) for problem in problems)
+    if endpoint.HasField("hostname"):
+        problems = names.dns_label(endpoint.hostname)
+        out.extend(invalid(f"{path}.hostname", endpoint.hostname, problem) for problem in problems)
+
+
+def _validate_address(address: str, kind: str, path: str, out: list[Violation]) -> None:
+    if kind == "FQDN":
+        out.extend(invalid(path, address, problem) for problem in names.domain(address))
+        return
+    found: list[Violation] = []
+    validate_ip(address, path, found)
+    out.extend(found)
+    if not found and kind in _ADDRESS_TYPES and (":" in address) != (kind == "IPv6"):
+        out.append(invalid(path, address, f"must be an {kind} address"))
+
+
+def _validate_endpoint_ports(ports: Sequence[EndpointPort], out: list[Violation]) -> None:
+    if len(ports) > _MAX_PORTS:
+        out.append(too_many("ports", len(ports), _MAX_PORTS))
+        return
+    taken: set[str] = set()
+    for index, port in enumerate(ports):
+        path = f"ports[{index}]"
+        if port.name:
+            out.extend(invalid(f"{path}.name", port.name, problem) for problem in names.dns_label(port.name))
+        if port.name in taken:
+            out.append(duplicate(f"{path}.name", port.name))
+        taken.add(port.name)
+        if port.protocol not in _PROTOCOLS:
+            out.append(unsupported(f"{path}.protocol", port.protocol, _PROTOCOLS))
+        if port.HasField("port"):
+            validate_port(port.port, f"{path}.port", out)
+        if port.appProtocol:
+            validate_key(port.appProtocol, f"{path}.appProtocol", out)

@@ -1,18 +1,51 @@
-"""Containers of a pod: the usual ones, init containers and sidecars."""
+"""Containers of a pod: the usual ones, init containers and sidecars.
 
+Environment variables of a container: names, and where values come from.
+
+Probes and lifecycle hooks: what a container's kubelet calls.
+
+Security contexts: identities in range, profiles that say what they need.
+"""
+
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from apiserver.registry.validation.addresses import validate_port
-from apiserver.registry.validation.environment import validate_env, validate_env_from
-from apiserver.registry.validation.probes import forbid_hooks, validate_hooks
-from apiserver.registry.validation.resources import validate_requirements
-from apiserver.registry.validation.security import validate_security
-from apiserver.registry.validation.text import validate_no_null
-from apiserver.registry.validation.violations import duplicate, forbidden, invalid, required, unsupported
-from apiserver.registry.validation.volumes import validate_mounts
+from apiserver.registry.validation.fields import (
+    NEGATIVE,
+    between,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+    validate_no_null,
+    validate_port,
+    validate_port_or_name,
+    validate_requirements,
+)
+from apiserver.registry.validation.volumes import validate_amount_selector, validate_field_selector, validate_mounts
 from pinnace.api import names
-from pinnace.api.core_v1_pb2 import Container, ContainerPort, ContainerResizePolicy
+from pinnace.api.codec import says_more
+from pinnace.api.core_v1_pb2 import (
+    AppArmorProfile,
+    ConfigMapKeySelector,
+    Container,
+    ContainerPort,
+    ContainerResizePolicy,
+    EnvFromSource,
+    EnvVar,
+    EnvVarSource,
+    HTTPGetAction,
+    Lifecycle,
+    LifecycleHandler,
+    PodSecurityContext,
+    Probe,
+    ProbeHandler,
+    SeccompProfile,
+    SecretKeySelector,
+    SecurityContext,
+)
 from pinnace.api.status import Violation
 
 _MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
@@ -146,3 +179,235 @@ def _validate_resize(policies: Sequence[ContainerResizePolicy], path: str, out: 
             out.append(unsupported(f"{path}[{index}].resourceName", policy.resourceName, _RESIZED))
         if policy.restartPolicy not in _RESIZE_POLICIES:
             out.append(unsupported(f"{path}[{index}].restartPolicy", policy.restartPolicy, _RESIZE_POLICIES))
+
+
+_POD_FIELDS = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+
+
+def validate_env(variables: Sequence[EnvVar], path: str, out: list[Violation]) -> None:
+    for index, variable in enumerate(variables):
+        name = variable.name
+        if not name:
+            out.append(required(f"{path}[{index}].name"))
+        elif problems := names.env_name(name):
+            out.extend(invalid(f"{path}[{index}].name", name, problem) for problem in problems)
+        validate_no_null(variable.value, f"{path}[{index}].value", out)
+        if variable.HasField("valueFrom"):
+            _validate_source(variable.valueFrom, variable.value, f"{path}[{index}].valueFrom", out)
+
+
+def validate_env_from(sources: Sequence[EnvFromSource], path: str, out: list[Violation]) -> None:
+    for index, source in enumerate(sources):
+        where = f"{path}[{index}]"
+        if source.prefix:
+            out.extend(invalid(f"{where}.prefix", source.prefix, problem) for problem in names.env_name(source.prefix))
+        given = [field for field in ("configMapRef", "secretRef") if source.HasField(field)]
+        for field in given:
+            _validate_name(getattr(source, field).localObjectReference.name, f"{where}.{field}.name", out)
+        if len(given) > 1:
+            out.append(invalid(where, "", "may not have more than one field specified at a time"))
+        elif not given and not says_more(source):
+            out.append(invalid(where, "", "must specify one of: `configMapRef` or `secretRef`"))
+
+
+def _validate_source(source: EnvVarSource, value: str, path: str, out: list[Violation]) -> None:
+    given = [field.name for field, _ in source.ListFields()]
+    if "fieldRef" in given:
+        validate_field_selector(source.fieldRef, _POD_FIELDS, f"{path}.fieldRef", out)
+    if "resourceFieldRef" in given:
+        validate_amount_selector(source.resourceFieldRef, f"{path}.resourceFieldRef", out)
+    if "configMapKeyRef" in given:
+        _validate_key(source.configMapKeyRef, f"{path}.configMapKeyRef", out)
+    if "secretKeyRef" in given:
+        _validate_key(source.secretKeyRef, f"{path}.secretKeyRef", out)
+    if not given and not says_more(source):
+        detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+        out.append(invalid(path, "", detail))
+    elif value:
+        out.append(invalid(path, "", "may not be specified when `value` is not empty"))
+    elif len(given) > 1:
+        out.append(invalid(path, "", "may not have more than one field specified at a time"))
+
+
+def _validate_key(selector: ConfigMapKeySelector | SecretKeySelector, path: str, out: list[Violation]) -> None:
+    _validate_name(selector.localObjectReference.name, f"{path}.name", out)
+    if not selector.key:
+        out.append(required(f"{path}.key"))
+    else:
+        out.extend(invalid(f"{path}.key", selector.key, problem) for problem in names.config_key(selector.key))
+
+
+def _validate_name(name: str, path: str, out: list[Violation]) -> None:
+    if not name:
+        out.append(required(path))
+    else:
+        out.extend(invalid(path, name, problem) for problem in names.dns_subdomain(name))
+
+
+_SCHEMES = ("HTTP", "HTTPS")
+_COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+HOOKS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+
+
+def validate_hooks(container: Container, grace: int, path: str, out: list[Violation]) -> None:
+    """`grace`: terminationGracePeriodSeconds of the pod."""
+    if container.HasField("lifecycle"):
+        _validate_lifecycle(container.lifecycle, grace, f"{path}.lifecycle", out)
+    if container.HasField("livenessProbe"):
+        _validate_probe(container.livenessProbe, f"{path}.livenessProbe", out)
+        _validate_single_success(container.livenessProbe, f"{path}.livenessProbe", out)
+    if container.HasField("readinessProbe"):
+        probe = container.readinessProbe
+        _validate_probe(probe, f"{path}.readinessProbe", out)
+        if probe.HasField("terminationGracePeriodSeconds"):
+            where = f"{path}.readinessProbe.terminationGracePeriodSeconds"
+            out.append(invalid(where, probe.terminationGracePeriodSeconds, "must not be set for readinessProbes"))
+    if container.HasField("startupProbe"):
+        _validate_probe(container.startupProbe, f"{path}.startupProbe", out)
+        _validate_single_success(container.startupProbe, f"{path}.startupProbe", out)
+
+
+def forbid_hooks(container: Container, detail: str, path: str, out: list[Violation]) -> None:
+    out.extend(forbidden(f"{path}.{field}", detail) for field in HOOKS if container.HasField(field))
+
+
+def _validate_lifecycle(lifecycle: Lifecycle, grace: int, path: str, out: list[Violation]) -> None:
+    if lifecycle.HasField("postStart"):
+        _validate_handler(lifecycle.postStart, f"{path}.postStart", out)
+        _validate_sleep(lifecycle.postStart, grace, f"{path}.postStart.sleep", out)
+    if lifecycle.HasField("preStop"):
+        _validate_handler(lifecycle.preStop, f"{path}.preStop", out)
+        _validate_sleep(lifecycle.preStop, grace, f"{path}.preStop.sleep", out)
+
+
+def _validate_sleep(handler: LifecycleHandler, grace: int, path: str, out: list[Violation]) -> None:
+    if handler.HasField("sleep") and not 0 <= handler.sleep.seconds <= max(0, grace):
+        detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+        out.append(invalid(path, handler.sleep.seconds, detail))
+
+
+def _validate_probe(probe: Probe, path: str, out: list[Violation]) -> None:
+    _validate_handler(probe.handler, path, out)
+    for field in _COUNTS:
+        value = getattr(probe, field)
+        if value < 0:
+            out.append(invalid(f"{path}.{field}", value, NEGATIVE))
+    if probe.HasField("terminationGracePeriodSeconds") and probe.terminationGracePeriodSeconds <= 0:
+        out.append(
+            invalid(f"{path}.terminationGracePeriodSeconds", probe.terminationGracePeriodSeconds, "must be greater than 0")
+        )
+
+
+def _validate_single_success(probe: Probe, path: str, out: list[Violation]) -> None:
+    if probe.successThreshold != 1:
+        out.append(invalid(f"{path}.successThreshold", probe.successThreshold, "must be 1"))
+
+
+def _validate_handler(handler: ProbeHandler | LifecycleHandler, path: str, out: list[Violation]) -> None:
+    first, *more = [field.name for field, _ in handler.ListFields()] or [""]
+    out.extend(forbidden(f"{path}.{name}", "may not specify more than 1 handler type") for name in more)
+    match first:
+        case "":
+            if not says_more(handler):
+                out.append(required(path, "must specify a handler type"))
+        case "exec" if not handler.exec.command:
+            out.append(required(f"{path}.exec.command"))
+        case "exec":
+            for index, word in enumerate(handler.exec.command):
+                validate_no_null(word, f"{path}.exec.command[{index}]", out)
+        case "httpGet":
+            _validate_http(handler.httpGet, f"{path}.httpGet", out)
+        case "tcpSocket":
+            validate_port_or_name(handler.tcpSocket.port, f"{path}.tcpSocket.port", out)
+        case "grpc" if isinstance(handler, ProbeHandler):
+            validate_port(handler.grpc.port, f"{path}.grpc.port", out)
+
+
+def _validate_http(action: HTTPGetAction, path: str, out: list[Violation]) -> None:
+    validate_port_or_name(action.port, f"{path}.port", out)
+    if action.scheme not in _SCHEMES:
+        out.append(unsupported(f"{path}.scheme", action.scheme, _SCHEMES))
+    for header in action.httpHeaders:
+        out.extend(invalid(f"{path}.httpHeaders", header.name, problem) for problem in names.http_header(header.name))
+
+
+MAX_ID = 2**31 - 1
+MAX_SYSCTL = 253
+"""Characters of a name."""
+_SYSCTL = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_is_sysctl = re.compile(_SYSCTL, re.ASCII).fullmatch
+_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
+_PROC_MOUNTS = ("Default", "Unmasked")
+_GROUP_CHANGES = ("Always", "OnRootMismatch")
+
+
+def validate_security(context: SecurityContext, path: str, out: list[Violation]) -> None:
+    """Of a container."""
+    _validate_common(context, path, out)
+    if context.privileged and context.HasField("allowPrivilegeEscalation") and not context.allowPrivilegeEscalation:
+        out.append(invalid(path, "", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+    if context.HasField("procMount") and context.procMount not in _PROC_MOUNTS:
+        out.append(unsupported(f"{path}.procMount", context.procMount, _PROC_MOUNTS))
+
+
+def validate_pod_security(context: PodSecurityContext, path: str, out: list[Violation]) -> None:
+    if not context.ListFields():
+        return
+    _validate_common(context, path, out)
+    if context.HasField("fsGroup"):
+        _validate_id(context.fsGroup, f"{path}.fsGroup", out)
+    for index, group in enumerate(context.supplementalGroups):
+        _validate_id(group, f"{path}.supplementalGroups[{index}]", out)
+    if context.HasField("fsGroupChangePolicy") and context.fsGroupChangePolicy not in _GROUP_CHANGES:
+        out.append(unsupported(f"{path}.fsGroupChangePolicy", context.fsGroupChangePolicy, _GROUP_CHANGES))
+    seen: set[str] = set()
+    for index, sysctl in enumerate(context.sysctls):
+        where, name = f"{path}.sysctls[{index}].name", sysctl.name
+        if not name:
+            out.append(required(where))
+        elif len(name) > MAX_SYSCTL or not _is_sysctl(name):
+            detail = f"must have at most {MAX_SYSCTL} characters and match regex ^{_SYSCTL}$"
+            out.append(invalid(where, name, detail))
+        elif name in seen:
+            out.append(duplicate(where, name))
+        seen.add(name)
+
+
+def _validate_common(context: SecurityContext | PodSecurityContext, path: str, out: list[Violation]) -> None:
+    if context.HasField("runAsUser"):
+        _validate_id(context.runAsUser, f"{path}.runAsUser", out)
+    if context.HasField("runAsGroup"):
+        _validate_id(context.runAsGroup, f"{path}.runAsGroup", out)
+    if context.HasField("seccompProfile"):
+        _validate_profile(context.seccompProfile, "seccomp", f"{path}.seccompProfile", out)
+    if context.HasField("appArmorProfile"):
+        _validate_profile(context.appArmorProfile, "AppArmor", f"{path}.appArmorProfile", out)
+
+
+def _validate_id(value: int, path: str, out: list[Violation]) -> None:
+    if not 0 <= value <= MAX_ID:
+        out.append(invalid(path, value, between(0, MAX_ID)))
+
+
+def _validate_profile(profile: SeccompProfile | AppArmorProfile, what: str, path: str, out: list[Violation]) -> None:
+    if not profile.type:
+        field = path.rpartition(".")[2]
+        out.append(required(f"{path}.type", f"type is required when {field} is set"))
+    elif profile.type not in _PROFILES:
+        out.append(unsupported(f"{path}.type", profile.type, _PROFILES))
+    elif profile.type == "Localhost":
+        if not profile.localhostProfile:
+            out.append(required(f"{path}.localhostProfile", f"must be set when {what} type is Localhost"))
+    elif profile.HasField("localhostProfile"):
+        detail = f"can only be set when {what} type is Localhost"
+        out.append(invalid(f"{path}.localhostProfile", profile.localhostProfile, detail))

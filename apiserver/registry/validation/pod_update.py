@@ -3,14 +3,42 @@
 Everything else of the spec is fixed when the pod is created; the node is set by a binding. As long as it has gates, a pod may
 also become choosier about its node.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/#mutable-pod-scheduling-directives
+
+In-place resize: which resources of the containers of a pod may change while the pod runs.
+
+A resize changes cpu and memory of containers and sidecars, and their resizePolicy. Other changes of the patch are dropped, as
+in Kubernetes; a change of the pod-level resources is refused.
+Source: https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/; the messages are those of
+ValidatePodResize of Kubernetes.
+
+What a status update may do to a pod: the phase moves forward, and what has ended stays ended.
+
+    Pending --> Running --> Succeeded | Failed          Pending --> Succeeded | Failed
+       '<-----> Unknown <-----'                         Succeeded, Failed: nothing leaves them
+
+Unknown is no place in that order: a pod may go there while nobody can see it, and comes back to any phase.
 """
 
 from collections.abc import Sequence
 
 from google.protobuf.message import Message
 
-from apiserver.registry.validation.violations import forbidden, invalid
-from pinnace.api.core_v1_pb2 import Container, NodeAffinity, NodeSelectorTerm, PodSchedulingGate, PodSpec, Toleration
+from apiserver.registry.validation.fields import IMMUTABLE, forbidden, invalid, unsupported, validate_ip, validate_key
+from pinnace.api import names
+from pinnace.api.core_v1_pb2 import (
+    Container,
+    ContainerStatus,
+    NodeAffinity,
+    NodeSelectorTerm,
+    Pod,
+    PodCondition,
+    PodSchedulingGate,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    Toleration,
+)
+from pinnace.api.pods import qos_class
 from pinnace.api.status import Violation
 
 _UPDATABLE = ",".join((
@@ -146,3 +174,162 @@ def _validate_gates(new: Sequence[PodSchedulingGate], old: Sequence[PodSchedulin
         if gate.name not in known:
             detail = f"only deletion is allowed, but found new scheduling gate '{gate.name}'"
             out.append(forbidden(f"spec.schedulingGates[{index}].name", detail))
+
+
+_RESIZABLE = ("cpu", "memory")
+_LISTS = ("containers", "initContainers")
+
+
+def carry_over_resources(new: PodSpec, old: PodSpec) -> PodSpec:
+    """The old spec with the resources and the resizePolicy of the new one. Containers keep the names of the new spec, so that
+    `validate_resize` can refuse another order."""
+    resized = PodSpec()
+    resized.CopyFrom(old)
+    for field in _LISTS:
+        wanted, kept = getattr(new, field), getattr(resized, field)
+        if len(wanted) != len(kept):
+            del kept[:]
+            kept.extend(wanted)
+            continue
+        for container, source in zip(kept, wanted, strict=True):
+            container.name = source.name
+            _take(container, source)
+    if new.resources != old.resources:
+        resized.resources.CopyFrom(new.resources)
+    return resized
+
+
+def _take(container: Container, source: Container) -> None:
+    container.ClearField("resources")
+    if source.HasField("resources"):
+        container.resources.CopyFrom(source.resources)
+    del container.resizePolicy[:]
+    container.resizePolicy.extend(source.resizePolicy)
+
+
+def validate_resize(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
+    """The change alone; not the spec as it would be."""
+    if new.resources != old.resources:
+        out.append(forbidden("spec.resources", "pod-level resources cannot be resized"))
+    if (quality := qos_class(new)) != qos_class(old):
+        out.append(invalid("spec", quality, "Pod QOS Class may not change as a result of resizing"))
+    for field in _LISTS:
+        containers, before = getattr(new, field), getattr(old, field)
+        if len(containers) != len(before):
+            out.append(forbidden(f"spec.{field}", "containers may not be added or removed on resize"))
+            continue
+        for index, (container, was) in enumerate(zip(containers, before, strict=True)):
+            path = f"spec.{field}[{index}]"
+            if container.name != was.name:
+                out.append(forbidden(f"{path}.name", "containers may not be renamed or reordered on resize"))
+            elif field == "initContainers" and was.restartPolicy != "Always":
+                if container.resources != was.resources or container.resizePolicy != was.resizePolicy:
+                    detail = "resources for non-sidecar init containers are immutable"
+                    out.append(forbidden(f"{path}.resources", detail))
+            else:
+                _validate_step(container.resources, was.resources, f"{path}.resources", out)
+
+
+def _validate_step(new: ResourceRequirements, old: ResourceRequirements, path: str, out: list[Violation]) -> None:
+    removed = False
+    for field, said in (("requests", "resource requests"), ("limits", "resource limits")):
+        now, then = getattr(new, field), getattr(old, field)
+        if any(name in then and name not in now for name in _RESIZABLE):
+            out.append(forbidden(f"{path}.{field}", f"{said} cannot be removed"))
+            removed = True
+    if not removed and _others(new) != _others(old):
+        out.append(forbidden("spec", f"only cpu and memory resources are mutable; changed: {path}"))
+
+
+def _others(resources: ResourceRequirements) -> ResourceRequirements:
+    """What a resize may not change."""
+    rest = ResourceRequirements()
+    rest.CopyFrom(resources)
+    for name in _RESIZABLE:
+        rest.requests.pop(name, None)
+        rest.limits.pop(name, None)
+    return rest
+
+
+_NEXT = {
+    "": ("Pending", "Running", "Succeeded", "Failed", "Unknown"),
+    "Pending": ("Running", "Succeeded", "Failed", "Unknown"),
+    "Running": ("Succeeded", "Failed", "Unknown"),
+    "Unknown": ("Pending", "Running", "Succeeded", "Failed"),
+    "Succeeded": (),
+    "Failed": (),
+}
+PHASES = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+_STATUSES = ("True", "False", "Unknown")
+_SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Initialized", "ContainersReady", "Ready"})
+
+
+def validate_pod_status(status: PodStatus, out: list[Violation]) -> None:
+    """The status as it is."""
+    if nominated := status.nominatedNodeName:
+        out.extend(invalid("status.nominatedNodeName", nominated, problem) for problem in names.dns_subdomain(nominated))
+    _validate_conditions(status.conditions, out)
+    _validate_addresses(status, out)
+
+
+def validate_pod_status_update(new: Pod, old: Pod, out: list[Violation]) -> None:
+    """The step to the new status alone. Only the statuses are looked at, and what the old spec says of restarts."""
+    status, before = new.status, old.status
+    _validate_phase(status.phase, before.phase, out)
+    if status.qosClass != before.qosClass:
+        out.append(invalid("status.qosClass", status.qosClass, IMMUTABLE))
+    if had := before.containerStatuses:
+        _validate_containers(status.containerStatuses, had, old.spec.restartPolicy, "status.containerStatuses", out)
+    if had := before.initContainerStatuses:
+        sidecars = {container.name for container in old.spec.initContainers if container.restartPolicy == "Always"}
+        had_init = [each for each in had if each.name not in sidecars]
+        _validate_containers(
+            status.initContainerStatuses, had_init, old.spec.restartPolicy, "status.initContainerStatuses", out
+        )
+
+
+def _validate_phase(new: str, old: str, out: list[Violation]) -> None:
+    if new == old:
+        return
+    if new not in PHASES:
+        out.append(unsupported("status.phase", new, PHASES))
+    elif new not in _NEXT.get(old, PHASES):
+        out.append(invalid("status.phase", new, f'may not change from "{old}"'))
+
+
+def _validate_conditions(conditions: Sequence[PodCondition], out: list[Violation]) -> None:
+    for index, condition in enumerate(conditions):
+        kind, status = condition.type, condition.status
+        if kind not in _SYSTEM_CONDITIONS:
+            validate_key(kind, f"status.conditions[{index}].type", out)
+        if status not in _STATUSES:
+            out.append(unsupported(f"status.conditions[{index}].status", status, _STATUSES))
+
+
+def _validate_addresses(status: PodStatus, out: list[Violation]) -> None:
+    if address := status.podIP:
+        validate_ip(address, "status.podIP", out)
+    if address := status.hostIP:
+        validate_ip(address, "status.hostIP", out)
+    for index, each in enumerate(status.podIPs):
+        validate_ip(each.ip, f"status.podIPs[{index}]", out)
+    for index, host in enumerate(status.hostIPs):
+        validate_ip(host.ip, f"status.hostIPs[{index}]", out)
+
+
+def _validate_containers(
+    new: Sequence[ContainerStatus], old: Sequence[ContainerStatus], restart: str, path: str, out: list[Violation]
+) -> None:
+    now = {status.name: (index, status) for index, status in enumerate(new)}
+    for before in old:
+        index, status = now.get(before.name, (0, None))
+        if status is None:
+            continue
+        if status.restartCount < before.restartCount:
+            out.append(
+                invalid(f"{path}[{index}].restartCount", status.restartCount, f"may not decrease (it is {before.restartCount})")
+            )
+        if restart == "Always" or not before.state.HasField("terminated") or status.state.HasField("terminated"):
+            continue
+        if restart == "Never" or before.state.terminated.exitCode == 0:
+            out.append(forbidden(f"{path}[{index}].state", "may not be transitioned to non-terminated state"))

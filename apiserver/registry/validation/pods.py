@@ -1,21 +1,78 @@
 """Pods: what a new one may look like.
 
 Source: pkg/apis/core/validation of Kubernetes 1.36. Left out are its deprecated annotations, Windows, and pod templates.
+
+Affinity of pods, to nodes and to one another.
+
+Topology spread constraints and scheduling gates.
+
+Taints of nodes and tolerations of pods.
+
+What is allowed in a pod, and does not do what it seems to.
+
+Source: pkg/api/pod/warnings.go and the strategies of Kubernetes 1.36, as far as it matters here; of ConfigMaps and Secrets it
+says that there are none.
 """
 
-from apiserver.registry.validation.addresses import validate_ip
-from apiserver.registry.validation.affinity import validate_affinity
-from apiserver.registry.validation.containers import PodContext, validate_containers, validate_init_containers
-from apiserver.registry.validation.labels import validate_key, validate_labels
-from apiserver.registry.validation.resources import validate_overhead, validate_pod_requirements
-from apiserver.registry.validation.security import validate_pod_security
-from apiserver.registry.validation.spreading import validate_gates, validate_spreading
-from apiserver.registry.validation.taints import validate_tolerations
-from apiserver.registry.validation.violations import NEGATIVE, between, forbidden, invalid, required, unsupported
-from apiserver.registry.validation.volumes import validate_volumes
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+
+from apiserver.registry.validation.containers import (
+    PodContext,
+    validate_containers,
+    validate_init_containers,
+    validate_pod_security,
+)
+from apiserver.registry.validation.fields import (
+    NEGATIVE,
+    NOT_POSITIVE,
+    between,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_many,
+    unsupported,
+    validate_ip,
+    validate_key,
+    validate_labels,
+    validate_overhead,
+    validate_pod_requirements,
+    validate_selector,
+    validate_values,
+)
+from apiserver.registry.validation.volumes import STORAGE, validate_volumes
 from pinnace.api import names
-from pinnace.api.core_v1_pb2 import HostAlias, PodDNSConfig, PodSpec
+from pinnace.api.core_v1_pb2 import (
+    Affinity,
+    Container,
+    EnvFromSource,
+    EnvVar,
+    EnvVarSource,
+    HostAlias,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PodAntiAffinity,
+    PodDNSConfig,
+    PodSchedulingGate,
+    PodSpec,
+    Taint,
+    Toleration,
+    TopologySpreadConstraint,
+    Volume,
+    VolumeProjection,
+    VolumeSource,
+)
+from pinnace.api.meta_v1_pb2 import LabelSelector
+from pinnace.api.names import dns_label
+from pinnace.api.pods import EFFECTS
+from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Violation
+from pinnace.api.wellknown import OLD_REGION_LABEL, OLD_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -141,3 +198,356 @@ def _validate_dns(config: PodDNSConfig, path: str, out: list[Violation]) -> None
     for index, option in enumerate(config.options):
         if not option.name:
             out.append(required(f"{path}.options[{index}]", "must not be empty"))
+
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_NO_OPERATOR = "not a valid selector operator"
+
+
+def validate_affinity(affinity: Affinity, path: str, out: list[Violation]) -> None:
+    if affinity.HasField("nodeAffinity"):
+        _validate_node_affinity(affinity.nodeAffinity, f"{path}.nodeAffinity", out)
+    if affinity.HasField("podAffinity"):
+        _validate_pod_affinity(affinity.podAffinity, f"{path}.podAffinity", out)
+    if affinity.HasField("podAntiAffinity"):
+        _validate_pod_affinity(affinity.podAntiAffinity, f"{path}.podAntiAffinity", out)
+
+
+def _validate_node_affinity(affinity: NodeAffinity, path: str, out: list[Violation]) -> None:
+    if affinity.HasField(_REQUIRED):
+        validate_node_selector(affinity.requiredDuringSchedulingIgnoredDuringExecution, f"{path}.{_REQUIRED}", out)
+    for index, preferred in enumerate(affinity.preferredDuringSchedulingIgnoredDuringExecution):
+        where = f"{path}.{_PREFERRED}[{index}]"
+        _validate_weight(preferred.weight, where, out)
+        _validate_node_term(preferred.preference, f"{where}.preference", out)
+
+
+def validate_node_selector(selector: NodeSelector, path: str, out: list[Violation]) -> None:
+    """Terms of which one must match: of a pod, or of a volume that can be reached from some nodes only."""
+    where = f"{path}.nodeSelectorTerms"
+    if not selector.nodeSelectorTerms:
+        out.append(required(where, "must have at least one node selector term"))
+    for index, term in enumerate(selector.nodeSelectorTerms):
+        _validate_node_term(term, f"{where}[{index}]", out)
+
+
+def _validate_node_term(term: NodeSelectorTerm, path: str, out: list[Violation]) -> None:
+    for index, requirement in enumerate(term.matchExpressions):
+        _validate_expression(requirement, f"{path}.matchExpressions[{index}]", out)
+    for index, requirement in enumerate(term.matchFields):
+        _validate_field(requirement, f"{path}.matchFields[{index}]", out)
+
+
+def _validate_expression(requirement: NodeSelectorRequirement, path: str, out: list[Violation]) -> None:
+    operator, values = requirement.operator, requirement.values
+    match operator:
+        case "In" | "NotIn":
+            if not values:
+                out.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+        case "Exists" | "DoesNotExist":
+            if values:
+                out.append(forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+        case "Gt" | "Lt":
+            if len(values) != 1:
+                out.append(required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
+        case _:
+            out.append(invalid(f"{path}.operator", operator, _NO_OPERATOR))
+    validate_key(requirement.key, f"{path}.key", out)
+    validate_values(values, f"{path}.values", out)
+
+
+def _validate_field(requirement: NodeSelectorRequirement, path: str, out: list[Violation]) -> None:
+    if requirement.operator not in ("In", "NotIn"):
+        out.append(invalid(f"{path}.operator", requirement.operator, _NO_OPERATOR))
+    elif len(requirement.values) != 1:
+        detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        out.append(required(f"{path}.values", detail))
+    if requirement.key != "metadata.name":
+        out.append(invalid(f"{path}.key", requirement.key, "not a valid field selector key"))
+        return
+    for index, value in enumerate(requirement.values):
+        out.extend(invalid(f"{path}.values[{index}]", value, problem) for problem in names.dns_subdomain(value))
+
+
+def _validate_pod_affinity(affinity: PodAffinity | PodAntiAffinity, path: str, out: list[Violation]) -> None:
+    for index, term in enumerate(affinity.requiredDuringSchedulingIgnoredDuringExecution):
+        _validate_pod_term(term, f"{path}.{_REQUIRED}[{index}]", out)
+    for index, weighted in enumerate(affinity.preferredDuringSchedulingIgnoredDuringExecution):
+        where = f"{path}.{_PREFERRED}[{index}]"
+        _validate_weight(weighted.weight, where, out)
+        _validate_pod_term(weighted.podAffinityTerm, f"{where}.podAffinityTerm", out)
+
+
+def _validate_pod_term(term: PodAffinityTerm, path: str, out: list[Violation]) -> None:
+    validate_selector(term.labelSelector, f"{path}.labelSelector", out)
+    validate_selector(term.namespaceSelector, f"{path}.namespaceSelector", out)
+    for index, namespace in enumerate(term.namespaces):
+        out.extend(invalid(f"{path}.namespaces[{index}]", namespace, problem) for problem in names.dns_label(namespace))
+    has_selector = term.HasField("labelSelector")
+    validate_label_keys(term.matchLabelKeys, has_selector, f"{path}.matchLabelKeys", out)
+    validate_label_keys(term.mismatchLabelKeys, has_selector, f"{path}.mismatchLabelKeys", out)
+    validate_said_once(term.matchLabelKeys, term.labelSelector, f"{path}.matchLabelKeys", out)
+    mismatched = set(term.mismatchLabelKeys)
+    for index, key in enumerate(term.matchLabelKeys):
+        if key in mismatched:
+            detail = "exists in both matchLabelKeys and mismatchLabelKeys"
+            out.append(invalid(f"{path}.matchLabelKeys[{index}]", key, detail))
+    if not term.topologyKey:
+        out.append(required(f"{path}.topologyKey", "can not be empty"))
+    else:
+        validate_key(term.topologyKey, f"{path}.topologyKey", out)
+
+
+def validate_label_keys(keys: Sequence[str], has_selector: bool, path: str, out: list[Violation]) -> None:
+    """Keys whose values are taken from the pod's own labels, to narrow its selector down."""
+    if keys and not has_selector:
+        out.append(forbidden(path, "must not be specified when labelSelector is not set"))
+    for index, key in enumerate(keys):
+        validate_key(key, f"{path}[{index}]", out)
+
+
+def validate_said_once(keys: Sequence[str], selector: LabelSelector, path: str, out: list[Violation]) -> None:
+    """Of a key whose value is the pod's own the selector says nothing: together they might match nothing."""
+    if not keys:
+        return
+    selected = {*selector.matchLabels, *(requirement.key for requirement in selector.matchExpressions)}
+    for index, key in enumerate(keys):
+        if key in selected:
+            out.append(invalid(f"{path}[{index}]", key, "exists in both matchLabelKeys and labelSelector"))
+
+
+def _validate_weight(weight: int, path: str, out: list[Violation]) -> None:
+    if not 1 <= weight <= 100:
+        out.append(invalid(f"{path}.weight", weight, "must be in the range 1-100"))
+
+
+_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
+_POLICIES = ("Honor", "Ignore")
+
+
+def validate_spreading(constraints: Sequence[TopologySpreadConstraint], path: str, out: list[Violation]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for index, constraint in enumerate(constraints):
+        where = f"{path}[{index}]"
+        _validate_constraint(constraint, where, out)
+        pair = (constraint.topologyKey, constraint.whenUnsatisfiable)
+        if pair in seen:
+            out.append(duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{pair[0]}, {pair[1]}}}"))
+        seen.add(pair)
+
+
+def _validate_constraint(constraint: TopologySpreadConstraint, path: str, out: list[Violation]) -> None:
+    action = constraint.whenUnsatisfiable
+    if constraint.maxSkew <= 0:
+        out.append(invalid(f"{path}.maxSkew", constraint.maxSkew, NOT_POSITIVE))
+    if not constraint.topologyKey:
+        out.append(required(f"{path}.topologyKey", "can not be empty"))
+    if action not in _ACTIONS:
+        out.append(unsupported(f"{path}.whenUnsatisfiable", action, _ACTIONS))
+    if constraint.HasField("minDomains"):
+        if constraint.minDomains <= 0:
+            out.append(invalid(f"{path}.minDomains", constraint.minDomains, NOT_POSITIVE))
+        if action != "DoNotSchedule":
+            detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+            out.append(invalid(f"{path}.minDomains", constraint.minDomains, detail))
+    if constraint.HasField("nodeAffinityPolicy") and constraint.nodeAffinityPolicy not in _POLICIES:
+        out.append(unsupported(f"{path}.nodeAffinityPolicy", constraint.nodeAffinityPolicy, _POLICIES))
+    if constraint.HasField("nodeTaintsPolicy") and constraint.nodeTaintsPolicy not in _POLICIES:
+        out.append(unsupported(f"{path}.nodeTaintsPolicy", constraint.nodeTaintsPolicy, _POLICIES))
+    selector = constraint.labelSelector
+    validate_label_keys(constraint.matchLabelKeys, constraint.HasField("labelSelector"), f"{path}.matchLabelKeys", out)
+    validate_said_once(constraint.matchLabelKeys, selector, f"{path}.matchLabelKeys", out)
+    validate_selector(selector, f"{path}.labelSelector", out)
+
+
+def validate_gates(gates: Sequence[PodSchedulingGate], path: str, out: list[Violation]) -> None:
+    seen: set[str] = set()
+    for index, gate in enumerate(gates):
+        validate_key(gate.name, f"{path}[{index}]", out)
+        if gate.name in seen:
+            out.append(duplicate(f"{path}[{index}]", gate.name))
+        seen.add(gate.name)
+
+
+_OPERATORS = ("Equal", "Exists")
+MAX_TAINTS = 100
+"""Of a node. Each taint is compared for each pod that is scheduled: 9,990 of one node cost every decision 8 ms. Kubernetes has
+no such bound."""
+_OF_CONTROLLERS = frozenset(
+    f"node.kubernetes.io/{name}"
+    for name in (
+        "disk-pressure",
+        "memory-pressure",
+        "network-unavailable",
+        "not-ready",
+        "out-of-service",
+        "pid-pressure",
+        "unreachable",
+        "unschedulable",
+    )
+)
+"""These keys do not count: a node that is full of taints must still be taken out of service."""
+
+
+def validate_number(taints: Sequence[Taint], before: Sequence[Taint], path: str, out: list[Violation]) -> None:
+    """A node that has more, from a version without the bound, may keep them. `before`: of the node as it is."""
+    number, had = (sum(taint.key not in _OF_CONTROLLERS for taint in each) for each in (taints, before))
+    if number > max(MAX_TAINTS, had):
+        out.append(too_many(path, number, MAX_TAINTS))
+
+
+def validate_taints(taints: Sequence[Taint], path: str, out: list[Violation]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(taints):
+        where = f"{path}[{index}]"
+        key, value, effect = taint.key, taint.value, taint.effect
+        validate_key(key, f"{where}.key", out)
+        if problems := names.label_value(value):
+            out.append(invalid(f"{where}.value", value, ";".join(problems)))
+        if not effect:
+            out.append(required(f"{where}.effect"))
+        elif effect not in EFFECTS:
+            out.append(unsupported(f"{where}.effect", effect, EFFECTS))
+        if (key, effect) in seen:
+            out.append(duplicate(where, f"{key}:{effect}", "taints must be unique by key and effect pair"))
+        seen.add((key, effect))
+
+
+def validate_tolerations(tolerations: Sequence[Toleration], path: str, out: list[Violation]) -> None:
+    for index, toleration in enumerate(tolerations):
+        key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
+        if operator == "Exists":
+            if value:
+                out.append(invalid(f"{path}[{index}].operator", value, "value must be empty when `operator` is 'Exists'"))
+        elif operator not in ("Equal", ""):
+            out.append(unsupported(f"{path}[{index}].operator", operator, _OPERATORS))
+        elif problems := names.label_value(value):
+            out.append(invalid(f"{path}[{index}].operator", value, ";".join(problems)))
+        if key:
+            if problems := names.label_key(key):
+                out.extend(invalid(f"{path}[{index}].key", key, problem) for problem in problems)
+        elif operator != "Exists":
+            detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+            out.append(invalid(f"{path}[{index}].operator", operator, detail))
+        if effect and effect not in EFFECTS:
+            out.append(unsupported(f"{path}[{index}].effect", effect, EFFECTS))
+        if effect != "NoExecute" and toleration.HasField("tolerationSeconds"):
+            detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+            out.append(invalid(f"{path}[{index}].effect", effect, detail))
+
+
+_DEPRECATED = {
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    OLD_ZONE_LABEL: ZONE_LABEL,
+    OLD_REGION_LABEL: REGION_LABEL,
+}
+_BYTES = ("memory", "ephemeral-storage", STORAGE)
+_ABSENT = {"configMap": "ConfigMaps", "secret": "Secrets"}
+
+
+def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
+    """`path`: of the spec in its object."""
+    for index, container in enumerate(spec.initContainers):
+        yield from _of_container(container, f"{path}.initContainers[{index}]")
+    for index, container in enumerate(spec.containers):
+        yield from _of_container(container, f"{path}.containers[{index}]")
+    for index, volume in enumerate(spec.volumes):
+        yield from _of_volume(volume, f"{path}.volumes[{index}]")
+    for key in spec.nodeSelector:
+        yield from _of_label(key, f"{path}.nodeSelector[{key}]")
+    for index, constraint in enumerate(spec.topologySpreadConstraints):
+        where = f"{path}.topologySpreadConstraints[{index}]"
+        yield from _of_label(constraint.topologyKey, f"{where}.topologyKey")
+        if not constraint.HasField("labelSelector"):
+            yield f"{where}: a constraint without a labelSelector counts no pods, so it spreads nothing"
+    yield from amount_warnings(spec.overhead, f"{path}.overhead")
+    if spec.affinity.HasField("nodeAffinity"):
+        yield from _of_affinity(spec.affinity.nodeAffinity, f"{path}.affinity.nodeAffinity")
+
+
+def name_warnings(name: str, use: str) -> Iterator[str]:
+    """Of a name that is sound, and no label: `use` is what else is made of it."""
+    if problems := dns_label(name):
+        recommended = f"a DNS label is recommended: [{' '.join(problems)}]"
+        yield f"metadata.name: this is used in {use}, which can result in surprising behavior; {recommended}"
+
+
+def amount_warnings(quantities: Mapping[str, Quantity], path: str) -> Iterator[str]:
+    """Of what pods and claims ask for."""
+    for resource in _BYTES:
+        if resource in quantities and (told := quantities[resource].string).endswith("m"):
+            yield f'{path}[{resource}]: "{told}" is in thousandths of a byte; did you mean "{told[:-1]}M"?'
+
+
+def _of_container(container: Container, path: str) -> Iterator[str]:
+    seen = set()
+    for index, variable in enumerate(container.env):
+        if variable.name in seen and not _extends(variable):
+            yield f'{path}.env[{index}]: hides the previous definition of "{variable.name}"'
+        seen.add(variable.name)
+        if variable.HasField("valueFrom"):
+            yield from _of_source(variable.valueFrom, f"{path}.env[{index}].valueFrom")
+    for index, source in enumerate(container.envFrom):
+        yield from _of_source(source, f"{path}.envFrom[{index}]")
+    if container.HasField("resources"):
+        yield from amount_warnings(container.resources.limits, f"{path}.resources.limits")
+        yield from amount_warnings(container.resources.requests, f"{path}.resources.requests")
+
+
+def _extends(variable: EnvVar) -> bool:
+    """Is it made of what it was before, and more? As in PATH=$(PATH):/bin."""
+    before = f"$({variable.name})"
+    return before in variable.value and variable.value != before
+
+
+def _of_source(source: EnvVarSource | EnvFromSource, path: str) -> Iterator[str]:
+    for field, reference in source.ListFields():
+        kind = field.name.removesuffix("KeyRef").removesuffix("Ref")
+        if kind in _ABSENT and not reference.optional:
+            yield _absent(f"{path}.{field.name}", kind)
+
+
+def _of_volume(volume: Volume, path: str) -> Iterator[str]:
+    source = volume.volumeSource
+    yield from _of_parts(source, path)
+    if source.HasField("ephemeral"):
+        requests = source.ephemeral.volumeClaimTemplate.spec.resources.requests
+        yield from amount_warnings(requests, f"{path}.ephemeral.volumeClaimTemplate.spec.resources.requests")
+    if source.HasField("projected"):
+        for index, projection in enumerate(source.projected.sources):
+            yield from _of_parts(projection, f"{path}.projected.sources[{index}]")
+
+
+def _of_parts(source: VolumeSource | VolumeProjection, path: str) -> Iterator[str]:
+    for field, part in source.ListFields():
+        if field.name in _ABSENT and not part.optional:
+            yield _absent(f"{path}.{field.name}", field.name)
+
+
+def _absent(path: str, kind: str) -> str:
+    return (
+        f"{path}: pinnace has no {_ABSENT[kind]}: with fake containers the pod runs all the same, with processes it is refused"
+    )
+
+
+def _of_affinity(affinity: NodeAffinity, path: str) -> Iterator[str]:
+    required = affinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms
+    preferred = affinity.preferredDuringSchedulingIgnoredDuringExecution
+    terms = chain(
+        ((f"requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[{i}]", term) for i, term in enumerate(required)),
+        (
+            (f"preferredDuringSchedulingIgnoredDuringExecution[{i}].preference", each.preference)
+            for i, each in enumerate(preferred)
+        ),
+    )
+    for where, term in terms:
+        for index, requirement in enumerate(term.matchExpressions):
+            yield from _of_label(requirement.key, f"{path}.{where}.matchExpressions[{index}].key")
+
+
+def _of_label(key: str, path: str) -> Iterator[str]:
+    if key in _DEPRECATED:
+        yield f'{path}: "{key}" is deprecated; use "{_DEPRECATED[key]}"'

@@ -1,12 +1,57 @@
-"""Volumes of a pod, and where containers mount them."""
+"""Volumes of a pod, and where containers mount them.
 
-from collections.abc import Mapping, Sequence
+Where the data of a volume is: the source of a pod's volume, or of a persistent volume.
 
-from apiserver.registry.validation.sources import validate_no_backsteps, validate_source
-from apiserver.registry.validation.text import validate_no_null
-from apiserver.registry.validation.violations import duplicate, forbidden, invalid, not_found, required, unsupported
-from pinnace.api import names
-from pinnace.api.core_v1_pb2 import Volume, VolumeDevice, VolumeMount
+The files that a volume shows: keys of secrets and config maps, fields of the pod, tokens; of one kind, or of several.
+
+What claims of volumes, and templates of claims, ask for.
+
+Source: pkg/apis/core/validation of Kubernetes 1.36.
+
+What volumes and claims have in common: access modes, volume modes, classes, amounts of storage.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any
+
+from apiserver.registry.validation.fields import (
+    MAX_SHOWN,
+    NOT_POSITIVE,
+    between,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    required,
+    unsupported,
+    validate_amount,
+    validate_annotations,
+    validate_labels,
+    validate_no_null,
+    validate_selector,
+)
+from pinnace.api import names, quantity
+from pinnace.api.core_v1_pb2 import (
+    DownwardAPIVolumeFile,
+    EphemeralVolumeSource,
+    KeyToPath,
+    ObjectFieldSelector,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeSource,
+    ResourceFieldSelector,
+    ServiceAccountTokenProjection,
+    Volume,
+    VolumeDevice,
+    VolumeMount,
+    VolumeProjection,
+    VolumeSource,
+)
+from pinnace.api.names import MAX_KEY
+from pinnace.api.quantity import QuantityError, parse
+from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.status import Violation
 
 _PROPAGATION = ("Bidirectional", "HostToContainer", "None")
@@ -61,7 +106,7 @@ def validate_mounts(
     for index, mount in enumerate(mounts):
         where = f"{path}.volumeMounts[{index}]"
         _validate_reference(mount.name, volumes, f"{where}.name", out)
-        _validate_target(mount.mountPath, paths, f"{where}.mountPath", out)
+        _validate_mount_target(mount.mountPath, paths, f"{where}.mountPath", out)
         for field, value in (("subPath", mount.subPath), ("subPathExpr", mount.subPathExpr)):
             if value.startswith("/"):
                 out.append(invalid(f"{where}.{field}", value, "must be a relative path"))
@@ -82,7 +127,7 @@ def validate_mounts(
     for index, device in enumerate(devices):
         where = f"{path}.volumeDevices[{index}]"
         _validate_reference(device.name, volumes, f"{where}.name", out)
-        _validate_target(device.devicePath, paths, f"{where}.devicePath", out)
+        _validate_mount_target(device.devicePath, paths, f"{where}.devicePath", out)
         if not volumes.get(device.name, True):
             detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             out.append(invalid(f"{where}.name", device.name, detail))
@@ -107,10 +152,298 @@ def _validate_reference(name: str, volumes: Mapping[str, bool], path: str, out: 
         out.append(not_found(path, name))
 
 
-def _validate_target(target: str, taken: set[str], path: str, out: list[Violation]) -> None:
+def _validate_mount_target(target: str, taken: set[str], path: str, out: list[Violation]) -> None:
     if not target:
         out.append(required(path))
     elif target in taken:
         out.append(invalid(path, target, "must be unique"))
     validate_no_null(target, path, out)
     taken.add(target)
+
+
+MAX_DRIVER = 63
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "HostPathVolumeSource": ("path",),
+    "GCEPersistentDiskVolumeSource": ("pdName",),
+    "AWSElasticBlockStoreVolumeSource": ("volumeID",),
+    "SecretVolumeSource": ("secretName",),
+    "NFSVolumeSource": ("server", "path"),
+    "ISCSIVolumeSource": ("targetPortal", "iqn"),
+    "ISCSIPersistentVolumeSource": ("targetPortal", "iqn"),
+    "PersistentVolumeClaimVolumeSource": ("claimName",),
+    "RBDVolumeSource": ("monitors", "image"),
+    "RBDPersistentVolumeSource": ("monitors", "image"),
+    "CSIVolumeSource": ("driver",),
+    "CSIPersistentVolumeSource": ("driver", "volumeHandle"),
+    "LocalVolumeSource": ("path",),
+}
+"""By message: the fields without which a source means nothing."""
+_OF_FILES = ("secret", "configMap", "downwardAPI", "projected")
+_HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
+_match_iqn = re.compile(
+    r"iqn\.\d{4}-\d{2}\.([a-zA-Z0-9.-]+)(:[^,;*&$|\s]+)?|eui\.[a-zA-Z0-9]{16}|naa\.[a-zA-Z0-9]{32}"
+).fullmatch
+
+
+def validate_source(source: VolumeSource | PersistentVolumeSource, path: str, out: list[Violation]) -> None:
+    """Of the sources that are given the first is looked at. None: a kind that is not modelled; defaults have seen to the
+    rest."""
+    given = [field.name for field, _ in source.ListFields()]
+    if not given:
+        return
+    first, *more = given
+    out.extend(forbidden(f"{path}.{name}", "may not specify more than 1 volume type") for name in more)
+    details = getattr(source, first)
+    missing = [field for field in _REQUIRED.get(details.DESCRIPTOR.name, ()) if not getattr(details, field)]
+    out.extend(required(f"{path}.{first}.{field}") for field in missing)
+    if first in _OF_FILES:
+        validate_files(first, details, f"{path}.{first}", out)
+    _validate_details(first, details, f"{path}.{first}", out)
+
+
+def validate_no_backsteps(target: str, path: str, out: list[Violation]) -> None:
+    if ".." in target.split("/"):
+        out.append(invalid(path, target, "must not contain '..'"))
+
+
+def validate_driver(driver: str, path: str, out: list[Violation]) -> None:
+    """The name of a CSI driver, if there is one."""
+    if len(driver) > MAX_DRIVER:
+        out.append(invalid(path, driver, f"must be no more than {MAX_DRIVER} characters"))
+    elif driver:
+        out.extend(invalid(path, driver, problem) for problem in names.dns_subdomain(driver.lower()))
+
+
+def _validate_details(name: str, details: Any, path: str, out: list[Violation]) -> None:
+    match name:
+        case "hostPath":
+            validate_no_backsteps(details.path, f"{path}.path", out)
+            validate_no_null(details.path, f"{path}.path", out)
+            if details.type not in _HOST_PATH_TYPES:
+                out.append(unsupported(f"{path}.type", details.type, _HOST_PATH_TYPES))
+        case "local":
+            validate_no_backsteps(details.path, f"{path}.path", out)
+            validate_no_null(details.path, f"{path}.path", out)
+        case "configMap" if not details.localObjectReference.name:
+            out.append(required(f"{path}.name"))
+        case "nfs" if details.path and not details.path.startswith("/"):
+            out.append(invalid(f"{path}.path", details.path, "must be an absolute path"))
+        case "emptyDir" if details.HasField("sizeLimit"):
+            validate_amount("memory", details.sizeLimit.string, f"{path}.sizeLimit", out)
+        case "gcePersistentDisk" | "awsElasticBlockStore":
+            _validate_byte(details.partition, f"{path}.partition", out)
+        case "iscsi":
+            if details.iqn and not _match_iqn(details.iqn):
+                out.append(invalid(f"{path}.iqn", details.iqn, "must be valid format starting with iqn, eui, or naa"))
+            _validate_byte(details.lun, f"{path}.lun", out)
+        case "csi":
+            validate_driver(details.driver, f"{path}.driver", out)
+        case "ephemeral":
+            _validate_ephemeral(details, path, out)
+
+
+def _validate_byte(value: int, path: str, out: list[Violation]) -> None:
+    if not 0 <= value <= 255:
+        out.append(invalid(path, value, between(0, 255)))
+
+
+def _validate_ephemeral(source: EphemeralVolumeSource, path: str, out: list[Violation]) -> None:
+    if source.HasField("volumeClaimTemplate"):
+        metadata = source.volumeClaimTemplate.metadata
+        validate_labels(metadata.labels, f"{path}.volumeClaimTemplate.metadata.labels", out)
+        validate_annotations(metadata.annotations, f"{path}.volumeClaimTemplate.metadata.annotations", out)
+        validate_claim_spec(source.volumeClaimTemplate.spec, f"{path}.volumeClaimTemplate.spec", out)
+    else:
+        out.append(required(f"{path}.volumeClaimTemplate"))
+
+
+MAX_MODE = 0o777
+MIN_TOKEN_SECONDS, MAX_TOKEN_SECONDS = 600, 2**32
+_POD_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+
+
+def validate_files(kind: str, source: Any, path: str, out: list[Violation]) -> None:
+    """Of a volume's source: a secret, configMap, downwardAPI or projected, after defaults."""
+    _validate_mode(source.defaultMode, f"{path}.defaultMode", out)
+    if kind == "projected":
+        _validate_projected(source.sources, f"{path}.sources", out)
+    else:
+        _validate_items(source.items, f"{path}.items", out)
+
+
+def _validate_projected(sources: Sequence[VolumeProjection], path: str, out: list[Violation]) -> None:
+    """No two of them show a file at one place, as far as they say where."""
+    taken: set[str] = set()
+    for index, projection in enumerate(sources):
+        given = [field.name for field, _ in projection.ListFields()]
+        detail = "may not specify more than 1 volume type per source"
+        out.extend(forbidden(f"{path}[{index}].{kind}", detail) for kind in given[1:])
+        for kind in given[:1]:
+            where, source = f"{path}[{index}].{kind}", getattr(projection, kind)
+            if kind == "serviceAccountToken":
+                _validate_token(source, where, out)
+                places = [source.path]
+            else:
+                if kind != "downwardAPI" and not source.localObjectReference.name:
+                    out.append(required(f"{where}.name"))
+                _validate_items(source.items, f"{where}.items", out)
+                places = [item.path for item in source.items]
+            _validate_places(places, taken, where, out)
+
+
+def _validate_places(places: Iterable[str], taken: set[str], path: str, out: list[Violation]) -> None:
+    for place in filter(None, places):
+        if place in taken:
+            out.append(invalid(path, place, "conflicting duplicate paths"))
+        taken.add(place)
+
+
+def _validate_token(token: ServiceAccountTokenProjection, path: str, out: list[Violation]) -> None:
+    if not MIN_TOKEN_SECONDS <= token.expirationSeconds <= MAX_TOKEN_SECONDS:
+        out.append(invalid(f"{path}.expirationSeconds", token.expirationSeconds, between(MIN_TOKEN_SECONDS, MAX_TOKEN_SECONDS)))
+    _validate_place(token.path, f"{path}.path", out)
+
+
+def _validate_items(items: Iterable[KeyToPath | DownwardAPIVolumeFile], path: str, out: list[Violation]) -> None:
+    for index, item in enumerate(items):
+        where = f"{path}[{index}]"
+        _validate_place(item.path, f"{where}.path", out)
+        if item.HasField("mode"):
+            _validate_mode(item.mode, f"{where}.mode", out)
+        if isinstance(item, DownwardAPIVolumeFile):
+            _validate_pod_field(item, where, out)
+        elif not item.key:
+            out.append(required(f"{where}.key"))
+
+
+def _validate_pod_field(item: DownwardAPIVolumeFile, path: str, out: list[Violation]) -> None:
+    if item.HasField("fieldRef"):
+        validate_field_selector(item.fieldRef, _POD_FIELDS, f"{path}.fieldRef", out)
+        if item.HasField("resourceFieldRef"):
+            out.append(invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously"))
+    elif item.HasField("resourceFieldRef"):
+        if not item.resourceFieldRef.containerName:
+            out.append(required(f"{path}.resourceFieldRef.containerName"))
+        validate_amount_selector(item.resourceFieldRef, f"{path}.resourceFieldRef", out)
+    else:
+        out.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+
+
+def _validate_mode(mode: int, path: str, out: list[Violation]) -> None:
+    if not 0 <= mode <= MAX_MODE:
+        out.append(invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive"))
+
+
+def _validate_place(place: str, path: str, out: list[Violation]) -> None:
+    """Where in the volume a file is: below it, and not among the entries that the kubelet keeps there."""
+    if not place:
+        out.append(required(path))
+    elif place.startswith("/"):
+        out.append(invalid(path, place, "must be a relative path"))
+    elif ".." in place.split("/"):
+        out.append(invalid(path, place, "must not contain '..'"))
+    elif place.startswith(".."):
+        out.append(invalid(path, place, "must not start with '..'"))
+
+
+_MAPS = ("metadata.annotations['", "metadata.labels['")
+_AMOUNTS = tuple(f"{kind}.{resource}" for kind in ("limits", "requests") for resource in ("cpu", "ephemeral-storage", "memory"))
+_CPU_UNITS = ("1m", "1")
+_BYTE_UNITS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
+_HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
+
+
+def validate_field_selector(selector: ObjectFieldSelector, fields: Iterable[str], path: str, out: list[Violation]) -> None:
+    """Of a field of the pod, one of these or one entry of its labels or annotations."""
+    field, path = selector.fieldPath, f"{path}.fieldPath"
+    if not field:
+        out.append(required(path))
+    elif selector.apiVersion not in ("", "v1"):
+        detail = f"error converting fieldPath: unsupported pod version: {selector.apiVersion[:MAX_SHOWN]}"
+        out.append(invalid(path, field, detail))
+    elif field.startswith(_MAPS) and field.endswith("']"):
+        key = field.partition("['")[2].removesuffix("']")
+        lowered = key.lower() if field.startswith(_MAPS[0]) else key
+        out.extend(invalid(path, key, problem) for problem in names.label_key(lowered))
+    elif field not in fields:
+        out.append(unsupported(path, field, fields))
+
+
+def validate_amount_selector(selector: ResourceFieldSelector, path: str, out: list[Violation]) -> None:
+    """Of what a container requests or may have at most, and in which unit."""
+    resource = selector.resource
+    if not resource:
+        out.append(required(f"{path}.resource"))
+    elif resource not in _AMOUNTS and not resource.startswith(_HUGE_PAGES):
+        out.append(unsupported(f"{path}.resource", resource, _AMOUNTS))
+    elif selector.divisor.string:
+        units = _CPU_UNITS if resource.endswith(".cpu") else _BYTE_UNITS
+        if not _is_one_of(selector.divisor.string, units):
+            detail = f"only divisor's values {', '.join(units)} are supported with the {resource.partition('.')[2]} resource"
+            out.append(invalid(f"{path}.divisor", selector.divisor.string, detail))
+
+
+def _is_one_of(text: str, units: Iterable[str]) -> bool:
+    """Is it one of these units, in whatever words, or 0, which says nothing?"""
+    try:
+        value = parse(text)
+    except QuantityError:
+        return False
+    return not value or value in map(parse, units)
+
+
+def validate_claim_spec(spec: PersistentVolumeClaimSpec, path: str, out: list[Violation]) -> None:
+    if not spec.accessModes:
+        out.append(required(f"{path}.accessModes", "at least 1 access mode is required"))
+    if spec.HasField("selector"):
+        validate_selector(spec.selector, f"{path}.selector", out)
+    validate_access_modes(spec.accessModes, f"{path}.accessModes", out)
+    requests = spec.resources.requests
+    if STORAGE in requests:
+        validate_size(requests[STORAGE].string, f"{path}.resources[{STORAGE}]", out)
+    else:
+        out.append(required(f"{path}.resources[{STORAGE}]"))
+    for name in requests.keys() - {STORAGE}:
+        validate_amount(name, requests[name].string, f"{path}.resources.requests[{name[:MAX_KEY]}]", out)
+    validate_class_name(spec.storageClassName, f"{path}.storageClassName", out)
+    validate_class_name(spec.volumeAttributesClassName, f"{path}.volumeAttributesClassName", out)
+    validate_volume_mode(spec.volumeMode, f"{path}.volumeMode", out)
+
+
+def size_of(amounts: Mapping[str, Quantity]) -> Decimal:
+    """What is asked for, or there; 0 when that is unknown or unreadable."""
+    with suppress(QuantityError):
+        return parse(amounts[STORAGE].string) if STORAGE in amounts else Decimal(0)
+    return Decimal(0)
+
+
+STORAGE = "storage"
+"""The resource that volumes have and claims ask for."""
+_ALONE = "ReadWriteOncePod"
+_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _ALONE)
+_VOLUME_MODES = ("Block", "Filesystem")
+
+
+def validate_access_modes(modes: Sequence[str], path: str, out: list[Violation]) -> None:
+    out.extend(unsupported(path, mode, _ACCESS_MODES) for mode in modes if mode not in _ACCESS_MODES)
+    if _ALONE in modes and any(mode != _ALONE for mode in modes):
+        out.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
+
+
+def validate_volume_mode(mode: str, path: str, out: list[Violation]) -> None:
+    if mode not in _VOLUME_MODES:
+        out.append(unsupported(path, mode, _VOLUME_MODES))
+
+
+def validate_class_name(name: str, path: str, out: list[Violation]) -> None:
+    if name:
+        out.extend(invalid(path, name, problem) for problem in names.dns_subdomain(name))
+
+
+def validate_size(text: str, path: str, out: list[Violation]) -> None:
+    """An amount of storage, more than none."""
+    try:
+        if quantity.parse(text) <= 0:
+            out.append(invalid(path, text, NOT_POSITIVE))
+    except quantity.QuantityError as error:
+        out.append(invalid(path, text, str(error)))

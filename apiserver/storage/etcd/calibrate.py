@@ -12,7 +12,7 @@ import click
 import grpc.aio
 from aetcd.rpc import Compare, DeleteRangeRequest, KVStub, PutRequest, RequestOp, TxnRequest
 
-from apiserver.storage.etcd.credentials import credentials
+from apiserver.storage.etcd.members import credentials
 from pinnace.runtime.tls import TlsFiles
 
 PREFIX = b"/calibration/"

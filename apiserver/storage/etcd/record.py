@@ -26,10 +26,9 @@ import click
 import grpc
 from aetcd.rpc import RangeRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest
 
-from apiserver.storage.etcd.credentials import credentials
-from apiserver.storage.etcd.errors import RevisionCompacted, classify, describe
-from apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members
-from apiserver.storage.etcd.watch import oldest_revision
+from apiserver.storage.etcd.codec import RevisionCompacted, classify, describe
+from apiserver.storage.etcd.members import REQUIRE_LEADER, Member, Members, credentials
+from apiserver.storage.etcd.storage import oldest_revision
 from pinnace.check.history import Compaction, Record, Stored, digest_of, encode, facts_of
 from pinnace.runtime import logs, process
 from pinnace.runtime.tls import TlsFiles

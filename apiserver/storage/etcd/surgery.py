@@ -28,9 +28,8 @@ from aetcd.rpc import (
     StatusResponse,
 )
 
-from apiserver.storage.etcd.credentials import credentials
-from apiserver.storage.etcd.errors import describe
-from apiserver.storage.etcd.members import Member
+from apiserver.storage.etcd.codec import describe
+from apiserver.storage.etcd.members import Member, credentials
 from pinnace.runtime import process
 from pinnace.runtime.tls import TlsFiles
 
@@ -122,7 +121,7 @@ class Surgeon:
 
 
 async def _call(call: Awaitable[R]) -> R:
-    """Raises lines.Refused."""
+    """Raises process.RequestRefused."""
     try:
         return await call
     except grpc.aio.AioRpcError as error:

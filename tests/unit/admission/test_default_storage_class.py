@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver.admission.default_storage_class import DefaultStorageClass
+from apiserver.admission.defaults import DefaultStorageClass
 from apiserver.cacher.cacher import Cacher
 from apiserver.storage.interface import KeyValue
 from pinnace.api.core_v1_pb2 import PersistentVolumeClaim

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.admission.limit_ranger import ANNOTATION, LimitRanger
+from apiserver.admission.limits import ANNOTATION, LimitRanger
 from apiserver.auth.authentication import UNSECURED
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected

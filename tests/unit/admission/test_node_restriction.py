@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.admission.node_restriction import NodeRestriction
+from apiserver.admission.authorization import NodeRestriction
 from apiserver.auth.authentication import MASTERS, NODES_GROUP, User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request

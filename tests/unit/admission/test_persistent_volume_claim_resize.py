@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver.admission.persistent_volume_claim_resize import PersistentVolumeClaimResize
+from apiserver.admission.defaults import PersistentVolumeClaimResize
 from apiserver.auth.authentication import UNSECURED
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from apiserver.admission.priority import Priority
+from apiserver.admission.defaults import Priority
 from apiserver.auth.authentication import UNSECURED
 from apiserver.cacher.cacher import Cacher
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from apiserver.registry.strategies.priorityclasses import SYSTEM_CLASSES
+from apiserver.registry.strategies.policy import SYSTEM_CLASSES
 from apiserver.storage.interface import Change, Changes, KeyValue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ObjectMeta

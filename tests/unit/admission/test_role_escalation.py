@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.admission.role_escalation import RoleEscalation
+from apiserver.admission.authorization import RoleEscalation
 from apiserver.auth.authentication import MASTERS, User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request

@@ -1,6 +1,6 @@
 """Which new nodes are kept free of pods until somebody plays them."""
 
-from apiserver.admission.taint_nodes_by_condition import TaintNodesByCondition
+from apiserver.admission.defaults import TaintNodesByCondition
 from apiserver.auth.authentication import UNSECURED
 from apiserver.registry.admission import Request
 from kubelet.registration import Machine, new_node

@@ -15,7 +15,7 @@ from typing import Any
 from apiserver.assembly import Assembly
 from apiserver.auth.authentication import AUTHENTICATED, MASTERS, NODES_GROUP, Credential, User
 from apiserver.errors import Rejected
-from apiserver.registry.strategies.priorityclasses import SYSTEM_CLASSES
+from apiserver.registry.strategies.policy import SYSTEM_CLASSES
 from apiserver.services.methods import Method
 from apiserver.storage.interface import Storage
 from pinnace.api import resources

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly, Settings
-from apiserver.auth.audit import INTERVAL, MAX_NAME, AuditLog, Deed
+from apiserver.assembly import Assembly, ServerSettings
+from apiserver.auth.audit import INTERVAL, MAX_NAME, AuditEvent, AuditLog
 from apiserver.auth.authentication import AUTHENTICATED, MASTERS, User
 from apiserver.auth.permissions import Action
 from apiserver.errors import Rejected
 from apiserver.services.methods import Method
-from apiserver.storage.interface import Committed, Refused, Write
+from apiserver.storage.interface import Committed, CompareFailed, Write
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime import logs
@@ -45,7 +45,7 @@ class Counts:
         self.lacks += lines
 
 
-async def write(path: Path, *calls: Iterable[Deed]) -> Counts:
+async def write(path: Path, *calls: Iterable[AuditEvent]) -> Counts:
     """These calls of Eve's."""
     clock, counts = FakeClock(), Counts()
     audit = AuditLog(path, counts, clock)
@@ -66,7 +66,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 async def test_a_line_says_who_did_what_and_what_came_of_it(tmp_path: Path) -> None:
     refusal = Refusal(Code.ALREADY_EXISTS, "AlreadyExists", 'pods "b" already exists')
     log = tmp_path / "log"
-    await write(log, [Deed(CREATE, "default", "a", 7), Deed(CREATE, "default", "b", refusal=refusal)])
+    await write(log, [AuditEvent(CREATE, "default", "a", 7), AuditEvent(CREATE, "default", "b", refusal=refusal)])
     done, refused = lines(log)
     assert done == {
         "auditID": "one-1",
@@ -82,7 +82,7 @@ async def test_a_line_says_who_did_what_and_what_came_of_it(tmp_path: Path) -> N
 
 async def test_calls_are_told_apart_and_stay_in_order(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    await write(log, *([Deed(Action("update", "pods/status"), "n", str(i))] for i in range(100)))
+    await write(log, *([AuditEvent(Action("update", "pods/status"), "n", str(i))] for i in range(100)))
     found = lines(log)
     assert [line["objectRef"]["name"] for line in found] == [str(i) for i in range(100)]
     assert len({line["auditID"] for line in found}) == 100
@@ -93,7 +93,7 @@ async def test_what_waits_at_the_end_is_written(tmp_path: Path) -> None:
     audit = AuditLog(tmp_path / "log", Counts(), FakeClock())
     running = asyncio.ensure_future(audit.run())
     await asyncio.sleep(0)
-    audit.note(EVE, [Deed(CREATE, "default", "late")])
+    audit.note(EVE, [AuditEvent(CREATE, "default", "late")])
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert "late" in (tmp_path / "log").read_text()
@@ -101,7 +101,7 @@ async def test_what_waits_at_the_end_is_written(tmp_path: Path) -> None:
 
 async def test_a_name_breaks_no_line(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    await write(log, [Deed(CREATE, "default", 'a"\n{"user": "root"}')])
+    await write(log, [AuditEvent(CREATE, "default", 'a"\n{"user": "root"}')])
     (line,) = lines(log)
     assert line["objectRef"]["name"] == 'a"\n{"user": "root"}'
 
@@ -110,7 +110,7 @@ async def test_a_line_is_short_whatever_was_wanted(tmp_path: Path) -> None:
     """Each item of a batch that is refused is told why, and that may name one of them."""
     log, long = tmp_path / "log", "x" * 1_000_000
     refusal = Refusal(Code.PERMISSION_DENIED, "Forbidden", f'pods "{long}" is forbidden')
-    await write(log, [Deed(Action("patch", f"{long}/{long}", long), long, long, refusal=refusal)] * 10)
+    await write(log, [AuditEvent(Action("patch", f"{long}/{long}", long), long, long, refusal=refusal)] * 10)
     found = lines(log)
     assert len(found) == 10 and log.stat().st_size < 10 * 4096
     assert found[0]["objectRef"]["name"] == "x" * MAX_NAME + "..."
@@ -118,7 +118,7 @@ async def test_a_line_is_short_whatever_was_wanted(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    counts = await write(Path("/dev/full"), [Deed(CREATE, "default", "a")])
+    counts = await write(Path("/dev/full"), [AuditEvent(CREATE, "default", "a")])
     assert (counts.has, counts.lacks) == (0, 1)
     assert logged(caplog, AuditLinesLost) == [AuditLinesLost(1)]
 
@@ -150,7 +150,7 @@ async def test_lines_are_whole_and_counted_on_a_full_disk(tmp_path: Path, monkey
     running = asyncio.ensure_future(audit.run())
     await asyncio.sleep(0)
     for number in range(3):
-        audit.note(EVE, [Deed(CREATE, "default", f"{number}-{index}") for index in range(10)])
+        audit.note(EVE, [AuditEvent(CREATE, "default", f"{number}-{index}") for index in range(10)])
         if number == 2:
             disk.room = 1 << 20
         await clock.advance(INTERVAL)
@@ -171,20 +171,20 @@ class Notes:
     wanted = True
 
     def __init__(self) -> None:
-        self.taken: list[tuple[str, Deed]] = []
+        self.taken: list[tuple[str, AuditEvent]] = []
 
-    def note(self, user: User, deeds: Iterable[Deed]) -> None:
+    def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
         self.taken.extend((user.name, deed) for deed in deeds)
 
 
-def brief(user: str, deed: Deed) -> tuple[str, str, str, str, bool, str]:
+def brief(user: str, deed: AuditEvent) -> tuple[str, str, str, str, bool, str]:
     reason = deed.refusal.reason if deed.refusal else ""
     return user, deed.action.verb, deed.action.resource, deed.name, deed.revision > 0, reason
 
 
 async def test_every_write_is_noted_and_every_refusal(tmp_path: Path) -> None:
     notes = Notes()
-    assembly = Assembly(MemoryStorage(), Settings(audit=notes))
+    assembly = Assembly(MemoryStorage(), ServerSettings(audit=notes))
     running = asyncio.ensure_future(assembly.run())
     await assembly.opening.bootstrapped.wait()
 
@@ -222,7 +222,7 @@ async def test_every_write_is_noted_and_every_refusal(tmp_path: Path) -> None:
 
 async def test_a_line_says_where_the_object_is_and_not_what_was_left_out() -> None:
     notes = Notes()
-    assembly = Assembly(MemoryStorage(), Settings(audit=notes))
+    assembly = Assembly(MemoryStorage(), ServerSettings(audit=notes))
     running = asyncio.ensure_future(assembly.run())
     await assembly.opening.bootstrapped.wait()
 
@@ -251,7 +251,7 @@ class Slow(MemoryStorage):
         self.under_way, self.let = asyncio.Event(), asyncio.Event()
         self.let.set()
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if any(write.key.startswith(PODS.prefix) for write in writes):
             self.under_way.set()
             await self.let.wait()
@@ -284,7 +284,7 @@ async def test_who_leaves_before_the_answer_is_noted_too(
 ) -> None:
     """His write is on its way, and happens: else nobody would be found who breaks off his calls."""
     notes, storage, admin = Notes(), Slow(), Caller(PEOPLE["admin"])
-    assembly = Assembly(storage, Settings(audit=notes))
+    assembly = Assembly(storage, ServerSettings(audit=notes))
     running = asyncio.ensure_future(assembly.run())
 
     def call(verb: str, fields: dict[str, Any]) -> asyncio.Task[bytes]:
@@ -317,7 +317,7 @@ async def test_who_leaves_before_the_answer_is_noted_too(
 @asynccontextmanager
 async def audited(storage: MemoryStorage | None = None, **settings: Any) -> AsyncIterator[tuple[Assembly, Notes]]:
     notes = Notes()
-    assembly = Assembly(storage or MemoryStorage(), Settings(audit=notes, **settings))
+    assembly = Assembly(storage or MemoryStorage(), ServerSettings(audit=notes, **settings))
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(10):

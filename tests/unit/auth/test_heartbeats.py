@@ -10,11 +10,10 @@ import pytest
 from apiserver.assembly import Assembly
 from apiserver.auth.authentication import AUTHENTICATED, NODES_GROUP, User
 from apiserver.auth.authorizer import NodeAuthorizer
-from apiserver.auth.permissions import HEARTBEAT, Action, Target, Verdict
+from apiserver.auth.permissions import HEARTBEAT, Action, Decision, Target
 from apiserver.errors import Rejected
-from apiserver.services.heartbeats import AT_ONCE
-from apiserver.services.nodelease import MAX_NODES
-from apiserver.storage.interface import Committed, KeyValue, Refused, Write
+from apiserver.services.nodes import AT_ONCE, MAX_NODES
+from apiserver.storage.interface import Committed, CompareFailed, KeyValue, Write
 from pinnace.api.names import NodeNames
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.rbac_v1_pb2 import PolicyRule, Role, RoleBinding, RoleRef, Subject
@@ -41,7 +40,7 @@ class Counting(MemoryStorage):
         self.granted += 1
         return await super().grant_lease(ttl)
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         self.written += [write.key for write in writes if write.key.startswith(LEASES.prefix)]
         return await super().transact(writes)
 
@@ -244,7 +243,7 @@ async def test_who_may_not_is_told_so_with_the_first_of_his_nodes(door: Door, mo
     asked: list[str] = []
     decide = NodeAuthorizer.decide
 
-    def counted(self: NodeAuthorizer, user: User, action: Action, target: Target) -> Verdict:
+    def counted(self: NodeAuthorizer, user: User, action: Action, target: Target) -> Decision:
         asked.append(target.name)
         return decide(self, user, action, target)
 

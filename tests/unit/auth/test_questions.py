@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
-from apiserver.services.authorization import MAX_QUESTION
+from apiserver.services.discovery import MAX_QUESTION
 from pinnace.api.authorization_pb2 import SelfSubjectAccessReviewRequest, SubjectAccessReviewRequest
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller, serving

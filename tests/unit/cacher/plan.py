@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.errors import Expired
+from apiserver.cacher.store import Expired
 from apiserver.storage.interface import Storage
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
@@ -81,7 +81,7 @@ async def run(plan: Plan, storage: Storage) -> None:
     world = World(storage)
     begin = await storage.current_revision()
     await write(world, plan.before)
-    servers = [Cacher(storage, ring_events=plan.ring, bookmark_interval=BOOKMARKS) for _ in range(2)]
+    servers = [Cacher(storage, log_events=plan.ring, bookmark_interval=BOOKMARKS) for _ in range(2)]
     async with running(servers[0]), running(servers[1]):
         start = 0 if plan.from_state else max(begin, servers[0].revision - len(plan.before))
         try:

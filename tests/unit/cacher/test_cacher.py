@@ -7,9 +7,8 @@ import pytest
 from apiserver.cacher import cacher as module
 from apiserver.cacher import reflector as feed
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.dispatch import BURST, PACE
-from apiserver.cacher.errors import CacheBehind, Expired, ShuttingDown, SlowWatcher
-from apiserver.cacher.store import Selection
+from apiserver.cacher.store import CacheBehind, Expired, SelectionPredicate, ShuttingDown, SlowWatcher
+from apiserver.cacher.watcher import BATCH_DELAY, BURST
 from apiserver.storage.interface import Change, Changes, Committed, Unavailable, Write
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, election_key
@@ -20,7 +19,7 @@ from tests.unit.cacher.flaky import FlakyStorage
 from tests.unit.cacher.world import CASES, Reader, TimeMachine, World, eventually, pod, pod_change, running
 
 ALL_PODS = CASES[0].selection
-ALL_NODES = Selection.parse(NODES, "", "", "")
+ALL_NODES = SelectionPredicate.parse(NODES, "", "", "")
 KEY = election_key("scheduler")
 
 
@@ -48,7 +47,9 @@ async def test_objects_can_be_had_by_key_and_by_selection(world: World) -> None:
         assert entry is not None
         assert (entry.obj.metadata.name, entry.obj.metadata.resourceVersion) == ("a", str(entry.mod_revision))
         assert pods.get(PODS.key("default", "zzz")) is None
-        assert [each.obj.metadata.name for each in pods.select(Selection.parse(PODS, "", "", "spec.nodeName=n1"))] == ["a"]
+        assert [each.obj.metadata.name for each in pods.select(SelectionPredicate.parse(PODS, "", "", "spec.nodeName=n1"))] == [
+            "a"
+        ]
         assert [each.obj.metadata.name for each in pods.select(ALL_PODS)] == ["a", "b"]
 
 
@@ -97,7 +98,7 @@ async def test_a_watch_from_before_the_ring_has_expired(world: World) -> None:
 
 
 async def test_a_ring_that_is_full_forgets_only_its_own_resource(world: World) -> None:
-    async with running(Cacher(world.storage, ring_events=8)) as cacher:
+    async with running(Cacher(world.storage, log_events=8)) as cacher:
         start = cacher.revision
         for name in "abcdefghij":
             last = await world.put(pod(name))
@@ -209,7 +210,7 @@ async def test_who_is_elected_is_a_bookmark_at_once_for_those_who_asked(storage:
             cacher.of(PODS).watch(ALL_PODS, start, announced=True),
             cacher.of(NODES).watch(ALL_NODES, start, announced=True),
         ]
-        watches.append(cacher.of(PODS).watch(Selection.parse(PODS, "", "", "spec.nodeName=n1"), start, announced=True))
+        watches.append(cacher.of(PODS).watch(SelectionPredicate.parse(PODS, "", "", "spec.nodeName=n1"), start, announced=True))
         reading = [asyncio.ensure_future(anext(watch)) for watch in watches]
         term = await elect(storage, b"one")
         async with asyncio.timeout(5):
@@ -255,9 +256,9 @@ async def test_the_end_of_a_burst_comes_by_itself_a_moment_later(storage: FlakyS
         last = await world.put(pod("a"))
         reading = asyncio.ensure_future(reader.until(last))
         await cacher.wait_for(last, 5)
-        await clock.advance(0.9 * PACE)
+        await clock.advance(0.9 * BATCH_DELAY)
         assert not reading.done()
-        await clock.advance(0.2 * PACE)
+        await clock.advance(0.2 * BATCH_DELAY)
         async with asyncio.timeout(5):
             await reading
 
@@ -276,7 +277,7 @@ async def test_watches_of_one_resource_hear_nothing_of_another(storage: FlakySto
 async def test_a_reader_that_stops_costs_the_others_nothing(
     storage: FlakyStorage, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apiserver.cacher.watcher.Outbox.__init__.__defaults__", (50_000, 10_000))
+    monkeypatch.setattr("apiserver.cacher.watcher.SendBuffer.__init__.__defaults__", (50_000, 10_000))
     async with running(Cacher(storage)) as cacher:
         start = cacher.revision
         stuck = Reader(cacher.of(PODS).watch(ALL_PODS, start), start)

@@ -6,11 +6,11 @@ from itertools import pairwise, repeat
 
 import pytest
 
-from apiserver.cacher.history import replay
-from apiserver.cacher.store import Selection
-from apiserver.cacher.watcher import CatchingUp, Told, Watcher
-from apiserver.flow import account as flow
-from apiserver.flow.account import LARGE, Account, Room
+from apiserver.cacher.history import EncodedResponse, replay
+from apiserver.cacher.store import SelectionPredicate
+from apiserver.cacher.watcher import ReplayScheduler, Watcher
+from apiserver.flow import send_budget as flow
+from apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 from pinnace.api.resources import PODS
 from pinnace.runtime.tasks import SLICE, YIELDS
 from tests.clock import FakeClock
@@ -23,8 +23,8 @@ class World:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.turns = CatchingUp(self.clock)
-        self.room = Room()
+        self.turns = ReplayScheduler(self.clock)
+        self.room = SendPool()
         self.done: list[str] = []
         """Whose step, in order."""
         self.tasks: list[asyncio.Future[None]] = []
@@ -36,12 +36,12 @@ class World:
 
         return step
 
-    def ask(self, name: str, account: Account, seconds: float, steps: int = 1) -> None:
+    def ask(self, name: str, budget: SendBudget, seconds: float, steps: int = 1) -> None:
         """Of a watch that has so many steps to do, one after the other."""
 
         async def run() -> None:
             for _ in range(steps):
-                await self.turns.step(account, self.work(name, seconds))
+                await self.turns.step(budget, self.work(name, seconds))
 
         self.tasks.append(asyncio.ensure_future(run()))
 
@@ -60,7 +60,7 @@ class World:
 async def test_all_together_take_a_portion_then_others_run() -> None:
     world = World()
     for number in range(100):
-        world.ask(str(number), Account(world.room), SLICE / 4, steps=5)
+        world.ask(str(number), SendBudget(world.room), SLICE / 4, steps=5)
     gaps = await world.gaps()
     assert len(world.done) == 500
     assert max(gaps) < SLICE * 1.5
@@ -70,19 +70,19 @@ async def test_all_together_take_a_portion_then_others_run() -> None:
 
 async def test_work_that_fails_is_the_matter_of_who_wanted_it() -> None:
     """An object in etcd that cannot be read stopped all watches of a server that began, for good."""
-    world, account = World(), Account(Room())
+    world, budget = World(), SendBudget(SendPool())
 
     def broken() -> None:
         raise ValueError("no message")
 
     async with asyncio.timeout(5):
-        failing = asyncio.ensure_future(world.turns.step(account, broken))
-        world.ask("next", account, SLICE)
-        world.ask("other", Account(Room()), SLICE)
+        failing = asyncio.ensure_future(world.turns.step(budget, broken))
+        world.ask("next", budget, SLICE)
+        world.ask("other", SendBudget(SendPool()), SLICE)
         with pytest.raises(ValueError, match="no message"):
             await failing
         await asyncio.gather(*world.tasks)
-        world.ask("later", account, SLICE)
+        world.ask("later", budget, SLICE)
         await asyncio.gather(*world.tasks)
     assert sorted(world.done) == ["later", "next", "other"]
 
@@ -91,13 +91,13 @@ async def test_who_waits_for_room_has_it_in_the_order_in_which_all_came(monkeypa
     """Also those that catch up: their step comes a moment after their turn, and whoever had just made room took it back."""
     monkeypatch.setattr(flow, "MINIMUM", LARGE)
     monkeypatch.setattr(flow, "MAX_UNTAKEN", LARGE)
-    eve = Account(Room())
-    turns, chunk = CatchingUp(FakeClock()), Told(b"x" * LARGE, 0, 1)
+    eve = SendBudget(SendPool())
+    turns, chunk = ReplayScheduler(FakeClock()), EncodedResponse(b"x" * LARGE, 0, 1)
     counts = [0] * 10
 
     async def read(number: int) -> None:
-        selection = Selection.parse(PODS, "", "", "")
-        async for _ in Watcher(Hub(), selection, 0, repeat(chunk), turns, account=eve):
+        selection = SelectionPredicate.parse(PODS, "", "", "")
+        async for _ in Watcher(Hub(), selection, 0, repeat(chunk), turns, budget=eve):
             counts[number] += 1
             await asyncio.sleep(0)
 
@@ -111,11 +111,11 @@ async def test_who_waits_for_room_has_it_in_the_order_in_which_all_came(monkeypa
 
 
 async def test_flows_take_turns() -> None:
-    world, eve = World(), Account(Room())
+    world, eve = World(), SendBudget(SendPool())
     for _ in range(1000):
         world.ask("eve", eve, SLICE, steps=2)
     await asyncio.sleep(0)
-    world.ask("scheduler", Account(Room()), SLICE, steps=5)
+    world.ask("scheduler", SendBudget(SendPool()), SLICE, steps=5)
     await world.tasks[-1]
     assert len(world.done) < 15
     for task in world.tasks:
@@ -125,14 +125,14 @@ async def test_flows_take_turns() -> None:
 
 async def test_one_that_is_alone_waits_for_nobody() -> None:
     world = World()
-    world.ask("only", Account(world.room), SLICE / 100, steps=20)
+    world.ask("only", SendBudget(world.room), SLICE / 100, steps=20)
     assert len(await world.gaps()) < 50
 
 
 async def test_short_steps_one_after_the_other_leave_room_for_others_too() -> None:
     world = World()
     for _ in range(3):
-        world.ask("", Account(world.room), SLICE / 4, steps=20)
+        world.ask("", SendBudget(world.room), SLICE / 4, steps=20)
     gaps = await world.gaps()
     assert sum(gap > 0 for gap in gaps) < len(gaps) / 3
 
@@ -140,14 +140,14 @@ async def test_short_steps_one_after_the_other_leave_room_for_others_too() -> No
 async def test_who_is_gone_costs_no_step() -> None:
     world = World()
     for name in ("a", "b", "c"):
-        world.ask(name, Account(world.room), SLICE)
+        world.ask(name, SendBudget(world.room), SLICE)
     await asyncio.sleep(0)
     world.tasks[1].cancel()
     await world.gaps()
     assert world.done == ["a", "c"]
 
 
-class Slow(Selection):
+class Slow(SelectionPredicate):
     """Each question takes time."""
 
     clock: FakeClock
@@ -166,14 +166,14 @@ class Slow(Selection):
 
 async def test_many_watches_with_long_selectors_do_not_keep_the_event_loop() -> None:
     """250 of one user with a hundred requirements each held it for 4 s; now it is a portion, and one look at the clock."""
-    world, history, eve = World(), History(), Account(Room())
+    world, history, eve = World(), History(), SendBudget(SendPool())
     history.put(*(f"p{number}" for number in range(200)))
     history.put_together(*(f"q{number}" for number in range(200)))
     labels = ",".join(f"!k{number}" for number in range(99))
     for number in range(50):
         selection = Slow.of(world.clock, f"{labels},!own{number}")
         past = replay(selection, history.ring, 0, history.progress, history.marks, world.turns.is_over)
-        watcher = Watcher(Hub(), selection, 0, past, world.turns, account=eve)
+        watcher = Watcher(Hub(), selection, 0, past, world.turns, budget=eve)
         world.tasks.append(asyncio.ensure_future(first(watcher)))
     gaps = await world.gaps(100_000)
     assert sum(gaps) > 0.3, "there was much to do"

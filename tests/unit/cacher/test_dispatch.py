@@ -6,14 +6,12 @@ from itertools import product
 
 import pytest
 
-from apiserver.cacher import dispatch as module
-from apiserver.cacher.dispatch import BURST, PACE, Dispatcher
-from apiserver.cacher.errors import ShuttingDown, SlowWatcher
-from apiserver.cacher.history import Marks
-from apiserver.cacher.store import Entry, Event, Selection
-from apiserver.cacher.watcher import Outbox, Watcher
-from apiserver.flow import account as flow
-from apiserver.flow.account import Account, Room
+from apiserver.cacher import watcher as module
+from apiserver.cacher.history import HistoryFingerprints
+from apiserver.cacher.store import CacheEntry, CacheEvent, SelectionPredicate, ShuttingDown, SlowWatcher
+from apiserver.cacher.watcher import BATCH_DELAY, BURST, Dispatcher, SendBuffer, Watcher
+from apiserver.flow import send_budget as flow
+from apiserver.flow.send_budget import SendBudget, SendPool
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
@@ -22,14 +20,14 @@ from tests.clock import FakeClock
 from tests.unit.cacher.world import CASES, Case, pod
 
 
-def entry(obj: Pod | None, revision: int) -> Entry[Pod] | None:
+def entry(obj: Pod | None, revision: int) -> CacheEntry[Pod] | None:
     if obj is None:
         return None
-    return Entry(Pod, PODS.key_of(obj), obj.SerializeToString(), 1, revision, obj.spec.nodeName, obj.status.phase)
+    return CacheEntry(Pod, PODS.key_of(obj), obj.SerializeToString(), 1, revision, obj.spec.nodeName, obj.status.phase)
 
 
-def event(revision: int, old: Pod | None, new: Pod | None) -> Event[Pod]:
-    return Event(revision, entry(old, revision - 1), entry(new, revision))
+def event(revision: int, old: Pod | None, new: Pod | None) -> CacheEvent[Pod]:
+    return CacheEvent(revision, entry(old, revision - 1), entry(new, revision))
 
 
 async def live(
@@ -38,11 +36,11 @@ async def live(
     labels: str = "",
     *,
     announced: bool = False,
-    account: Account | None = None,
-    outbox: Outbox | None = None,
+    budget: SendBudget | None = None,
+    buffer: SendBuffer | None = None,
 ) -> Watcher:
-    selection = Selection.parse(PODS, "", labels, fields)
-    watcher = Watcher(dispatcher, selection, 1, iter(()), announced=announced, account=account, outbox=outbox)
+    selection = SelectionPredicate.parse(PODS, "", labels, fields)
+    watcher = Watcher(dispatcher, selection, 1, iter(()), announced=announced, budget=budget, buffer=buffer)
     dispatcher.add(watcher)
     step = asyncio.ensure_future(anext(watcher))
     await asyncio.sleep(0)
@@ -63,7 +61,7 @@ STATES = [None, *(pod("a", app=app, node=node) for app in ("", "web") for node i
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_a_watcher_is_told_what_the_change_is_to_its_selection(case: Case) -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = Watcher(dispatcher, case.selection, 1, iter(()), announced=True)
     dispatcher.join(watcher)
     for old, new in product(STATES, STATES):
@@ -78,7 +76,7 @@ async def test_a_watcher_is_told_what_the_change_is_to_its_selection(case: Case)
 
 
 async def test_a_deleted_object_comes_as_it_was_last_at_the_revision_of_the_delete() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.route(event(9, pod("a", app="web"), None))
     dispatcher.flush(9)
@@ -88,7 +86,7 @@ async def test_a_deleted_object_comes_as_it_was_last_at_the_revision_of_the_dele
 
 
 async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watchers = [await live(dispatcher, labels=text) for text in ("app=web,!x", "!x, app==web")]
     dispatcher.route(event(9, None, pod("a", app="web")))
     dispatcher.flush(9)
@@ -97,11 +95,11 @@ async def test_watchers_with_equal_selections_get_the_very_same_bytes() -> None:
 
 
 async def test_an_event_is_encoded_once_for_all_selections(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     for fields in ("", "metadata.name=a", "spec.nodeName=n1"):
         await live(dispatcher, fields)
     encoded = []
-    monkeypatch.setattr(Event, "encode", lambda self, kind: encoded.append(kind) or b"")
+    monkeypatch.setattr(CacheEvent, "encode", lambda self, kind: encoded.append(kind) or b"")
     dispatcher.route(event(9, pod("a", node="n1"), pod("a", node="n1")))
     assert encoded == [WatchEventType.MODIFIED]
     dispatcher.route(event(10, pod("b"), pod("b", node="n1")))
@@ -109,19 +107,21 @@ async def test_an_event_is_encoded_once_for_all_selections(monkeypatch: pytest.M
 
 
 async def test_nothing_is_encoded_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     await live(dispatcher, "metadata.name=other")
-    monkeypatch.setattr(Event, "encode", lambda self, kind: pytest.fail("nobody wants it"))
+    monkeypatch.setattr(CacheEvent, "encode", lambda self, kind: pytest.fail("nobody wants it"))
     dispatcher.route(event(9, None, pod("a")))
 
 
 async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watchers = {name: await live(dispatcher, f"spec.nodeName={name}") for name in ("n1", "n2", "n3")}
     fleet = await live(dispatcher, "spec.nodeName in (n1,n2,n9)")
     asked = []
-    matches = Selection.matches
-    monkeypatch.setattr(Selection, "matches", lambda self, entry: asked.append(str(self.fields)) or matches(self, entry))
+    matches = SelectionPredicate.matches
+    monkeypatch.setattr(
+        SelectionPredicate, "matches", lambda self, entry: asked.append(str(self.fields)) or matches(self, entry)
+    )
     dispatcher.route(event(9, pod("a", node="n1"), pod("a", node="n2")))
     assert set(asked) == {"spec.nodeName=n1", "spec.nodeName=n2", "spec.nodeName in (n1,n2,n9)"}
     dispatcher.flush(9)
@@ -132,7 +132,7 @@ async def test_watchers_by_node_are_not_asked_about_other_nodes(monkeypatch: pyt
 
 @pytest.mark.parametrize(("watchers", "kept"), [(1, False), (2, True)])
 async def test_an_object_that_several_look_into_is_parsed_once(watchers: int, kept: bool) -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     for labels in ("app=web", "app=db")[:watchers]:
         await live(dispatcher, labels=labels)
     one = event(9, None, pod("a"))
@@ -142,7 +142,7 @@ async def test_an_object_that_several_look_into_is_parsed_once(watchers: int, ke
 
 
 async def test_several_events_are_one_response() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.route(event(9, None, pod("a")))
     dispatcher.route(event(9, None, pod("b")))
@@ -153,8 +153,8 @@ async def test_several_events_are_one_response() -> None:
 
 
 async def test_a_slow_watcher_ends_and_the_others_go_on() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
-    slow, quick = await live(dispatcher, outbox=Outbox(max_responses=2)), await live(dispatcher)
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    slow, quick = await live(dispatcher, buffer=SendBuffer(max_responses=2)), await live(dispatcher)
     for revision in range(5, 10):
         dispatcher.route(event(revision, None, pod("a")))
         dispatcher.flush(revision)
@@ -166,10 +166,10 @@ async def test_a_slow_watcher_ends_and_the_others_go_on() -> None:
 
 
 async def test_each_flow_is_charged_once_for_what_its_watchers_share() -> None:
-    dispatcher, room = Dispatcher(Marks(), FakeClock()), Room()
-    eve, bob = Account(room), Account(room)
-    watchers = [await live(dispatcher, labels=labels, account=eve) for labels in ("", "", "!x")]
-    watchers.append(await live(dispatcher, account=bob))
+    dispatcher, room = Dispatcher(HistoryFingerprints(), FakeClock()), SendPool()
+    eve, bob = SendBudget(room), SendBudget(room)
+    watchers = [await live(dispatcher, labels=labels, budget=eve) for labels in ("", "", "!x")]
+    watchers.append(await live(dispatcher, budget=bob))
     dispatcher.route(event(9, None, pod("a")))
     dispatcher.flush(9)
     assert bob.waiting > 0
@@ -190,10 +190,14 @@ async def test_when_a_flow_has_no_room_its_largest_watcher_ends(monkeypatch: pyt
     """Wherever that watches, and whatever has just happened. The others do not notice."""
     monkeypatch.setattr(flow, "MAX_WAITING", 2500)
     monkeypatch.setattr(flow, "MINIMUM", 500)
-    pods, others, room = Dispatcher(Marks(), FakeClock()), Dispatcher(Marks(), FakeClock()), Room()
-    eve = Account(room)
-    stuck, busy = await live(pods, labels="!a", account=eve), await live(pods, labels="!b", account=eve)
-    elsewhere, bob = await live(others, account=eve), await live(pods, account=Account(room))
+    pods, others, room = (
+        Dispatcher(HistoryFingerprints(), FakeClock()),
+        Dispatcher(HistoryFingerprints(), FakeClock()),
+        SendPool(),
+    )
+    eve = SendBudget(room)
+    stuck, busy = await live(pods, labels="!a", budget=eve), await live(pods, labels="!b", budget=eve)
+    elsewhere, bob = await live(others, budget=eve), await live(pods, budget=SendBudget(room))
     revision = 8
     while stuck in eve.watches:
         revision += 1
@@ -221,7 +225,7 @@ def burst(dispatcher: Dispatcher, node: str = "") -> None:
 
 
 async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() -> None:
-    dispatcher = Dispatcher(Marks(), clock := FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), clock := FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     assert len(await told(watcher)) == BURST
@@ -229,7 +233,7 @@ async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() ->
         happen(dispatcher, [name], 9 + number)
         assert dispatcher.holding
         assert not watcher.waiting
-    await clock.advance(PACE)
+    await clock.advance(BATCH_DELAY)
     dispatcher.release()
     assert not dispatcher.holding
     assert await told(watcher) == [("ADDED", name) for name in "abc"]
@@ -237,25 +241,25 @@ async def test_after_a_burst_the_rest_comes_in_one_response_when_it_is_over() ->
 
 
 async def test_bursts_that_go_on_come_once_in_a_while_and_then_everything_at_once_again() -> None:
-    dispatcher = Dispatcher(Marks(), clock := FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), clock := FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     for _ in range(3):
         burst(dispatcher)
         assert dispatcher.holding
-        await clock.advance(PACE)
+        await clock.advance(BATCH_DELAY)
         dispatcher.release()
     assert len(await told(watcher)) == 4 * BURST
     happen(dispatcher, "a")
     assert dispatcher.holding
-    await clock.advance(2 * PACE)
+    await clock.advance(2 * BATCH_DELAY)
     happen(dispatcher, "b", 10)
     assert not dispatcher.holding
     assert await told(watcher) == [("ADDED", "a"), ("ADDED", "b")]
 
 
 async def test_who_hears_little_does_not_wait_for_the_others() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     busy, calm = await live(dispatcher, "spec.nodeName=n1"), await live(dispatcher, "spec.nodeName=n2")
     burst(dispatcher, node="n1")
     happen(dispatcher, "a", node="n1")
@@ -267,7 +271,7 @@ async def test_who_hears_little_does_not_wait_for_the_others() -> None:
 
 async def test_what_has_waited_is_not_told_to_who_comes_and_knows_it() -> None:
     """He has read it in the past already."""
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     old = await live(dispatcher)
     burst(dispatcher)
     await told(old)
@@ -280,8 +284,8 @@ async def test_what_has_waited_is_not_told_to_who_comes_and_knows_it() -> None:
 
 
 async def test_who_comes_when_the_last_of_its_group_has_no_room_for_what_waited_is_told_what_follows() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
-    stuck = await live(dispatcher, outbox=Outbox(max_responses=1))
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+    stuck = await live(dispatcher, buffer=SendBuffer(max_responses=1))
     burst(dispatcher)
     happen(dispatcher, "a", 9)
     new = await live(dispatcher)
@@ -291,11 +295,11 @@ async def test_who_comes_when_the_last_of_its_group_has_no_room_for_what_waited_
 
 
 async def test_who_is_ended_while_it_comes_is_not_told_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     await live(dispatcher)
     burst(dispatcher)
     happen(dispatcher, "a", 9)
-    new = Watcher(dispatcher, Selection.parse(PODS, "", "", ""), 9, iter(()))
+    new = Watcher(dispatcher, SelectionPredicate.parse(PODS, "", "", ""), 9, iter(()))
     monkeypatch.setattr(dispatcher, "release", lambda: new.end(ShuttingDown()))
     dispatcher.join(new)
     groups = vars(dispatcher)["_groups"].values()
@@ -304,7 +308,7 @@ async def test_who_is_ended_while_it_comes_is_not_told_any_more(monkeypatch: pyt
 
 @pytest.mark.parametrize("way", ["bookmark", "announce"])
 async def test_who_is_told_how_far_he_is_was_told_everything_before(way: str) -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher, announced=True)
     burst(dispatcher)
     await told(watcher)
@@ -315,7 +319,7 @@ async def test_who_is_told_how_far_he_is_was_told_everything_before(way: str) ->
 
 
 async def test_what_has_waited_is_told_before_the_end() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     await told(watcher)
@@ -329,7 +333,7 @@ async def test_what_has_waited_is_told_before_the_end() -> None:
 async def test_much_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A response is to stay of a size that every peer takes."""
     monkeypatch.setattr(module, "MERGE_BYTES", 500)
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     burst(dispatcher)
     await told(watcher)
@@ -342,7 +346,7 @@ async def test_much_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_bookmarks_go_to_who_heard_nothing_for_a_whole_beat() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watcher = await live(dispatcher)
     dispatcher.bookmark(5)
     dispatcher.bookmark(6)
@@ -355,7 +359,7 @@ async def test_bookmarks_go_to_who_heard_nothing_for_a_whole_beat() -> None:
 
 
 async def test_elections_are_announced_to_who_asked() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     leader, other = await live(dispatcher, announced=True), await live(dispatcher)
     dispatcher.announce(9)
     assert await told(leader) == []
@@ -366,7 +370,7 @@ async def test_elections_are_announced_to_who_asked() -> None:
 
 
 async def test_all_end_each_with_an_error_of_its_own() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     watchers = [await live(dispatcher, fields) for fields in ("", "", "spec.nodeName=n1")]
     dispatcher.end(ShuttingDown)
     errors = []
@@ -382,12 +386,12 @@ def contents(dispatcher: Dispatcher) -> dict[str, int]:
     return {
         name: value if isinstance(value, int) else len(value)
         for name, value in vars(dispatcher).items()
-        if not isinstance(value, FakeClock | Marks)
+        if not isinstance(value, FakeClock | HistoryFingerprints)
     }
 
 
 async def test_watchers_that_left_leave_nothing_behind() -> None:
-    dispatcher = Dispatcher(Marks(), FakeClock())
+    dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
     texts = ("", "metadata.name=a", "spec.nodeName=n1", "spec.nodeName in (n1,n2)")
     empty = contents(dispatcher)
     watchers = [await live(dispatcher, fields, labels) for fields in texts for labels in ("", "app")]

@@ -1,10 +1,10 @@
-from apiserver.cacher.store import Entry
+from apiserver.cacher.store import CacheEntry
 from pinnace.api.core_v1_pb2 import Pod
 from tests.unit.cacher.world import pod
 
 
-def entry() -> Entry[Pod]:
-    return Entry(Pod, "/registry/pods/default/a", pod("a", app="web").SerializeToString(), 3, 812)
+def entry() -> CacheEntry[Pod]:
+    return CacheEntry(Pod, "/registry/pods/default/a", pod("a", app="web").SerializeToString(), 3, 812)
 
 
 def test_the_object_has_its_resource_version() -> None:

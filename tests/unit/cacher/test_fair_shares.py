@@ -1,4 +1,4 @@
-"""One flow never stops, refuses or ends another's modest watches and lists (the guarantees of apiserver.flow.account): for any
+"""One flow never stops, refuses or ends another's modest watches and lists (the guarantees of the send budget): for any
 order of events, lists and reads of flows that read at once, sometimes or never. All bounds are made smaller by the same factor.
 """
 
@@ -13,13 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver.cacher import watcher as watcher_module
-from apiserver.cacher.dispatch import Dispatcher
-from apiserver.cacher.errors import CacheError, Expired
-from apiserver.cacher.history import Marks
-from apiserver.cacher.store import Selection
-from apiserver.cacher.watcher import Watcher
-from apiserver.flow import account as module
-from apiserver.flow.account import Account, Room
+from apiserver.cacher.history import HistoryFingerprints
+from apiserver.cacher.store import CacheError, Expired, SelectionPredicate
+from apiserver.cacher.watcher import Dispatcher, Watcher
+from apiserver.flow import send_budget as module
+from apiserver.flow.send_budget import SendBudget, SendPool
 from pinnace.api.resources import PODS
 from tests.clock import FakeClock
 from tests.unit.cacher.test_dispatch import event
@@ -67,7 +65,7 @@ class Reader:
 
 @dataclass
 class Flow:
-    account: Account
+    budget: SendBudget
     readers: list[Reader]
     lists: list[int] = field(default_factory=list)
     """Bytes of those that it has not read."""
@@ -79,18 +77,18 @@ class Flow:
 
 class World:
     def __init__(self, modes: list[list[str]]) -> None:
-        self.dispatcher = Dispatcher(Marks(), FakeClock())
-        room = Room()
+        self.dispatcher = Dispatcher(HistoryFingerprints(), FakeClock())
+        room = SendPool()
         self.flows: list[Flow] = []
         for modes_of_one in modes:
-            account = Account(room)
-            self.flows.append(Flow(account, [self.open(account, mode, n % 2) for n, mode in enumerate(modes_of_one)]))
+            budget = SendBudget(room)
+            self.flows.append(Flow(budget, [self.open(budget, mode, n % 2) for n, mode in enumerate(modes_of_one)]))
         self.revision = 1
         self.largest = 0
 
-    def open(self, account: Account, mode: str, number: int) -> Reader:
-        selection = Selection.parse(PODS, "", "!x" if number else "", "")
-        watcher = Watcher(self.dispatcher, selection, 1, iter(()), account=account)
+    def open(self, budget: SendBudget, mode: str, number: int) -> Reader:
+        selection = SelectionPredicate.parse(PODS, "", "!x" if number else "", "")
+        watcher = Watcher(self.dispatcher, selection, 1, iter(()), budget=budget)
         self.dispatcher.add(watcher)
         return Reader(watcher, mode)
 
@@ -111,10 +109,10 @@ class World:
     def answer(self, flow: Flow, size: int) -> None:
         """It is not read. Who is modest reads his."""
         if flow.modest:
-            assert not flow.account.full, "it is refused"
-        elif not flow.account.full:
+            assert not flow.budget.full, "it is refused"
+        elif not flow.budget.full:
             self.largest = max(self.largest, size)
-            flow.account.charge(size)
+            flow.budget.charge(size)
             flow.lists.append(size)
 
     def do(self, step: tuple[Any, ...]) -> None:
@@ -136,12 +134,12 @@ class World:
 
     def check(self) -> None:
         flows = len(self.flows)
-        accounts = [flow.account for flow in self.flows]
-        assert sum(account.waiting for account in accounts) <= max(MAX_WAITING, flows * MINIMUM)
-        assert sum(account.untaken for account in accounts) <= MAX_UNTAKEN + flows * (MINIMUM + max(self.largest, MERGE))
+        budgets = [flow.budget for flow in self.flows]
+        assert sum(budget.waiting for budget in budgets) <= max(MAX_WAITING, flows * MINIMUM)
+        assert sum(budget.untaken for budget in budgets) <= MAX_UNTAKEN + flows * (MINIMUM + max(self.largest, MERGE))
         for flow in self.flows:
             if flow.modest:
-                assert not flow.account.full and not flow.account.waiting
+                assert not flow.budget.full and not flow.budget.waiting
                 for reader in flow.readers:
                     assert reader.error is not None or reader.watcher.delivered == self.revision, "it is told everything"
 
@@ -150,11 +148,11 @@ class World:
         real = Watcher.overflow
 
         def overflow(watcher: Watcher) -> None:
-            has = watcher.account.waiting
-            if watcher.account.full:
+            has = watcher.budget.waiting
+            if watcher.budget.full:
                 real(watcher)  # nobody may be told anything in its flow, and that for long
                 return
-            assert has > MINIMUM and has == max(flow.account.waiting for flow in self.flows)
+            assert has > MINIMUM and has == max(flow.budget.waiting for flow in self.flows)
             real(watcher)
 
         with mock.patch.object(Watcher, "overflow", overflow):
@@ -172,7 +170,7 @@ class World:
             self.dispatcher.end(lambda: Expired(1))
             await self.settle()
             if stuck := [r for r in self.readers if r.mode == EAGER and r.error is None]:
-                assert all(reader.watcher.account.untaken >= MINIMUM for reader in stuck), "its own flow has its room"
+                assert all(reader.watcher.budget.untaken >= MINIMUM for reader in stuck), "its own flow has its room"
                 await asyncio.sleep(0.1)
         assert all(reader.error for reader in self.readers if reader.mode == EAGER), "all are told of the end"
         for reader in self.readers:
@@ -180,8 +178,8 @@ class World:
                 reader.task.cancel()
             reader.watcher.close()
         for flow in self.flows:
-            assert flow.account.untaken == sum(flow.lists)
-            assert (flow.account.waiting, flow.account.watches, flow.account.questions) == (0, {}, 0)
+            assert flow.budget.untaken == sum(flow.lists)
+            assert (flow.budget.waiting, flow.budget.watches, flow.budget.questions) == (0, {}, 0)
 
 
 MODES = st.lists(st.lists(st.sampled_from([EAGER, SLOW, NEVER]), min_size=1, max_size=4), min_size=1, max_size=5)
@@ -201,7 +199,7 @@ def test_who_reads_what_he_is_given_is_told_everything(modest: list[str], modes:
             ("MAX_UNTAKEN", MAX_UNTAKEN),
             ("MAX_WAITING", MAX_WAITING),
             ("MINIMUM", MINIMUM),
-            ("PATIENCE", 0.05),
+            ("SEND_TIMEOUT", 0.05),
         ):
             patches.enter_context(mock.patch.object(module, name, value))
         for name, value in (("LARGE", LARGE), ("MERGE_BYTES", MERGE)):

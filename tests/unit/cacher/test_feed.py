@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from apiserver.cacher import reflector as module
-from apiserver.cacher.reflector import Feed
+from apiserver.cacher.reflector import Reflector
 from apiserver.storage.interface import Changes, KeyValue, Unavailable, Write
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK
@@ -65,8 +65,8 @@ async def put(storage: MemoryStorage, name: str, value: bytes = b"x") -> int:
 
 
 @asynccontextmanager
-async def fed(storage: MemoryStorage, target: Target) -> AsyncIterator[Feed]:
-    feed = Feed(storage, target, SYSTEM_CLOCK, Random(1))
+async def fed(storage: MemoryStorage, target: Target) -> AsyncIterator[Reflector]:
+    feed = Reflector(storage, target, SYSTEM_CLOCK, Random(1))
     task = asyncio.create_task(feed.run())
     try:
         yield feed
@@ -254,7 +254,7 @@ async def test_what_it_loads_because_it_missed_too_much_may_be_of_another_histor
 
 
 @asynccontextmanager
-async def restored(storage: FlakyStorage, target: Target, backup: MemoryStorage) -> AsyncIterator[Feed]:
+async def restored(storage: FlakyStorage, target: Target, backup: MemoryStorage) -> AsyncIterator[Reflector]:
     """A feed that was alive when the store was replaced by the backup, and is again."""
     async with fed(storage, target) as feed:
         await eventually(lambda: feed.alive)

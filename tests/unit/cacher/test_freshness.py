@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apiserver.cacher.freshness import Freshness
+from apiserver.cacher.store import Freshness
 from apiserver.storage.interface import Unavailable
 from tests.storage.memory import MemoryStorage
 

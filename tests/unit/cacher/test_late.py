@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.errors import CacheBehind
 from apiserver.cacher.reflector import skip
-from apiserver.cacher.store import END, Selection
+from apiserver.cacher.store import END, CacheBehind, SelectionPredicate
 from apiserver.storage.interface import Committed, KeyValue, Page, Write
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import EVENTS, NODES, PODS
@@ -15,7 +14,7 @@ from tests.builders import make_node
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import eventually, running
 
-ALL_EVENTS = Selection.parse(EVENTS, "", "", "")
+ALL_EVENTS = SelectionPredicate.parse(EVENTS, "", "", "")
 
 
 class Slow(MemoryStorage):

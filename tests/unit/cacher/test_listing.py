@@ -7,9 +7,8 @@ import pytest
 
 from apiserver.cacher import listing
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.errors import BadToken, CacheBehind, Expired, FutureRevision
-from apiserver.cacher.listing import ListQuery, Token
-from apiserver.cacher.store import Selection
+from apiserver.cacher.listing import ContinueToken, ListQuery
+from apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevision, SelectionPredicate
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS
 from pinnace.runtime import tasks
@@ -184,7 +183,7 @@ async def test_one_object_at_exactly_that_revision_is_one_read(monkeypatch: pyte
             ("app=web", "metadata.name=a"),
             ("", "metadata.name=a,status.phase=Failed"),
         ):
-            selection = Selection.parse(PODS, "default", labels, fields)
+            selection = SelectionPredicate.parse(PODS, "default", labels, fields)
             pages = [await Client(cacher, selection).page(resource_version=str(each), match="Exact") for each in revisions]
             expected = {"app=web": [1, 0, 0, 0], "": [1, 1, 0, 0]}[labels] if "phase" not in fields else [0, 0, 0, 0]
             assert [len(page.items) for page in pages] == expected
@@ -206,7 +205,7 @@ async def test_a_past_that_is_compacted_has_expired() -> None:
         before, last = str(cacher.revision), await world.put(pod("new"))
         await world.storage.compact(last)
         await cacher.fresh(5)
-        for selection in (ALL_PODS, Selection.parse(PODS, "default", "", "metadata.name=p00")):
+        for selection in (ALL_PODS, SelectionPredicate.parse(PODS, "default", "", "metadata.name=p00")):
             with pytest.raises(Expired) as caught:
                 await Client(cacher, selection).page(resource_version=before, match="Exact")
             assert caught.value.oldest == last
@@ -247,7 +246,7 @@ async def test_queries_that_make_no_sense_are_refused(query: dict[str, str], com
 
 async def test_a_token_of_the_future_is_refused_and_not_waited_for() -> None:
     async with running(Cacher(FlakyStorage())) as cacher:
-        token = Token(10**17, PODS.prefix + "default/a").encode(ALL_PODS)
+        token = ContinueToken(10**17, PODS.prefix + "default/a").encode(ALL_PODS)
         with pytest.raises(BadToken, match="has not been reached"):
             await Client(cacher).page(continue_token=token)
 
@@ -280,7 +279,9 @@ async def test_a_long_list_lets_others_run(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_list_that_asks_much_of_each_object_lets_others_run_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long a turn lasts is a matter of time, not of a number of objects."""
     clock, had = FakeClock(), 0
-    monkeypatch.setattr(Selection, "matches", lambda selection, entry: clock.stall(tasks.SLICE / listing.BURST * 1.5) or True)
+    monkeypatch.setattr(
+        SelectionPredicate, "matches", lambda selection, entry: clock.stall(tasks.SLICE / listing.BURST * 1.5) or True
+    )
 
     async def others() -> None:
         nonlocal had

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver.cacher.history import Markers
+from apiserver.cacher.history import CommitMarkers
 from apiserver.storage.interface import Change, KeyValue
 
 NOW = 20
@@ -13,9 +13,9 @@ def marker(key: str, at: int, value: bytes = b"1") -> KeyValue:
 
 
 @pytest.fixture
-def markers() -> Markers:
+def markers() -> CommitMarkers:
     """Three, and one that was swept away."""
-    known = Markers()
+    known = CommitMarkers()
     known.reset([marker("a", 3), marker("b", 5), marker("gone", 2)])
     known.apply(Change("c", b"1", 7, 7))
     known.apply(Change("b", b"1", 1, 9))
@@ -34,7 +34,7 @@ def markers() -> Markers:
     ],
     ids=["nothing happened", "moved, and new", "the older ones swept", "swept, and moved", "all swept"],
 )
-def test_what_may_follow(markers: Markers, later: list[KeyValue]) -> None:
+def test_what_may_follow(markers: CommitMarkers, later: list[KeyValue]) -> None:
     assert markers.may_become(later, NOW)
 
 
@@ -49,5 +49,5 @@ def test_what_may_follow(markers: Markers, later: list[KeyValue]) -> None:
     ],
     ids=["not moved yet", "another value", "not swept yet", "never seen", "a newer one missing beside an older one"],
 )
-def test_what_is_of_another_history(markers: Markers, later: list[KeyValue]) -> None:
+def test_what_is_of_another_history(markers: CommitMarkers, later: list[KeyValue]) -> None:
     assert not markers.may_become(later, NOW)

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from random import Random
 
-from apiserver.cacher.errors import HistoryChanged
-from apiserver.cacher.freshness import Progress
-from apiserver.cacher.history import Marks, Proof
+from apiserver.cacher.history import HistoryCheck, HistoryFingerprints
+from apiserver.cacher.store import CacheProgress, HistoryChanged
+from apiserver.storage.committer import TransactionPipeline, marker_keys
 from apiserver.storage.interface import Write
-from apiserver.storage.transaction import Lane, marker_keys
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK
 from tests.storage.memory import MemoryStorage
@@ -16,7 +15,7 @@ PATIENCE = 5.0
 
 
 def test_a_mark_holds_until_the_next_commit() -> None:
-    marks = Marks()
+    marks = HistoryFingerprints()
     marks.moved(5, "a", b"1")
     marks.moved(8, "b", b"1")
     five, eight = marks.at(5), marks.at(8)
@@ -25,7 +24,7 @@ def test_a_mark_holds_until_the_next_commit() -> None:
 
 
 def test_the_oldest_marks_are_forgotten() -> None:
-    marks = Marks(kept=8)
+    marks = HistoryFingerprints(kept=8)
     for revision in range(1, 11):
         marks.moved(revision, "a", bytes((revision,)))
     assert marks.at(10) and marks.at(1) is None
@@ -36,10 +35,10 @@ class Server:
 
     def __init__(self, storage: MemoryStorage) -> None:
         self.storage = storage
-        self.marks, self.progress = Marks(), Progress()
+        self.marks, self.progress = HistoryFingerprints(), CacheProgress()
         self.answers: list[int] = []
         """What the store says of its revision, before it says the truth."""
-        self.proof = Proof(storage, self.marks, self.progress, self._fresh)
+        self.proof = HistoryCheck(storage, self.marks, self.progress, self._fresh)
 
     async def _fresh(self) -> int:
         return self.answers.pop(0) if self.answers else await self.storage.current_revision()
@@ -62,7 +61,7 @@ async def history(*lives: Sequence[str]) -> tuple[MemoryStorage, dict[int, bytes
     storage, marks = MemoryStorage(), {}
     for seed, names in enumerate(lives):
         rng = Random(f"{seed} {names}")
-        lane = Lane(storage, marker_keys(rng), SYSTEM_CLOCK, rng)
+        lane = TransactionPipeline(storage, marker_keys(rng), SYSTEM_CLOCK, rng)
         for name in names:
             await lane.send([Write(f"/registry/{name}", b"x", 0)])
             server = Server(storage)

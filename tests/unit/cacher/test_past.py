@@ -1,21 +1,18 @@
 import pytest
 
 from apiserver.cacher import history as past
-from apiserver.cacher.errors import Expired
-from apiserver.cacher.freshness import Progress
-from apiserver.cacher.history import Marks, Ring, initial_state, replay
-from apiserver.cacher.store import Event, Selection, Snapshot, Store
-from apiserver.cacher.watcher import Told
+from apiserver.cacher.history import EncodedResponse, EventLog, HistoryFingerprints, initial_state, replay
+from apiserver.cacher.store import CacheEvent, CacheProgress, CacheStore, Expired, SelectionPredicate, Snapshot
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.pods_pb2 import PodWatchResponse
 from pinnace.api.resources import PODS
 from tests.unit.cacher.world import pod, pod_change
 
-ALL_PODS = Selection.parse(PODS, "", "", "")
-WEB = Selection.parse(PODS, "", "app=web", "")
+ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")
+WEB = SelectionPredicate.parse(PODS, "", "app=web", "")
 
 
-def read(told: Told) -> tuple[list[str], int]:
+def read(told: EncodedResponse) -> tuple[list[str], int]:
     """Names and resourceVersion of a response."""
     response = PodWatchResponse.FromString(told.response)
     assert int(response.resourceVersion or 0) == told.revision
@@ -34,9 +31,9 @@ class History:
     """A store with its ring, into which pods are put, one a revision."""
 
     def __init__(self, max_events: int = 10_000) -> None:
-        self.store = Store(PODS)
-        self.ring: Ring[Event[Pod]] = Ring(max_events, 1 << 30)
-        self.progress, self.marks = Progress(), Marks()
+        self.store = CacheStore(PODS)
+        self.ring: EventLog[CacheEvent[Pod]] = EventLog(max_events, 1 << 30)
+        self.progress, self.marks = CacheProgress(), HistoryFingerprints()
 
     def snapshot(self) -> Snapshot[Pod]:
         return Snapshot(self.store.candidates(ALL_PODS))
@@ -58,7 +55,7 @@ class History:
             self.ring.append(event)
         self.progress.advance(revision)
 
-    def replay(self, since: int, selection: Selection = ALL_PODS) -> list[tuple[list[str], int]]:
+    def replay(self, since: int, selection: SelectionPredicate = ALL_PODS) -> list[tuple[list[str], int]]:
         return [read(told) for told in replay(selection, self.ring, since, self.progress, self.marks, never) if told.response]
 
 
@@ -71,7 +68,7 @@ def test_the_initial_state_claims_its_revision_only_when_it_is_complete(monkeypa
 
 
 def test_an_empty_initial_state_is_a_bookmark() -> None:
-    assert [read(each) for each in initial_state(ALL_PODS, Snapshot([]), 5, Marks(), never)] == [([], 5)]
+    assert [read(each) for each in initial_state(ALL_PODS, Snapshot([]), 5, HistoryFingerprints(), never)] == [([], 5)]
 
 
 def test_chunks_are_bounded_by_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +120,7 @@ def test_a_step_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> N
     assert steps == [(["a", "b"], 2), (["c", "d"], 4), (["e"], 5)]
     steps = [read(each) for each in initial_state(ALL_PODS, history.snapshot(), 5, history.marks, always)]
     assert steps == [(["a", "b"], 0), (["c", "d"], 0), (["e"], 5)]
-    asked = Selection.parse(PODS, "", "!x,!y,!z", "")
+    asked = SelectionPredicate.parse(PODS, "", "!x,!y,!z", "")
     steps = [read(each) for each in replay(asked, history.ring, 0, history.progress, history.marks, always)]
     assert [names for names, _ in steps] == [[name] for name in "abcde"]
 

@@ -2,19 +2,18 @@ import asyncio
 
 import pytest
 
-from apiserver.cacher.errors import CacheBehind
-from apiserver.cacher.freshness import Progress
+from apiserver.cacher.store import CacheBehind, CacheProgress
 
 
 async def test_what_is_reached_is_not_waited_for() -> None:
-    progress = Progress()
+    progress = CacheProgress()
     progress.advance(5)
     await progress.wait_for(5, 0)
     await progress.wait_for(0, 0)
 
 
 async def test_waiting_until_it_is_reached() -> None:
-    progress = Progress()
+    progress = CacheProgress()
     waits = {wanted: asyncio.ensure_future(progress.wait_for(wanted, 5)) for wanted in (0, 1, 4, 7)}
     await asyncio.sleep(0)
     progress.advance(4)
@@ -25,7 +24,7 @@ async def test_waiting_until_it_is_reached() -> None:
 
 
 async def test_it_gives_up_in_time() -> None:
-    progress = Progress()
+    progress = CacheProgress()
     with pytest.raises(CacheBehind, match="not loaded"):
         await progress.wait_for(0, 0.01)
     progress.advance(4)
@@ -36,7 +35,7 @@ async def test_it_gives_up_in_time() -> None:
 
 
 async def test_who_gave_up_is_forgotten() -> None:
-    progress = Progress()
+    progress = CacheProgress()
     for wanted in (10**17, 10**17 + 1):
         with pytest.raises(CacheBehind):
             await progress.wait_for(wanted, 0)
@@ -44,7 +43,7 @@ async def test_who_gave_up_is_forgotten() -> None:
 
 
 async def test_a_wait_that_was_cancelled_does_no_harm() -> None:
-    progress = Progress()
+    progress = CacheProgress()
     wait = asyncio.ensure_future(progress.wait_for(3, 5))
     await asyncio.sleep(0)
     wait.cancel()

@@ -1,14 +1,14 @@
 import pytest
 
-from apiserver.cacher.store import Entry, Selection
+from apiserver.cacher.store import CacheEntry, SelectionPredicate
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.resources import NAMESPACES, NODES, PODS
 from pinnace.api.selectors import SelectorError
 from tests.unit.cacher.world import CASES, Case, pod
 
 
-def entry(obj: Pod) -> Entry[Pod]:
-    return Entry(Pod, PODS.key_of(obj), obj.SerializeToString(), 1, 1, obj.spec.nodeName, obj.status.phase)
+def entry(obj: Pod) -> CacheEntry[Pod]:
+    return CacheEntry(Pod, PODS.key_of(obj), obj.SerializeToString(), 1, 1, obj.spec.nodeName, obj.status.phase)
 
 
 PODS_OF_ALL_KINDS = [
@@ -41,28 +41,28 @@ def test_it_selects_what_its_text_says(case: Case) -> None:
     ],
 )
 def test_objects_are_parsed_only_when_they_must_be(fields: str, looks_inside: bool) -> None:
-    selection = Selection.parse(PODS, "", "", fields)
-    broken = Entry(Pod, PODS.key("default", "a"), b"\xff", 1, 1, "n1", "Running")
+    selection = SelectionPredicate.parse(PODS, "", "", fields)
+    broken = CacheEntry(Pod, PODS.key("default", "a"), b"\xff", 1, 1, "n1", "Running")
     assert selection.needs_object is looks_inside
     if not looks_inside:
         assert selection.matches(broken)
 
 
 def test_the_namespace_of_cluster_scoped_resources_does_not_matter() -> None:
-    assert Selection.parse(NODES, "default", "", "") == Selection.parse(NODES, "", "", "")
-    assert Selection.parse(NODES, "default", "", "").everything
+    assert SelectionPredicate.parse(NODES, "default", "", "") == SelectionPredicate.parse(NODES, "", "", "")
+    assert SelectionPredicate.parse(NODES, "default", "", "").everything
 
 
 def test_the_phase_of_what_is_no_pod_is_read_from_the_object() -> None:
     ending = Namespace()
     ending.status.phase = "Terminating"
-    one = Entry(Namespace, NAMESPACES.key("", "a"), ending.SerializeToString(), 1, 1)
-    assert Selection.parse(NAMESPACES, "", "", "status.phase=Terminating").matches(one)
-    assert not Selection.parse(NAMESPACES, "", "", "status.phase!=Terminating").matches(one)
+    one = CacheEntry(Namespace, NAMESPACES.key("", "a"), ending.SerializeToString(), 1, 1)
+    assert SelectionPredicate.parse(NAMESPACES, "", "", "status.phase=Terminating").matches(one)
+    assert not SelectionPredicate.parse(NAMESPACES, "", "", "status.phase!=Terminating").matches(one)
 
 
 def test_selections_that_say_the_same_are_equal() -> None:
-    one, other = Selection.parse(PODS, "", "b,a=1", ""), Selection.parse(PODS, "", "a==1, b", "")
+    one, other = SelectionPredicate.parse(PODS, "", "b,a=1", ""), SelectionPredicate.parse(PODS, "", "a==1, b", "")
     assert one == other
     assert hash(one) == hash(other)
     assert one.digest == other.digest
@@ -70,17 +70,17 @@ def test_selections_that_say_the_same_are_equal() -> None:
 
 def test_selections_that_differ_have_other_digests() -> None:
     selections = [case.selection for case in CASES]
-    selections.append(Selection.parse(NODES, "", "", ""))
+    selections.append(SelectionPredicate.parse(NODES, "", "", ""))
     assert len({each.digest for each in selections}) == len(selections)
     assert len(set(selections)) == len(selections)
 
 
 def test_the_digest_is_the_same_in_every_process() -> None:
-    assert Selection.parse(PODS, "default", "a in (x,y)", "spec.nodeName=n1").digest == "4e8b9a6094619350"
+    assert SelectionPredicate.parse(PODS, "default", "a in (x,y)", "spec.nodeName=n1").digest == "4e8b9a6094619350"
 
 
 def test_wrong_text_is_refused() -> None:
     with pytest.raises(SelectorError, match="unknown field"):
-        Selection.parse(NODES, "", "", "spec.nodeName=a")
+        SelectionPredicate.parse(NODES, "", "", "spec.nodeName=a")
     with pytest.raises(SelectorError, match="label selector"):
-        Selection.parse(NODES, "", "a in", "")
+        SelectionPredicate.parse(NODES, "", "a in", "")

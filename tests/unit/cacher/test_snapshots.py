@@ -8,8 +8,7 @@ import pytest
 from apiserver.cacher import history as past
 from apiserver.cacher import store as snapshots
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.errors import Expired
-from apiserver.cacher.store import MAX_AGE, Entry, Selection, Snapshots
+from apiserver.cacher.store import MAX_AGE, CacheEntry, Expired, SelectionPredicate, Snapshots
 from apiserver.storage.interface import KeyValue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
@@ -17,7 +16,7 @@ from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
 from tests.unit.cacher.world import Reader, changes, pod, pod_change
 
-ALL = Selection.parse(PODS, "", "", "")
+ALL = SelectionPredicate.parse(PODS, "", "", "")
 NAMES = [f"p{number}" for number in range(4)]
 RING = 8
 
@@ -34,7 +33,7 @@ def clock_fixture() -> FakeClock:
 
 @pytest.fixture(name="cacher")
 def cacher_fixture(clock: FakeClock) -> Cacher:
-    cacher = Cacher(MemoryStorage(), clock=clock, ring_events=RING)
+    cacher = Cacher(MemoryStorage(), clock=clock, log_events=RING)
     cacher.install(5, [KeyValue(PODS.key("default", each), pod(each).SerializeToString(), 5, 5, 1) for each in NAMES])
     return cacher
 
@@ -45,7 +44,7 @@ def lists_fixture(monkeypatch: pytest.MonkeyPatch) -> list[ref[snapshots.Snapsho
     lists: list[ref[snapshots.Snapshot[Pod]]] = []
 
     class Seen(snapshots.Snapshot[Pod]):
-        def __init__(self, entries: list[Entry[Pod]]) -> None:
+        def __init__(self, entries: list[CacheEntry[Pod]]) -> None:
             super().__init__(entries)
             lists.append(ref(self))
 
@@ -94,7 +93,7 @@ async def test_who_is_told_nothing_for_minutes_begins_anew(cacher: Cacher, clock
 
 async def test_those_that_begin_together_share_it(cacher: Cacher, lists: list[ref[snapshots.Snapshot[Pod]]]) -> None:
     cache = cacher.of(PODS)
-    web, by_node = Selection.parse(PODS, "", "app=web", ""), Selection.parse(PODS, "", "", "spec.nodeName=")
+    web, by_node = SelectionPredicate.parse(PODS, "", "app=web", ""), SelectionPredicate.parse(PODS, "", "", "spec.nodeName=")
     readers = [Reader(cache.watch(each, None)) for each in (ALL, web, ALL, by_node)]
     assert len(lists) == 2
     churn(cacher, iter([6]), 1)

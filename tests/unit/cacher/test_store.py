@@ -1,23 +1,25 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher.store import Selection, Store
+from apiserver.cacher.store import CacheStore, SelectionPredicate
 from apiserver.storage.interface import Change, KeyValue
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import NODES, PODS
 from tests.builders import make_node
 from tests.unit.cacher.world import CASES, pod, pod_change
 
-ALL_PODS = Selection.parse(PODS, "", "", "")
+ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")
 
 
-def store_of(*pods: Pod) -> Store[Pod]:
-    store = Store(PODS)
+def store_of(*pods: Pod) -> CacheStore[Pod]:
+    store = CacheStore(PODS)
     store.reset(5, [KeyValue(PODS.key_of(each), each.SerializeToString(), 5, 5, 1) for each in pods])
     return store
 
 
-def names(store: Store[Pod], selection: Selection = ALL_PODS, after: str = "", limit: int | None = None) -> list[str]:
+def names(
+    store: CacheStore[Pod], selection: SelectionPredicate = ALL_PODS, after: str = "", limit: int | None = None
+) -> list[str]:
     return [entry.key.removeprefix("/registry/pods/") for entry in store.candidates(selection, after, limit)]
 
 
@@ -31,17 +33,17 @@ def test_entries_come_in_key_order() -> None:
 
 def test_a_namespace_is_not_the_beginning_of_another() -> None:
     store = store_of(pod("a"), pod("b", "default2"), pod("c", "defaul"))
-    assert names(store, Selection.parse(PODS, "default", "", "")) == ["default/a"]
+    assert names(store, SelectionPredicate.parse(PODS, "default", "", "")) == ["default/a"]
     assert store.count("/registry/pods/default/", "") == 1
 
 
 def test_of_one_name_in_one_namespace_nothing_else_is_looked_at() -> None:
     store = store_of(pod("a"), pod("b"), pod("a", "other"))
-    of_a = Selection.parse(PODS, "default", "", "metadata.name=a")
+    of_a = SelectionPredicate.parse(PODS, "default", "", "metadata.name=a")
     assert names(store, of_a) == ["default/a"]
     assert names(store, of_a, after=PODS.key("default", "a")) == []
-    assert names(store, Selection.parse(PODS, "default", "", "metadata.name=z")) == []
-    assert names(store, Selection.parse(PODS, "", "", "metadata.name=a")) == ["default/a", "default/b", "other/a"]
+    assert names(store, SelectionPredicate.parse(PODS, "default", "", "metadata.name=z")) == []
+    assert names(store, SelectionPredicate.parse(PODS, "", "", "metadata.name=a")) == ["default/a", "default/b", "other/a"]
 
 
 def test_counting() -> None:
@@ -53,7 +55,7 @@ def test_counting() -> None:
 
 
 def test_events_have_the_state_before_and_after() -> None:
-    store = Store(PODS)
+    store = CacheStore(PODS)
     created = store.apply(pod_change(7, pod("a")))
     assert created is not None
     assert created.old is None
@@ -71,13 +73,13 @@ def test_events_have_the_state_before_and_after() -> None:
 
 
 def test_a_delete_of_what_is_not_there_is_no_event() -> None:
-    assert Store(PODS).apply(Change(PODS.key("default", "a"), None, 0, 9)) is None
+    assert CacheStore(PODS).apply(Change(PODS.key("default", "a"), None, 0, 9)) is None
 
 
 def test_only_pods_are_indexed_by_node() -> None:
-    store = Store(NODES)
+    store = CacheStore(NODES)
     store.reset(1, [KeyValue(NODES.key("", "n1"), make_node("n1").build().SerializeToString(), 1, 1, 1)])
-    assert [entry.node for entry in store.candidates(Selection.parse(NODES, "", "", ""))] == [""]
+    assert [entry.node for entry in store.candidates(SelectionPredicate.parse(NODES, "", "", ""))] == [""]
 
 
 def test_nodes_whose_pods_are_gone_leave_nothing_behind() -> None:
@@ -95,7 +97,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_candidates_that_match_are_the_state(steps: list[tuple[str, str | None, str]]) -> None:
-    store, state = Store(PODS), dict[str, Pod]()
+    store, state = CacheStore(PODS), dict[str, Pod]()
     for revision, (name, node, app) in enumerate(steps, 1):
         key = PODS.key("default", name)
         if node is None:

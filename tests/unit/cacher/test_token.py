@@ -4,26 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver.cacher.errors import BadToken
-from apiserver.cacher.listing import Token
-from apiserver.cacher.store import Selection
+from apiserver.cacher.listing import ContinueToken
+from apiserver.cacher.store import BadToken, SelectionPredicate
 from pinnace.api.resources import PODS
 from tests.unit.cacher.world import CASES
 
-ALL_PODS = Selection.parse(PODS, "", "", "")
+ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")
 
 
 @given(st.integers(1, 2**63 - 1), st.text(max_size=30))
 def test_a_token_comes_back_as_it_was(revision: int, name: str) -> None:
-    token = Token(revision, f"/registry/pods/default/{name}")
-    assert Token.decode(token.encode(ALL_PODS), ALL_PODS) == token
+    token = ContinueToken(revision, f"/registry/pods/default/{name}")
+    assert ContinueToken.decode(token.encode(ALL_PODS), ALL_PODS) == token
 
 
 @pytest.mark.parametrize("case", CASES[1:], ids=str)
 def test_a_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-untyped-def]
-    token = Token(5, case.selection.prefix + "a")
+    token = ContinueToken(5, case.selection.prefix + "a")
     with pytest.raises(BadToken, match="another list"):
-        Token.decode(token.encode(case.selection), ALL_PODS)
+        ContinueToken.decode(token.encode(case.selection), ALL_PODS)
 
 
 @pytest.mark.parametrize(
@@ -35,18 +34,18 @@ def test_a_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-un
         "a" * 100_000,
         base64.urlsafe_b64encode(b"\xff\xff").decode(),
         base64.urlsafe_b64encode(b"5").decode(),
-        Token(0, "/registry/pods/default/a").encode(ALL_PODS),
-        Token(-1, "/registry/pods/default/a").encode(ALL_PODS),
-        Token(2**63, "/registry/pods/default/a").encode(ALL_PODS),
-        Token(5, "/registry/nodes/a").encode(ALL_PODS),
+        ContinueToken(0, "/registry/pods/default/a").encode(ALL_PODS),
+        ContinueToken(-1, "/registry/pods/default/a").encode(ALL_PODS),
+        ContinueToken(2**63, "/registry/pods/default/a").encode(ALL_PODS),
+        ContinueToken(5, "/registry/nodes/a").encode(ALL_PODS),
     ],
 )
 def test_what_is_no_token_is_refused(text: str) -> None:
     with pytest.raises(BadToken, match="pass the token as it was given"):
-        Token.decode(text, ALL_PODS)
+        ContinueToken.decode(text, ALL_PODS)
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_token_or_refused(text: str) -> None:
     with pytest.raises(BadToken):
-        Token.decode(text, ALL_PODS)
+        ContinueToken.decode(text, ALL_PODS)

@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
-from apiserver.cacher.store import Selection, Store
+from apiserver.cacher.store import CacheStore, SelectionPredicate
 from apiserver.storage.interface import Change, Committed, KeyValue, Write
 from pinnace.api.core_v1_pb2 import PodList
 from pinnace.api.resources import PODS, SERVICES
@@ -30,7 +30,7 @@ async def put(world: World, value: bytes, expected: int = 0) -> int:
 @pytest.mark.parametrize("value", BROKEN)
 @pytest.mark.parametrize(("labels", "fields"), SELECTIONS)
 async def test_it_is_in_no_list_and_no_watch(value: bytes, labels: str, fields: str) -> None:
-    world, selection = World(), Selection.parse(PODS, "", labels, fields)
+    world, selection = World(), SelectionPredicate.parse(PODS, "", labels, fields)
     await put(world, value)
     for name in "ac":
         await world.put(pod(name, node="n1"))
@@ -51,7 +51,9 @@ async def test_one_that_becomes_so_is_gone_until_it_is_mended(value: bytes) -> N
     first = await world.put(pod("a"))
     async with running(Cacher(world.storage)) as cacher:
         await cacher.fresh(5)
-        readers = [Reader(cacher.of(PODS).watch(Selection.parse(PODS, "", *each), first), first) for each in SELECTIONS]
+        readers = [
+            Reader(cacher.of(PODS).watch(SelectionPredicate.parse(PODS, "", *each), first), first) for each in SELECTIONS
+        ]
         made = await world.put(pod("b", node="n1"))
         broken = await put(world, value, made)
         outcome = await world.storage.transact([Write(KEY, pod("b", node="n1").SerializeToString(), broken)])
@@ -72,20 +74,20 @@ async def test_one_of_the_past_is_left_out_as_well() -> None:
         await world.storage.transact([Write(KEY, None, broken)])
         await cacher.fresh(5)
         for fields in ("", "metadata.name=b"):
-            selection = Selection.parse(PODS, "default", "", fields)
+            selection = SelectionPredicate.parse(PODS, "default", "", fields)
             answer = await cacher.of(PODS).list(ListQuery(selection, resource_version=str(broken), match="Exact"))
             assert len(PodList.FromString(answer).items) == (not fields)
 
 
 def test_one_that_was_stored_before_requests_were_bounded_is_left_out_too() -> None:
     """It can be read, but in no response to a watch."""
-    store = Store(PODS)
+    store = CacheStore(PODS)
     store.reset(5, [KeyValue(KEY, pod("b", node="n1").SerializeToString() + groups(99), 5, 5, 1)])
     assert (store.unreadable, store.entries) == ({KEY}, {})
 
 
 def test_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    store = Store(SERVICES)
+    store = CacheStore(SERVICES)
     with caplog.at_level(logging.ERROR):
         store.reset(5, [KeyValue("/registry/services/default/a", b"\xff", 5, 5, 1)])
         assert store.apply(Change("/registry/services/default/b", b"\xff", 6, 6)) is None

@@ -13,14 +13,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis.errors import NoSuchExample
 
+from apiserver.cacher import cacher
 from apiserver.cacher import history as past
-from apiserver.cacher import resource
-from apiserver.cacher.dispatch import Dispatcher
-from apiserver.cacher.errors import CacheBehind
-from apiserver.cacher.history import Ring
-from apiserver.cacher.resource import ResourceCache
-from apiserver.cacher.store import Event
-from apiserver.cacher.watcher import CatchingUp, Told
+from apiserver.cacher.cacher import ResourceCache
+from apiserver.cacher.history import EncodedResponse, EventLog
+from apiserver.cacher.store import CacheBehind, CacheEvent
+from apiserver.cacher.watcher import Dispatcher, ReplayScheduler
 from apiserver.storage.interface import Change
 from pinnace.api.verbs_pb2 import ADDED, DELETED, MODIFIED
 from tests import virtualtime
@@ -34,7 +32,7 @@ def check(plan: Plan) -> None:
         patches.enter_context(mock.patch.object(past, "CHUNK_EVENTS", plan.chunk))
         if plan.hurried:
             patches.enter_context(mock.patch.object(past, "BURST", 1))
-            patches.enter_context(mock.patch.object(CatchingUp, "is_over", lambda _: True))
+            patches.enter_context(mock.patch.object(ReplayScheduler, "is_over", lambda _: True))
         virtualtime.run(run(plan, MemoryStorage()))
 
 
@@ -46,37 +44,37 @@ def test_what_a_reader_was_told_is_the_history(plan: Plan) -> None:
 
 # Ways to break it
 
-real_kind, real_encode = Event.kind, Event.encode
+real_kind, real_encode = CacheEvent.kind, CacheEvent.encode
 real_concerned, real_flush, real_bookmark = vars(Dispatcher)["_concerned"], Dispatcher.flush, Dispatcher.bookmark
-real_after, real_shrink = Ring.after, vars(Ring)["_shrink"]
+real_after, real_shrink = EventLog.after, vars(EventLog)["_shrink"]
 real_apply, real_initial_state = ResourceCache.apply, past.initial_state
 
 
-def no_added_on_entering(self: Event[Any], selection: Any) -> Any:
+def no_added_on_entering(self: CacheEvent[Any], selection: Any) -> Any:
     kind = real_kind(self, selection)
     return None if kind == ADDED and self.old is not None else kind
 
 
-def no_deleted_on_leaving(self: Event[Any], selection: Any) -> Any:
+def no_deleted_on_leaving(self: CacheEvent[Any], selection: Any) -> Any:
     kind = real_kind(self, selection)
     return None if kind == DELETED and self.new is not None else kind
 
 
-def modified_on_entering(self: Event[Any], selection: Any) -> Any:
+def modified_on_entering(self: CacheEvent[Any], selection: Any) -> Any:
     kind = real_kind(self, selection)
     return MODIFIED if kind == ADDED and self.old is not None else kind
 
 
-def deletes_with_the_revision_of_before(self: Event[Any], kind: Any) -> bytes:
+def deletes_with_the_revision_of_before(self: CacheEvent[Any], kind: Any) -> bytes:
     old = self.old
-    return real_encode(Event(old.mod_revision, old, None) if kind == DELETED and old is not None else self, kind)
+    return real_encode(CacheEvent(old.mod_revision, old, None) if kind == DELETED and old is not None else self, kind)
 
 
-def found_by_the_new_node_only(self: Dispatcher, event: Event[Any]) -> Any:
-    return real_concerned(self, event if event.new is None else Event(event.revision, None, event.new))
+def found_by_the_new_node_only(self: Dispatcher, event: CacheEvent[Any]) -> Any:
+    return real_concerned(self, event if event.new is None else CacheEvent(event.revision, None, event.new))
 
 
-def found_by_both_nodes_twice(self: Dispatcher, event: Event[Any]) -> Any:
+def found_by_both_nodes_twice(self: Dispatcher, event: CacheEvent[Any]) -> Any:
     nodes = [entry.node for entry in (event.old, event.new) if entry is not None]
     return [group for node in nodes for group in vars(self)["_by_node"].get(node, [])]
 
@@ -89,15 +87,15 @@ def bookmarks_that_promise_too_much(self: Dispatcher, revision: int) -> None:
     real_bookmark(self, revision + 1)
 
 
-def a_ring_that_skips_a_revision(self: Ring[Any], revision: int, max_events: int, max_bytes: int) -> Any:
+def a_ring_that_skips_a_revision(self: EventLog[Any], revision: int, max_events: int, max_bytes: int) -> Any:
     return real_after(self, revision + 1, max_events, max_bytes)
 
 
-def a_ring_that_cuts_revisions(self: Ring[Any], revision: int, max_events: int, max_bytes: int) -> Any:
+def a_ring_that_cuts_revisions(self: EventLog[Any], revision: int, max_events: int, max_bytes: int) -> Any:
     return real_after(self, revision, max_events, max_bytes)[:max_events]
 
 
-def a_ring_that_forgets_that_it_forgot(self: Ring[Any]) -> None:
+def a_ring_that_forgets_that_it_forgot(self: EventLog[Any]) -> None:
     floor = self.floor
     real_shrink(self)
     self.floor = floor
@@ -108,30 +106,30 @@ def changes_applied_twice(self: ResourceCache[Any], change: Change) -> None:
     real_apply(self, change)
 
 
-def a_gap_between_the_past_and_now(*_: Any) -> Iterator[Told]:
+def a_gap_between_the_past_and_now(*_: Any) -> Iterator[EncodedResponse]:
     return iter(())
 
 
-def a_state_that_claims_its_revision_early(*arguments: Any) -> Iterator[Told]:
+def a_state_that_claims_its_revision_early(*arguments: Any) -> Iterator[EncodedResponse]:
     for told in real_initial_state(*arguments):
-        yield Told(told.response + b"\x12\x011", 1)
+        yield EncodedResponse(told.response + b"\x12\x011", 1)
 
 
 MUTATIONS: list[tuple[Any, str, Callable[..., Any]]] = [
-    (Event, "kind", no_added_on_entering),
-    (Event, "kind", no_deleted_on_leaving),
-    (Event, "kind", modified_on_entering),
-    (Event, "encode", deletes_with_the_revision_of_before),
+    (CacheEvent, "kind", no_added_on_entering),
+    (CacheEvent, "kind", no_deleted_on_leaving),
+    (CacheEvent, "kind", modified_on_entering),
+    (CacheEvent, "encode", deletes_with_the_revision_of_before),
     (Dispatcher, "_concerned", found_by_the_new_node_only),
     (Dispatcher, "_concerned", found_by_both_nodes_twice),
     (Dispatcher, "flush", responses_that_promise_too_much),
     (Dispatcher, "bookmark", bookmarks_that_promise_too_much),
-    (Ring, "after", a_ring_that_skips_a_revision),
-    (Ring, "after", a_ring_that_cuts_revisions),
-    (Ring, "_shrink", a_ring_that_forgets_that_it_forgot),
+    (EventLog, "after", a_ring_that_skips_a_revision),
+    (EventLog, "after", a_ring_that_cuts_revisions),
+    (EventLog, "_shrink", a_ring_that_forgets_that_it_forgot),
     (ResourceCache, "apply", changes_applied_twice),
-    (resource, "replay", a_gap_between_the_past_and_now),
-    (resource, "initial_state", a_state_that_claims_its_revision_early),
+    (cacher, "replay", a_gap_between_the_past_and_now),
+    (cacher, "initial_state", a_state_that_claims_its_revision_early),
 ]
 SEARCH = settings(
     max_examples=2000,

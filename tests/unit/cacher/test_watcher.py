@@ -3,14 +3,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from apiserver.cacher.errors import Expired, ShuttingDown, SlowWatcher
-from apiserver.cacher.store import Selection
-from apiserver.cacher.watcher import Outbox, Parcel, Told, Watcher, single
-from apiserver.flow import account as flow
-from apiserver.flow.account import LARGE, Account, Room
+from apiserver.cacher.history import EncodedResponse
+from apiserver.cacher.store import Expired, SelectionPredicate, ShuttingDown, SlowWatcher
+from apiserver.cacher.watcher import SendBuffer, SharedResponse, Watcher, uncharged
+from apiserver.flow import send_budget as flow
+from apiserver.flow.send_budget import LARGE, SendBudget, SendPool
 from pinnace.api.resources import PODS
 
-ALL_PODS = Selection.parse(PODS, "", "", "")
+ALL_PODS = SelectionPredicate.parse(PODS, "", "", "")
 
 
 class Hub:
@@ -28,13 +28,15 @@ class Hub:
         self.left += 1
 
 
-def watcher_of(*past: Told, hub: Hub | None = None, outbox: Outbox | None = None, account: Account | None = None) -> Watcher:
-    return Watcher(hub or Hub(), ALL_PODS, 3, iter(past), outbox=outbox, account=account)
+def watcher_of(
+    *past: EncodedResponse, hub: Hub | None = None, buffer: SendBuffer | None = None, budget: SendBudget | None = None
+) -> Watcher:
+    return Watcher(hub or Hub(), ALL_PODS, 3, iter(past), buffer=buffer, budget=budget)
 
 
 async def test_first_the_past_then_what_happens() -> None:
     hub = Hub()
-    watcher = watcher_of(Told(b"one", 0), Told(b"", 4), Told(b"two", 5), hub=hub)
+    watcher = watcher_of(EncodedResponse(b"one", 0), EncodedResponse(b"", 4), EncodedResponse(b"two", 5), hub=hub)
     assert await anext(watcher) == b"one"
     assert watcher.delivered == 3, "a part of the initial state is no revision to resume from"
     assert await anext(watcher) == b"two"
@@ -44,7 +46,7 @@ async def test_first_the_past_then_what_happens() -> None:
     await asyncio.wait((reading,), timeout=0.01)
     assert hub.live == [watcher]
     assert not reading.done()
-    watcher.offer(single(Told(b"three", 6)))
+    watcher.offer(uncharged(EncodedResponse(b"three", 6)))
     assert await reading == b"three"
     assert watcher.delivered == 6
 
@@ -52,13 +54,13 @@ async def test_first_the_past_then_what_happens() -> None:
 async def test_others_run_while_the_past_is_read() -> None:
     ran = asyncio.Event()
     asyncio.get_running_loop().call_soon(ran.set)
-    watcher = watcher_of(Told(b"one", 4))
+    watcher = watcher_of(EncodedResponse(b"one", 4))
     await anext(watcher)
     assert ran.is_set()
 
 
 async def test_a_read_that_is_cancelled_loses_nothing() -> None:
-    watcher = watcher_of(Told(b"one", 4))
+    watcher = watcher_of(EncodedResponse(b"one", 4))
     for expected in (b"one", b"two"):
         for _ in range(3):
             reading = asyncio.ensure_future(anext(watcher))
@@ -67,16 +69,16 @@ async def test_a_read_that_is_cancelled_loses_nothing() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await reading
         if expected == b"two":
-            watcher.offer(single(Told(b"two", 5)))
+            watcher.offer(uncharged(EncodedResponse(b"two", 5)))
         assert await anext(watcher) == expected
 
 
 async def test_on_overflow_it_says_where_to_resume() -> None:
     hub = Hub()
-    watcher = watcher_of(Told(b"one", 4), hub=hub, outbox=Outbox(max_bytes=5))
+    watcher = watcher_of(EncodedResponse(b"one", 4), hub=hub, buffer=SendBuffer(max_bytes=5))
     await anext(watcher)
     for revision in range(5, 10):
-        watcher.offer(single(Told(b"xxx", revision)))
+        watcher.offer(uncharged(EncodedResponse(b"xxx", revision)))
     assert hub.left
     with pytest.raises(SlowWatcher) as caught:
         await anext(watcher)
@@ -88,7 +90,7 @@ async def test_on_overflow_it_says_where_to_resume() -> None:
 async def test_at_the_end_the_reader_still_gets_what_waits() -> None:
     watcher = watcher_of()
     await asyncio.wait((reading := asyncio.ensure_future(anext(watcher)),), timeout=0.01)
-    watcher.offer(single(Told(b"last", 9)))
+    watcher.offer(uncharged(EncodedResponse(b"last", 9)))
     watcher.end(ShuttingDown())
     assert await reading == b"last"
     with pytest.raises(ShuttingDown):
@@ -96,7 +98,7 @@ async def test_at_the_end_the_reader_still_gets_what_waits() -> None:
 
 
 async def test_the_end_interrupts_the_past() -> None:
-    watcher = watcher_of(Told(b"one", 0), Told(b"two", 4))
+    watcher = watcher_of(EncodedResponse(b"one", 0), EncodedResponse(b"two", 4))
     await anext(watcher)
     watcher.end(ShuttingDown())
     with pytest.raises(ShuttingDown):
@@ -112,8 +114,8 @@ async def test_only_the_first_error_counts() -> None:
 
 
 async def test_a_past_that_expires_ends_it() -> None:
-    def past() -> Iterator[Told]:
-        yield Told(b"one", 4)
+    def past() -> Iterator[EncodedResponse]:
+        yield EncodedResponse(b"one", 4)
         raise Expired(7)
 
     hub = Hub()
@@ -151,104 +153,104 @@ class TestRoom:
     @pytest.mark.parametrize(("size", "charged"), [(LARGE - 1, 0), (LARGE, LARGE)])
     @pytest.mark.parametrize("closed", [False, True])
     async def test_what_is_handed_over_is_charged_until_it_is_taken(self, size: int, charged: int, closed: bool) -> None:
-        account = Account(Room())
-        watcher = watcher_of(Told(b"x" * size, 4), account=account)
+        budget = SendBudget(SendPool())
+        watcher = watcher_of(EncodedResponse(b"x" * size, 4), budget=budget)
         await anext(watcher)
-        assert account.untaken == charged
+        assert budget.untaken == charged
         if closed:
             watcher.close()
         else:
             (await pending(watcher)).cancel()
-        assert account.untaken == 0
+        assert budget.untaken == 0
 
     async def test_without_it_only_small_responses_are_handed_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        account = Account(Room())
-        watcher = watcher_of(account=account)
+        budget = SendBudget(SendPool())
+        watcher = watcher_of(budget=budget)
         reading = await pending(watcher)
-        account.charge(flow.MAX_UNTAKEN)
+        budget.charge(flow.MAX_UNTAKEN)
         for revision, size in enumerate((100, 200, LARGE), 4):
-            watcher.offer(single(Told(b"x" * size, revision)))
+            watcher.offer(uncharged(EncodedResponse(b"x" * size, revision)))
         assert len(await reading) == 300
         reading = await pending(watcher)
         assert not reading.done()
         watcher.end(ShuttingDown())
         await asyncio.sleep(0.01)
         assert not reading.done()
-        account.charge(-flow.MAX_UNTAKEN)
+        budget.charge(-flow.MAX_UNTAKEN)
         assert len(await reading) == LARGE
         with pytest.raises(ShuttingDown):
             await anext(watcher)
-        assert account.untaken == 0
+        assert budget.untaken == 0
 
     async def test_without_it_the_past_waits(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Nothing is kept for it meanwhile but a position."""
-        account = Account(Room())
-        account.charge(flow.MAX_UNTAKEN)
+        budget = SendBudget(SendPool())
+        budget.charge(flow.MAX_UNTAKEN)
         asked = False
 
-        def past() -> Iterator[Told]:
+        def past() -> Iterator[EncodedResponse]:
             nonlocal asked
             asked = True
-            yield Told(b"one", 4)
+            yield EncodedResponse(b"one", 4)
 
-        watcher = Watcher(Hub(), ALL_PODS, 3, past(), account=account)
+        watcher = Watcher(Hub(), ALL_PODS, 3, past(), budget=budget)
         reading = await pending(watcher)
         assert not asked
-        account.charge(-flow.MAX_UNTAKEN)
+        budget.charge(-flow.MAX_UNTAKEN)
         assert await reading == b"one"
 
     async def test_what_waits_for_watches_keeps_none_of_them_from_being_told(self) -> None:
         """Not even a large response of a flow that has all that may wait."""
-        account = Account(Room())
-        watchers = [watcher_of(account=account) for _ in range(3)]
+        budget = SendBudget(SendPool())
+        watchers = [watcher_of(budget=budget) for _ in range(3)]
         for watcher in watchers:
             (await pending(watcher)).cancel()
             for revision in range(20):
-                watcher.offer(Parcel(Told(b"x" * (1 << 20), revision + 4), account, 1))
-        account.hold(flow.MAX_WAITING)
+                watcher.offer(SharedResponse(EncodedResponse(b"x" * (1 << 20), revision + 4), budget, 1))
+        budget.hold(flow.MAX_WAITING)
         async with asyncio.timeout(5):
             for revision in range(20):
                 for watcher in watchers:
                     await anext(watcher)
                     assert watcher.delivered == revision + 4
-        assert account.waiting == flow.MAX_WAITING
+        assert budget.waiting == flow.MAX_WAITING
 
     @pytest.mark.parametrize("live", [False, True])
     async def test_who_has_waited_for_long_hears_it(self, live: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(flow, "PATIENCE", 0.02)
-        account = Account(Room())
-        watcher = watcher_of(account=account) if live else watcher_of(Told(b"one", 4), account=account)
+        monkeypatch.setattr(flow, "SEND_TIMEOUT", 0.02)
+        budget = SendBudget(SendPool())
+        watcher = watcher_of(budget=budget) if live else watcher_of(EncodedResponse(b"one", 4), budget=budget)
         reading = await pending(watcher) if live else None
-        account.charge(flow.MAX_UNTAKEN)
-        watcher.offer(Parcel(Told(b"x" * LARGE, 4), account, 1))
+        budget.charge(flow.MAX_UNTAKEN)
+        watcher.offer(SharedResponse(EncodedResponse(b"x" * LARGE, 4), budget, 1))
         with pytest.raises(SlowWatcher) as caught:
             await (reading or anext(watcher))
         assert caught.value.resume == 3
-        assert (account.waiting, account.watches) == (0, {})
+        assert (budget.waiting, budget.watches) == (0, {})
 
     async def test_who_is_ended_and_does_not_read_what_waits_can_still_be_ended_for_it(self) -> None:
         """It hears why it was ended at first."""
-        account = Account(Room())
-        watcher = watcher_of(account=account)
+        budget = SendBudget(SendPool())
+        watcher = watcher_of(budget=budget)
         (await pending(watcher)).cancel()
         for revision in (4, 5):
-            watcher.offer(Parcel(Told(b"x" * 100, revision), account, 1))
+            watcher.offer(SharedResponse(EncodedResponse(b"x" * 100, revision), budget, 1))
         watcher.end(ShuttingDown())
         assert len(await anext(watcher)) == 200
-        watcher = watcher_of(account=account)
+        watcher = watcher_of(budget=budget)
         (await pending(watcher)).cancel()
-        watcher.offer(Parcel(Told(b"x" * 100, 4), account, 1))
+        watcher.offer(SharedResponse(EncodedResponse(b"x" * 100, 4), budget, 1))
         watcher.end(Expired(7))
-        account.hold(flow.MAX_WAITING)
-        account.relieve()
-        assert account.waiting == flow.MAX_WAITING
+        budget.hold(flow.MAX_WAITING)
+        budget.relieve()
+        assert budget.waiting == flow.MAX_WAITING
         with pytest.raises(Expired):
             await anext(watcher)
 
     async def test_who_is_ended_while_it_waits_hears_it_at_once(self) -> None:
-        account = Account(Room())
-        account.charge(flow.MAX_UNTAKEN)
-        watcher = watcher_of(Told(b"one", 4), account=account)
+        budget = SendBudget(SendPool())
+        budget.charge(flow.MAX_UNTAKEN)
+        watcher = watcher_of(EncodedResponse(b"one", 4), budget=budget)
         reading = await pending(watcher)
         watcher.overflow()
         async with asyncio.timeout(1):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import Selection
+from apiserver.cacher.store import SelectionPredicate
 from apiserver.cacher.watcher import Watcher
 from apiserver.storage.interface import Change, Changes, Committed, Storage, Write
 from pinnace.api.core_v1_pb2 import Pod
@@ -47,8 +47,8 @@ class Case:
     predicate: Predicate = field(repr=False)  # else the names of tests would differ from run to run
 
     @property
-    def selection(self) -> Selection:
-        return Selection.parse(PODS, self.namespace, self.labels, self.fields)
+    def selection(self) -> SelectionPredicate:
+        return SelectionPredicate.parse(PODS, self.namespace, self.labels, self.fields)
 
 
 CASES = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from apiserver.registry.extent import MAX_PARTS, parts_exceeded
 from apiserver.registry.strategies.pods import PodStrategy
+from apiserver.registry.strategy import MAX_PARTS, parts_exceeded
 from apiserver.storage.interface import MAX_BYTES
 from pinnace.api.core_v1_pb2 import Toleration
 from pinnace.api.status import Violation

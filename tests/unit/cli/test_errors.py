@@ -2,8 +2,8 @@
 
 import pytest
 
-from apiserver.cacher.errors import Expired
-from apiserver.services.errors import to_refusal
+from apiserver.cacher.store import Expired
+from apiserver.errors import to_refusal
 from pinnace.api.manifest import ManifestError
 from pinnace.api.selectors import SelectorError
 from pinnace.api.status import Code, Refusal, Violation

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from apiserver.flow import account as module
-from apiserver.flow.account import Account, Room
+from apiserver.flow import send_budget as module
+from apiserver.flow.send_budget import SendBudget, SendPool
 
 MIB = 1 << 20
 
@@ -20,23 +20,23 @@ EVERYTHING = Everything()
 
 @dataclass(eq=False)
 class Watch:
-    account: Account
+    budget: SendBudget
     waiting: int = 0
     selection: Everything = EVERYTHING
     ended: bool = False
 
     def overflow(self) -> None:
-        self.account.hold(-self.waiting)
-        self.account.close(self)
+        self.budget.hold(-self.waiting)
+        self.budget.close(self)
         self.waiting, self.ended = 0, True
 
 
-def watching(account: Account, *mib: int) -> list[Watch]:
+def watching(budget: SendBudget, *mib: int) -> list[Watch]:
     """Watches for which so much waits."""
-    watches = [Watch(account, size * MIB) for size in mib]
+    watches = [Watch(budget, size * MIB) for size in mib]
     for watch in watches:
-        account.open(watch)
-        account.hold(watch.waiting)
+        budget.open(watch)
+        budget.hold(watch.waiting)
     return watches
 
 
@@ -45,79 +45,79 @@ def ended(watches: list[Watch]) -> list[int]:
     return [number for number, watch in enumerate(watches) if watch.ended]
 
 
-def filled(room: Room, mib: int) -> Account:
-    account = Account(room)
-    account.charge(mib * MIB)
-    return account
+def filled(room: SendPool, mib: int) -> SendBudget:
+    budget = SendBudget(room)
+    budget.charge(mib * MIB)
+    return budget
 
 
 class TestWithGrpc:
     def test_one_has_as_much_as_it_leaves_free(self) -> None:
-        assert not filled(Room(), 63).full
-        assert filled(Room(), 64).full
+        assert not filled(SendPool(), 63).full
+        assert filled(SendPool(), 64).full
 
     def test_what_others_have_is_not_free(self) -> None:
-        room = Room()
+        room = SendPool()
         filled(room, 64)
         assert not filled(room, 31).full
         assert filled(room, 32).full
 
     def test_nobody_has_more_than_half_of_it_from_others(self) -> None:
         """One answer is given, as large as it is."""
-        room = Room()
+        room = SendPool()
         large = filled(room, 1000)
         assert not filled(room, 31).full
         large.charge(-1000 * MIB)
         assert room.untaken == 31 * MIB
 
     def test_everybody_may_have_the_minimum(self) -> None:
-        room = Room()
+        room = SendPool()
         for _ in range(10):
             filled(room, 1000)
         assert not filled(room, 7).full
         assert filled(room, 8).full
 
     def test_what_waits_for_watches_does_not_keep_it_from_being_handed_over(self) -> None:
-        room = Room()
-        account = Account(room)
-        account.hold(1000 * MIB)
-        assert not account.full
-        account.charge(63 * MIB)
-        assert not account.full
+        room = SendPool()
+        budget = SendBudget(room)
+        budget.hold(1000 * MIB)
+        assert not budget.full
+        budget.charge(63 * MIB)
+        assert not budget.full
 
 
 class TestWaiting:
     def test_the_watch_ends_for_which_most_waits(self) -> None:
-        account = Account(Room())
-        watches = watching(account, 20, 30, 14)
-        account.relieve()
+        budget = SendBudget(SendPool())
+        watches = watching(budget, 20, 30, 14)
+        budget.relieve()
         assert ended(watches) == []
-        watches += watching(account, 1)
-        account.relieve()
+        watches += watching(budget, 1)
+        budget.relieve()
         assert ended(watches) == [1]
 
     def test_as_many_end_as_must(self) -> None:
-        account = Account(Room())
-        watches = watching(account, 20, 30, 40, 0, 10)
-        account.relieve()
+        budget = SendBudget(SendPool())
+        watches = watching(budget, 20, 30, 40, 0, 10)
+        budget.relieve()
         assert ended(watches) == [2]
-        watches += watching(account, 64)
-        account.relieve()
+        watches += watching(budget, 64)
+        budget.relieve()
         assert ended(watches) == [2, 5]
-        assert account.waiting == 60 * MIB
+        assert budget.waiting == 60 * MIB
 
     def test_what_is_with_grpc_ends_nobody(self) -> None:
-        room = Room()
+        room = SendPool()
         filled(room, 1000)
-        account = Account(room)
-        account.charge(1000 * MIB)
-        watches = watching(account, 60)
-        account.relieve()
+        budget = SendBudget(room)
+        budget.charge(1000 * MIB)
+        watches = watching(budget, 60)
+        budget.relieve()
         assert ended(watches) == []
 
     def test_it_is_a_watch_of_the_flow_that_has_most_whoever_is_told(self) -> None:
-        room = Room()
-        large, small = Account(room), Account(room)
+        room = SendPool()
+        large, small = SendBudget(room), SendBudget(room)
         watches = watching(large, 20, 22) + watching(small, 21)
         small.relieve()
         assert ended(watches) == []
@@ -126,47 +126,47 @@ class TestWaiting:
         assert ended(watches) == [1]
 
     def test_the_minimum_is_left_to_everybody(self) -> None:
-        room = Room()
-        watches = [watch for _ in range(20) for watch in watching(Account(room), 4, 4)]
-        watches[0].account.relieve()
+        room = SendPool()
+        watches = [watch for _ in range(20) for watch in watching(SendBudget(room), 4, 4)]
+        watches[0].budget.relieve()
         assert ended(watches) == []
-        watches += watching(watches[0].account, 1)
-        watches[-1].account.relieve()
+        watches += watching(watches[0].budget, 1)
+        watches[-1].budget.relieve()
         assert ended(watches) == [0]
 
     def test_those_that_share_what_waits_end_together_if_they_must(self) -> None:
-        account = Account(Room())
-        shared = [Shared(account, 65 * MIB) for _ in range(3)]
+        budget = SendBudget(SendPool())
+        shared = [Shared(budget, 65 * MIB) for _ in range(3)]
         for watch in shared:
-            account.open(watch)
-        account.hold(65 * MIB)
-        other = watching(account, 1)
-        account.relieve()
+            budget.open(watch)
+        budget.hold(65 * MIB)
+        other = watching(budget, 1)
+        budget.relieve()
         assert [watch.ended for watch in (*shared, *other)] == [True, True, True, False]
 
 
 @dataclass(eq=False)
 class Shared(Watch):
     def overflow(self) -> None:
-        self.account.close(self)
+        self.budget.close(self)
         self.ended = True
-        if all(other.waiting < self.waiting for other in self.account.watches):
-            self.account.hold(-self.waiting)
+        if all(other.waiting < self.waiting for other in self.budget.watches):
+            self.budget.hold(-self.waiting)
         self.waiting = 0
 
 
-async def send(account: Account, size: int) -> None:
-    if account.crowded:
-        await account.wait(Watch(account))
-    account.charge(size)
+async def send(budget: SendBudget, size: int) -> None:
+    if budget.crowded:
+        await budget.wait(Watch(budget))
+    budget.charge(size)
 
 
 async def test_those_who_wait_go_on_one_after_the_other() -> None:
-    account = filled(Room(), 64)
+    budget = filled(SendPool(), 64)
     went: list[int] = []
 
     async def one(number: int) -> None:
-        await send(account, 60 * MIB)
+        await send(budget, 60 * MIB)
         went.append(number)
 
     tasks = [asyncio.ensure_future(one(number)) for number in range(4)]
@@ -174,21 +174,21 @@ async def test_those_who_wait_go_on_one_after_the_other() -> None:
     assert went == []
     tasks[1].cancel()
     for expected in ([0], [0, 2], [0, 2, 3]):
-        account.charge(-60 * MIB)
+        budget.charge(-60 * MIB)
         await asyncio.sleep(0.01)
         assert went == expected
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_who_has_had_its_turn_waits_behind_the_others() -> None:
-    account = filled(Room(), 64)
-    waiting = asyncio.ensure_future(send(account, MIB))
+    budget = filled(SendPool(), 64)
+    waiting = asyncio.ensure_future(send(budget, MIB))
     await asyncio.sleep(0)
     for _ in range(3):
-        account.charge(-MIB)
-        assert account.crowded, "others are first"
+        budget.charge(-MIB)
+        assert budget.crowded, "others are first"
         await asyncio.sleep(0)
-        account.charge(MIB)
+        budget.charge(MIB)
         if waiting.done():
             return
         await asyncio.sleep(0)
@@ -196,19 +196,19 @@ async def test_who_has_had_its_turn_waits_behind_the_others() -> None:
 
 
 async def test_room_for_several_is_for_several() -> None:
-    account = filled(Room(), 64)
+    budget = filled(SendPool(), 64)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         for _ in range(10):
-            group.create_task(send(account, MIB))
+            group.create_task(send(budget, MIB))
         await asyncio.sleep(0.01)
-        account.charge(-60 * MIB)
-    assert account.untaken == 14 * MIB
+        budget.charge(-60 * MIB)
+    assert budget.untaken == 14 * MIB
 
 
 async def test_who_waits_sees_what_others_leave() -> None:
-    room = Room()
-    other, account = filled(room, 60), filled(room, 40)
-    waiting = asyncio.ensure_future(send(account, MIB))
+    room = SendPool()
+    other, budget = filled(room, 60), filled(room, 40)
+    waiting = asyncio.ensure_future(send(budget, MIB))
     await asyncio.sleep(0.01)
     assert not waiting.done()
     other.charge(-60 * MIB)
@@ -218,22 +218,22 @@ async def test_who_waits_sees_what_others_leave() -> None:
 
 
 async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.01)
-    account = filled(Room(), 64)
+    monkeypatch.setattr(module, "SEND_TIMEOUT", 0.01)
+    budget = filled(SendPool(), 64)
     with pytest.raises(TimeoutError):
-        await send(account, MIB)
-    assert account.full and list(account.watches) == []
+        await send(budget, MIB)
+    assert budget.full and list(budget.watches) == []
 
 
 async def test_who_is_closed_waits_no_longer() -> None:
-    account = filled(Room(), 64)
-    watch, other = watching(account, 0, 0)
-    waiting, behind = [asyncio.ensure_future(account.wait(each)) for each in (watch, other)]
+    budget = filled(SendPool(), 64)
+    watch, other = watching(budget, 0, 0)
+    waiting, behind = [asyncio.ensure_future(budget.wait(each)) for each in (watch, other)]
     await asyncio.sleep(0)
-    account.close(watch)
+    budget.close(watch)
     async with asyncio.timeout(5):
         await waiting
-    assert account.full and not behind.done()
-    account.charge(-MIB)
+    assert budget.full and not behind.done()
+    budget.charge(-MIB)
     async with asyncio.timeout(5):
         await behind

@@ -8,8 +8,7 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.flow import control
-from apiserver.flow.cost import READING, Unread
-from apiserver.flow.levels import KEPT, LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD
+from apiserver.flow.levels import LEADER_ELECTION, MAX_IDLE_FLOWS, NODE_HIGH, SECONDS_PER_BYTE, SYSTEM, WORKLOAD, LazyRequest
 from pinnace.api.status import Code
 from tests.unit.flow.world import Request, World
 
@@ -24,8 +23,8 @@ async def paced() -> AsyncIterator[World]:
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """Who waits begins as soon as there is room."""
-    monkeypatch.setattr(control, "PACE", 0.0)
-    monkeypatch.setattr(control, "PACE_ALONE", 0.0)
+    monkeypatch.setattr(control, "SEAT_PAUSE", 0.0)
+    monkeypatch.setattr(control, "SEAT_PAUSE_ALONE", 0.0)
     world = World()
     yield world
     await world.close()
@@ -38,10 +37,10 @@ async def test_without_contention_a_call_begins_without_waiting(world: World) ->
     assert world.held() == 0
 
 
-@pytest.mark.parametrize("width", [0, -(2**60)])
-async def test_no_call_is_less_than_one_seat(world: World, width: int) -> None:
+@pytest.mark.parametrize("cost", [0, -(2**60)])
+async def test_no_call_is_less_than_one_seat(world: World, cost: int) -> None:
     """Or there would be room for any number of others beside it."""
-    with world.enter("eve", width):
+    with world.enter("eve", cost):
         assert world.held() == 1
         world.send("others", 500)
         await world.settle()
@@ -73,7 +72,7 @@ async def test_what_was_borrowed_is_given_back(world: World) -> None:
     await world.settle()
     assert world.held() == 64, "of the 80 that the others leave, four fifths"
     for seat in lent:
-        seat.leave()
+        seat.release()
     await world.settle()
     assert world.held() == 80
 
@@ -84,11 +83,11 @@ async def test_what_a_flow_wants_beyond_some_begins_in_rounds_and_others_come_in
     assert paced.held() == control.EAGER + control.ROUND
     with paced.enter("bob") as seat:
         assert not seat.waits
-    await paced.clock.advance(0.9 * control.ROUND * control.PACE)
+    await paced.clock.advance(0.9 * control.ROUND * control.SEAT_PAUSE)
     assert paced.held() == control.EAGER + control.ROUND
-    await paced.clock.advance(0.2 * control.ROUND * control.PACE)
+    await paced.clock.advance(0.2 * control.ROUND * control.SEAT_PAUSE)
     assert paced.held() == control.EAGER + 2 * control.ROUND
-    await paced.clock.advance(control.ROUND * control.PACE)
+    await paced.clock.advance(control.ROUND * control.SEAT_PAUSE)
     assert paced.held() == 60
 
 
@@ -96,7 +95,7 @@ async def test_after_few_calls_the_pause_is_short(paced: World) -> None:
     paced.send("eve", control.EAGER + 1)
     await paced.settle()
     paced.send("eve", 1)
-    await paced.clock.advance(1.1 * control.PACE)
+    await paced.clock.advance(1.1 * control.SEAT_PAUSE)
     assert paced.held() == control.EAGER + 2
 
 
@@ -104,40 +103,40 @@ async def test_rounds_that_are_missed_are_not_made_up_for(paced: World) -> None:
     """The server was busy: others have waited as well, and have their turns now."""
     paced.send("eve", 70)
     await paced.settle()
-    paced.clock.stall(10 * control.ROUND * control.PACE)
+    paced.clock.stall(10 * control.ROUND * control.SEAT_PAUSE)
     await paced.clock.advance(0.0)
     assert paced.held() == control.EAGER + 2 * control.ROUND
 
 
 async def test_who_is_alone_need_not_leave_room_for_others(paced: World) -> None:
     paced.send("eve", 1)
-    await paced.clock.advance(control.COMPANY)
+    await paced.clock.advance(control.ALONE_AFTER)
     paced.send("eve", 60)
-    await paced.clock.advance(1.1 * control.ROUND * control.PACE_ALONE)
+    await paced.clock.advance(1.1 * control.ROUND * control.SEAT_PAUSE_ALONE)
     assert paced.held() == control.EAGER + 2 * control.ROUND
 
 
 async def test_a_round_is_of_so_many_seats(paced: World) -> None:
     paced.send("eve", control.EAGER)
-    paced.send("eve", 4, width=control.ROUND // 2)
+    paced.send("eve", 4, cost=control.ROUND // 2)
     await paced.settle()
     assert paced.held() == control.EAGER + control.ROUND
-    await paced.clock.advance(1.1 * control.ROUND * control.PACE)
+    await paced.clock.advance(1.1 * control.ROUND * control.SEAT_PAUSE)
     assert paced.held() == control.EAGER + 2 * control.ROUND
 
 
 async def test_what_is_still_to_be_read_is_read_alone_and_others_have_their_turns_after_it(paced: World) -> None:
-    large = Unread(b"x" * (1 << 20))
+    large = LazyRequest(b"x" * (1 << 20))
     seats = [paced.control.enter(WORKLOAD, "eve", 1, Request()) for _ in range(control.EAGER)]
     seats += [paced.control.enter(WORKLOAD, "eve", 1, large) for _ in range(2)]
     await paced.settle()
     assert paced.held() == control.EAGER + 1
-    await paced.clock.advance(len(large.data) * READING)
+    await paced.clock.advance(len(large.data) * SECONDS_PER_BYTE)
     assert paced.held() == control.EAGER + 1, "it has been read just now"
-    await paced.clock.advance(1.1 * control.PACE)
+    await paced.clock.advance(1.1 * control.SEAT_PAUSE)
     assert paced.held() == control.EAGER + 2
     for seat in seats:
-        seat.leave()
+        seat.release()
 
 
 async def test_who_is_cancelled_leaves_the_queue(world: World) -> None:
@@ -161,7 +160,7 @@ async def test_who_is_cancelled_as_the_turn_comes_leaves_the_seat_to_the_next(wo
     await world.settle()
     world.send("bob")
     await asyncio.sleep(0)
-    taken[0].leave()
+    taken[0].release()
     eve.cancel()
     await world.settle()
     assert world.held() == 100
@@ -175,22 +174,22 @@ async def test_a_call_whose_deadline_has_passed_is_not_begun(world: World) -> No
     taken = [world.enter(f"user-{number}") for number in range(100)]
     seat = world.enter("eve", remaining=0.5)
     world.clock.stall(0.6)
-    taken[0].leave()
+    taken[0].release()
     with pytest.raises(Rejected, match="deadline"):
-        await seat.taken()
+        await seat.acquire()
     assert world.held() == 99
 
 
 async def test_nobody_waits_for_longer_than_the_limit(world: World) -> None:
     taken = [world.enter(f"user-{number}") for number in range(100)]
     (waiting,) = world.send("eve")
-    await world.clock.advance(control.WAIT_LIMIT - control.TICK)
+    await world.clock.advance(control.WAIT_TIMEOUT - control.TICK)
     assert not waiting.done()
     await world.clock.advance(3 * control.TICK)
     (rejected,) = world.callers["eve"].refusals
     assert rejected.refusal.reason == "TooManyRequests"
     assert world.tally.refused == {"time-out": 1}
-    taken[0].leave()
+    taken[0].release()
     assert world.held() == 99
 
 
@@ -210,7 +209,7 @@ async def test_a_queue_is_bounded_in_bytes_but_one_call_may_always_wait(world: W
     world.send("eve", 3, size=control.MAX_WAITING_BYTES + 1)
     await world.settle()
     assert len(world.callers["eve"].refusals) == 2
-    taken[0].leave()
+    taken[0].release()
     await world.settle()
     assert len(world.callers["eve"].waits) == 1
     world.send("eve", 1)
@@ -226,8 +225,8 @@ async def test_those_who_are_refused_come_back_one_after_the_other(world: World)
     delays = [rejected.refusal.retry_after or 0.0 for rejected in world.callers["eve"].refusals]
     assert delays[0] == control.RETRY_AFTER
     in_a_second = [delay for delay in delays if 2.0 < delay <= 3.0]
-    assert len(in_a_second) == pytest.approx(control.RETURNS, abs=1)
-    assert max(delays) == control.LATEST_RETURN
+    assert len(in_a_second) == pytest.approx(control.RETRIES_PER_SECOND, abs=1)
+    assert max(delays) == control.MAX_RETRY_AFTER
 
 
 async def test_the_exempt_are_never_refused(world: World) -> None:
@@ -273,7 +272,7 @@ class TestAnswers:
     async def test_who_leaves_the_seat_early_has_the_bound_all_the_same(self, world: World) -> None:
         """It waits for somebody outside the server: for kubelets' figures, of thousands of pods."""
         with world.enter("eve") as seat:
-            seat.leave()
+            seat.release()
             seat.answer(100 * self.MIB, refusable=True)
         with pytest.raises(Rejected):
             self.read(world, "eve", self.MIB)
@@ -299,8 +298,8 @@ class TestAnswers:
     async def test_it_is_not_forgotten_whose_they_are(self, world: World) -> None:
         """A level remembers so many flows only; to be forgotten would be to begin anew."""
         self.unread(world, "eve")
-        for user in range(2 * KEPT):
-            world.enter(f"user-{user}").leave()
+        for user in range(2 * MAX_IDLE_FLOWS):
+            world.enter(f"user-{user}").release()
         with pytest.raises(Rejected):
             self.read(world, "eve", self.MIB)
 
@@ -324,11 +323,11 @@ class TestAnswers:
 
 class TestWatches:
     async def test_a_flow_has_so_many_open(self, world: World) -> None:
-        account = world.enter("eve").watching(PLAIN, bounded=True, initial=False)
-        assert world.enter("eve").watching(PLAIN, bounded=True, initial=True) is account
+        budget = world.enter("eve").watching(PLAIN, bounded=True, initial=False)
+        assert world.enter("eve").watching(PLAIN, bounded=True, initial=True) is budget
         watches = [Open() for _ in range(control.MAX_WATCHES)]
         for watch in watches:
-            account.open(watch)
+            budget.open(watch)
         with pytest.raises(Rejected, match="1,000 watches are open: end some") as rejected:
             world.enter("eve").watching(PLAIN, bounded=True, initial=False)
         refusal = rejected.value.refusal
@@ -336,17 +335,17 @@ class TestWatches:
         assert world.tally.refused == {"watches": 1}
         world.enter("eve").watching(PLAIN, bounded=False, initial=False)
         world.enter("bob").watching(PLAIN, bounded=True, initial=False)
-        account.close(watches[0])
+        budget.close(watches[0])
         world.enter("eve").watching(PLAIN, bounded=True, initial=False)
 
     async def test_each_event_is_asked_so_much_for_a_flow(self, world: World) -> None:
         """Once for all watches that select the same."""
         wide = [Selected(f"wide-{number}", 100) for number in range(10)]
-        account = world.enter("eve").watching(wide[0], bounded=True, initial=False)
+        budget = world.enter("eve").watching(wide[0], bounded=True, initial=False)
         watches = [Open(selection) for selection in wide for _ in range(3)]
         for watch in watches:
-            account.open(watch)
-        assert account.questions == control.MAX_QUESTIONS
+            budget.open(watch)
+        assert budget.questions == control.MAX_QUESTIONS
         world.enter("eve").watching(wide[5], bounded=True, initial=False)
         with pytest.raises(Rejected, match="30 open watches have 1,000 parts, and this one has 1: end some"):
             world.enter("eve").watching(PLAIN, bounded=True, initial=False)
@@ -354,19 +353,19 @@ class TestWatches:
         world.enter("eve").watching(PLAIN, bounded=False, initial=False)
         world.enter("bob").watching(PLAIN, bounded=True, initial=False)
         for watch in (*watches[:2], watches[0]):
-            account.close(watch)
-        assert account.questions == control.MAX_QUESTIONS
-        account.close(watches[2])
-        assert account.questions == control.MAX_QUESTIONS - 100
+            budget.close(watch)
+        assert budget.questions == control.MAX_QUESTIONS
+        budget.close(watches[2])
+        assert budget.questions == control.MAX_QUESTIONS - 100
         world.enter("eve").watching(PLAIN, bounded=True, initial=False)
 
     async def test_it_is_not_forgotten_whose_they_are(self, world: World) -> None:
         with world.enter("eve") as seat:
-            account = seat.watching(PLAIN, bounded=True, initial=False)
-        account.open(Open())
-        for user in range(2 * KEPT):
-            world.enter(f"user-{user}").leave()
-        assert world.enter("eve").watching(PLAIN, bounded=True, initial=False) is account
+            budget = seat.watching(PLAIN, bounded=True, initial=False)
+        budget.open(Open())
+        for user in range(2 * MAX_IDLE_FLOWS):
+            world.enter(f"user-{user}").release()
+        assert world.enter("eve").watching(PLAIN, bounded=True, initial=False) is budget
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,15 @@ STEP = 0.001
 @pytest.fixture
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """It has time for 5,000 calls a second at most, 20 ms for each; who waits begins as soon as there is room."""
-    monkeypatch.setattr(control, "PACE", 0.0)
-    monkeypatch.setattr(control, "PACE_ALONE", 0.0)
+    monkeypatch.setattr(control, "SEAT_PAUSE", 0.0)
+    monkeypatch.setattr(control, "SEAT_PAUSE_ALONE", 0.0)
     world = World()
     yield world
     await world.close()
 
 
 async def during(world: World, seconds: float, *rates: tuple[str, int, int]) -> None:
-    """Users who send so many calls of such a width, every so many steps: (user, calls, steps)."""
+    """Users who send so many calls of such a cost, every so many steps: (user, calls, steps)."""
     for step in range(round(seconds / STEP)):
         for user, calls, steps in rates:
             if step % steps == 0:
@@ -64,7 +64,7 @@ async def test_wide_calls_and_slim_ones_share_by_width(world: World) -> None:
     """One sends batches that are as much work as ten calls, and another single calls; both as many as they can."""
     for _ in range(500):
         world.send("slim", 10)
-        world.send("wide", width=10)
+        world.send("wide", cost=10)
         await world.clock.advance(STEP)
     slim, wide = len(world.callers["slim"].waits), len(world.callers["wide"].waits) * 10
     assert wide / 2 <= slim <= wide * 2
@@ -72,7 +72,7 @@ async def test_wide_calls_and_slim_ones_share_by_width(world: World) -> None:
 
 async def test_a_flood_that_is_over_leaves_nothing_behind(world: World) -> None:
     await during(world, 0.2, ("flood", 10, 1))
-    await world.clock.advance(control.WAIT_LIMIT)
+    await world.clock.advance(control.WAIT_TIMEOUT)
     level = world.control.levels["workload"]
     assert (level.held, level.waiting, len(level.queued)) == (0, 0, 0)
     with world.enter("flood") as seat:
@@ -113,7 +113,7 @@ class Workers:
         while self.clock.monotonic() < self.end:
             with self.control.enter(WORKLOAD, user) as seat:
                 if seat.waits:
-                    await seat.taken()
+                    await seat.acquire()
                 for _ in range(self.STEPS):
                     self.clock.stall(self.STEP)
                     await asyncio.sleep(0)

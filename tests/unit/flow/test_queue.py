@@ -3,36 +3,36 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from apiserver.flow.account import Room
-from apiserver.flow.levels import KEPT, Flow, Level
+from apiserver.flow.levels import MAX_IDLE_FLOWS, Flow, PriorityLevel
+from apiserver.flow.send_budget import SendPool
 
 SEATS = 100
 
 
 @dataclass(eq=False)
 class Call:
-    width: int = 1
+    cost: int = 1
     size: int = 0
 
 
-def level() -> Level[Call]:
-    return Level("workload", SEATS, Room())
+def level() -> PriorityLevel[Call]:
+    return PriorityLevel("workload", SEATS, SendPool())
 
 
-def free(of: Level[Call]) -> int:
+def free(of: PriorityLevel[Call]) -> int:
     return of.seats - of.held
 
 
-def fill(flow: Flow[Call], width: int = 1) -> int:
+def fill(flow: Flow[Call], cost: int = 1) -> int:
     """Begins calls of the flow for as long as they fit; how many."""
     begun = 0
-    while flow.fits(width, free(flow.level)):
-        flow.begin(width)
+    while flow.fits(cost, free(flow.level)):
+        flow.begin(cost)
         begun += 1
     return begun
 
 
-def serve(of: Level[Call], calls: int) -> list[str]:
+def serve(of: PriorityLevel[Call], calls: int) -> list[str]:
     """So many of the calls that wait, each over before the next begins: whose they are."""
     order = []
     for _ in range(calls):
@@ -40,15 +40,15 @@ def serve(of: Level[Call], calls: int) -> list[str]:
         assert flow is not None
         call = flow.first()
         flow.drop(call)
-        flow.begin(call.width)
-        flow.end(call.width)
+        flow.begin(call.cost)
+        flow.end(call.cost)
         order.append(flow.user)
     return order
 
 
-def wait(flow: Flow[Call], calls: int, width: int = 1) -> None:
+def wait(flow: Flow[Call], calls: int, cost: int = 1) -> None:
     for _ in range(calls):
-        flow.push(Call(width))
+        flow.push(Call(cost))
 
 
 def test_a_flow_that_is_alone_has_four_fifths_of_the_seats() -> None:
@@ -93,7 +93,7 @@ def test_who_was_idle_has_saved_up_nothing() -> None:
 
 def test_turns_are_shared_by_width() -> None:
     of = level()
-    wait(of.flow("wide"), 100, width=10)
+    wait(of.flow("wide"), 100, cost=10)
     wait(of.flow("slim"), 100)
     order = serve(of, 66)
     assert (order.count("wide"), order.count("slim")) == (6, 60)
@@ -101,20 +101,20 @@ def test_turns_are_shared_by_width() -> None:
 
 def test_of_those_who_want_the_same_all_get_it_whatever_passes_them() -> None:
     """All calls end at once, again and again; the wide ones may begin where the others must wait for more to be free."""
-    of: Level[Call] = Level("workload", 12, Room())
-    wait(of.flow("wide"), 1000, width=7)
+    of: PriorityLevel[Call] = PriorityLevel("workload", 12, SendPool())
+    wait(of.flow("wide"), 1000, cost=7)
     for number in range(4):
-        wait(of.flow(f"user-{number}"), 1000, width=2)
+        wait(of.flow(f"user-{number}"), 1000, cost=2)
     begun = Counter[str]()
     for _ in range(100):
         running = list[tuple[Flow[Call], Call]]()
         while (flow := of.next(free(of))) is not None:
             call = flow.first()
             flow.drop(call)
-            flow.begin(call.width)
+            flow.begin(call.cost)
             running.append((flow, call))
         for flow, call in running:
-            flow.end(call.width)
+            flow.end(call.cost)
         begun.update(flow.user for flow, _ in running)
     shares = [begun[f"user-{number}"] for number in range(4)]
     assert max(shares) - min(shares) <= 2, begun
@@ -124,7 +124,7 @@ def test_a_wide_call_does_not_starve_where_one_seat_at_a_time_is_free() -> None:
     of = level()
     for number in range(SEATS - 1):
         of.flow(f"user-{number}").begin(1)
-    wait(of.flow("wide"), 1, width=51)
+    wait(of.flow("wide"), 1, cost=51)
     assert of.next(free(of)) is of.flow("wide")
 
 
@@ -141,7 +141,7 @@ def test_idle_flows_are_forgotten_when_they_are_many() -> None:
     busy.begin(1)
     wait(crowded, 1)
     idle = of.flow("idle")
-    for number in range(KEPT):
+    for number in range(MAX_IDLE_FLOWS):
         of.flow(f"user-{number}")
     assert of.flow("busy") is busy
     assert of.flow("crowded") is crowded

@@ -9,7 +9,7 @@ import grpc.aio
 import pytest
 from google.protobuf.message import Message
 
-from apiserver.flow import account, control
+from apiserver.flow import control, send_budget
 from apiserver.server import MAX_REQUEST, ApiServer
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.tables_pb2 import ListTableRequest
@@ -68,7 +68,7 @@ async def test_lists_that_nobody_reads_have_a_bound(
 ) -> None:
     """gRPC keeps each for as long as its connection lives: one client could have all of a server's memory."""
     monkeypatch.setattr(control, "MAX_UNTAKEN", 1 << 20)
-    monkeypatch.setattr(account, "MINIMUM", account.LARGE)
+    monkeypatch.setattr(send_budget, "MINIMUM", send_budget.LARGE)
     connection = Connection([address])
     pods = Client(connection).pods
     async with grpc.aio.insecure_channel(address, options=CRAMPED) as channel:

@@ -20,13 +20,13 @@ SEATS, GAP = 40, 2
 TURN = 0.001
 SHORT, LONG = 1, 20
 TURNS = 1500
-ROUND = GAP * (control.PASSES + len(SHARES))
+ROUND = GAP * (control.MAX_PASSED + len(SHARES))
 """Turns in which each level has its turn, at least."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_gaps() -> Iterator[None]:
-    with mock.patch.multiple(control, ROUND=1, PACE=GAP * TURN, PACE_ALONE=GAP * TURN):
+    with mock.patch.multiple(control, ROUND=1, SEAT_PAUSE=GAP * TURN, SEAT_PAUSE_ALONE=GAP * TURN):
         yield
 
 
@@ -53,11 +53,11 @@ class Turns:
 
 @dataclass(frozen=True)
 class Load:
-    """`callers` of one user, each of whom has one call of such a width after the other, each at work for so many turns."""
+    """`callers` of one user, each of whom has one call of such a cost after the other, each at work for so many turns."""
 
     level: str
     callers: int
-    width: int = 1
+    cost: int = 1
     turns: int = SHORT
 
 
@@ -86,9 +86,9 @@ class World:
     async def _call(self, number: int, load: Load) -> None:
         while True:
             try:
-                with self.control.enter(load.level, f"user-{number}", load.width) as seat:
+                with self.control.enter(load.level, f"user-{number}", load.cost) as seat:
                     if seat.waits:
-                        await seat.taken()
+                        await seat.acquire()
                     self.begun[number] += 1
                     await turns(load.turns)
                 await turns(1)  # the next one comes over the network: nobody is back in the same turn
@@ -144,7 +144,7 @@ async def test_no_flow_is_passed_over_by_others_of_its_level(loads: list[Load]) 
 
 
 async def test_a_flood_at_one_level_leaves_the_others_their_calls() -> None:
-    loads = [Load(NODE_HIGH, 900), Load(SYSTEM, 40), Load(WORKLOAD, 40), Load(WORKLOAD, 1, width=10)]
+    loads = [Load(NODE_HIGH, 900), Load(SYSTEM, 40), Load(WORKLOAD, 40), Load(WORKLOAD, 1, cost=10)]
     async with World(loads) as world:
         await turns(TURNS)
         _, *others = world.begun.values()
@@ -162,7 +162,7 @@ async def test_the_more_important_begin_first_and_have_what_the_others_need_not_
     assert begun == {LEADER_ELECTION: 5, NODE_HIGH: 1, SYSTEM: 1, WORKLOAD: 1}
     for waiting in seats.values():
         for seat in waiting:
-            seat.leave()
+            seat.release()
 
 
 def wait(flow: FlowControl, level: str, calls: int = 20) -> list[Seat]:

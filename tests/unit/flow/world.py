@@ -54,17 +54,17 @@ class World:
         self._service = service
         self._tasks: set[asyncio.Task[None]] = {asyncio.ensure_future(self.control.run())}
 
-    def send(self, user: str, calls: int = 1, level: str = WORKLOAD, width: int = 1, size: int = 0) -> list[asyncio.Task[None]]:
+    def send(self, user: str, calls: int = 1, level: str = WORKLOAD, cost: int = 1, size: int = 0) -> list[asyncio.Task[None]]:
         """So many calls at this moment, each in a task of its own."""
         caller = self.callers.setdefault(user, Caller())
-        tasks = [asyncio.ensure_future(self._call(caller, level, user, width, size)) for _ in range(calls)]
+        tasks = [asyncio.ensure_future(self._call(caller, level, user, cost, size)) for _ in range(calls)]
         self._tasks.update(tasks)
         for task in tasks:
             task.add_done_callback(self._tasks.discard)
         return tasks
 
-    def enter(self, user: str, width: int = 1, level: str = WORKLOAD, remaining: float | None = None) -> Seat | Exempt:
-        return self.control.enter(level, user, width, Request(), remaining)
+    def enter(self, user: str, cost: int = 1, level: str = WORKLOAD, remaining: float | None = None) -> Seat | Exempt:
+        return self.control.enter(level, user, cost, Request(), remaining)
 
     def held(self, level: str = WORKLOAD) -> int:
         return self.control.levels[level].held
@@ -79,12 +79,12 @@ class World:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _call(self, caller: Caller, level: str, user: str, width: int, size: int) -> None:
+    async def _call(self, caller: Caller, level: str, user: str, cost: int, size: int) -> None:
         sent = self.clock.monotonic()
         try:
-            with self.control.enter(level, user, width, Request(size)) as seat:
+            with self.control.enter(level, user, cost, Request(size)) as seat:
                 if seat.waits:
-                    await seat.taken()
+                    await seat.acquire()
                 caller.waits.append(self.clock.monotonic() - sent)
                 await self.clock.sleep(self._service)
         except Rejected as rejected:

@@ -9,10 +9,9 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from apiserver import kubelets
 from apiserver.errors import Rejected
-from apiserver.kubelets import GrpcKubelets
-from apiserver.services.kubelets import Endpoint
+from apiserver.services import kubelets
+from apiserver.services.kubelets import GrpcKubelets, KubeletEndpoint
 from kubelet.runtime.interface import NoStreams, StreamError, Streams
 from kubelet.server import SERVICE, KubeletServer
 from pinnace.api import kubelet_pb2
@@ -77,16 +76,16 @@ class Serving:
     def __init__(self, streams: Streams, tls: TlsFiles | None) -> None:
         self._server = KubeletServer(streams, tls)
 
-    async def __aenter__(self) -> Endpoint:
+    async def __aenter__(self) -> KubeletEndpoint:
         endpoint = self._server.bind("127.0.0.1", 0)
         await self._server.start(Counting)
-        return Endpoint("n", endpoint.host, endpoint.port)
+        return KubeletEndpoint("n", endpoint.host, endpoint.port)
 
     async def __aexit__(self, *_: object) -> None:
         await self._server.stop()
 
 
-async def read(client: GrpcKubelets, at: Endpoint, request: LogsRequest) -> bytes:
+async def read(client: GrpcKubelets, at: KubeletEndpoint, request: LogsRequest) -> bytes:
     async with asyncio.timeout(PATIENCE):
         return b"".join([LogsResponse.FromString(each).data async for each in client.logs(at, request)])
 
@@ -97,12 +96,12 @@ def asked(container: str = "c", follow: bool = False) -> LogsRequest:
     return request
 
 
-async def refusal(client: GrpcKubelets, at: Endpoint, request: LogsRequest) -> tuple[Code, str]:
+async def refusal(client: GrpcKubelets, at: KubeletEndpoint, request: LogsRequest) -> tuple[Code, str]:
     told = await whole_refusal(client, at, request)
     return told.code, told.message
 
 
-async def whole_refusal(client: GrpcKubelets, at: Endpoint, request: LogsRequest) -> Refusal:
+async def whole_refusal(client: GrpcKubelets, at: KubeletEndpoint, request: LogsRequest) -> Refusal:
     with pytest.raises(Rejected) as caught:
         await read(client, at, request)
     return caught.value.refusal
@@ -174,7 +173,7 @@ async def test_without_certificates_only_loopback_is_served() -> None:
 
 async def test_a_kubelet_that_is_gone_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubelets, "CONNECT_TIMEOUT", 0.3)
-    code, message = await refusal(GrpcKubelets(None), Endpoint("n", "127.0.0.1", free_port()), asked())
+    code, message = await refusal(GrpcKubelets(None), KubeletEndpoint("n", "127.0.0.1", free_port()), asked())
     assert (code, 'the kubelet of node "n"' in message) == (Code.UNAVAILABLE, True)
 
 

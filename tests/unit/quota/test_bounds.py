@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.quota.bounds import Bounds
-from apiserver.quota.usage import Use, use_of
+from apiserver.quota.usage import QuotaLimits, Usage, use_of
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, SERVICES
@@ -18,11 +17,11 @@ def quota(hard: dict[str, str], **spec: Any) -> Any:
     return from_dict(RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "default"}, "spec": {"hard": hard, **spec}})
 
 
-def bounds(hard: dict[str, str], **spec: Any) -> Bounds:
-    return Bounds(quota(hard, **spec))
+def bounds(hard: dict[str, str], **spec: Any) -> QuotaLimits:
+    return QuotaLimits(quota(hard, **spec))
 
 
-def use(pod: Pod) -> Use:
+def use(pod: Pod) -> Usage:
     return use_of(pod, NOW)
 
 
@@ -144,9 +143,9 @@ def test_what_it_is_told_is_what_it_says() -> None:
     hard = {"requests.cpu": "2", "requests.storage": "10Gi", "pods": "5", "requests.example.com/gpu": "3"}
     used = {"requests.cpu": 1500, "requests.storage": 3 << 30, "pods": 2, "requests.example.com/gpu": 1}
     untold = quota(hard)
-    assert Bounds(untold).used is None and not Bounds(untold).says(used)
-    told = Bounds(untold).with_used(used)
-    assert Bounds(told).used == used and Bounds(told).says(used) and not Bounds(told).says(used | {"pods": 3})
+    assert QuotaLimits(untold).used is None and not QuotaLimits(untold).says(used)
+    told = QuotaLimits(untold).with_used(used)
+    assert QuotaLimits(told).used == used and QuotaLimits(told).says(used) and not QuotaLimits(told).says(used | {"pods": 3})
     assert {name: amount.string for name, amount in told.status.used.items()} == {
         "requests.cpu": "1500m", "requests.storage": "3Gi", "pods": "2", "requests.example.com/gpu": "1"
     }  # fmt: skip
@@ -156,7 +155,7 @@ def test_what_it_is_told_is_what_it_says() -> None:
 @pytest.mark.parametrize(("name", "most"), [("memory", 2**63 - 1), ("limits.cpu", (2**63 - 1) * 1000), ("pods", 2**63 - 1)])
 def test_more_than_a_quantity_can_say_is_said_once_and_leaves_no_room(name: str, most: int) -> None:
     """Else the quota would be written for ever: what it says would never be what is used."""
-    told = Bounds(bounds({name: str(2**63 - 1)}).with_used({name: most + 5}))
+    told = QuotaLimits(bounds({name: str(2**63 - 1)}).with_used({name: most + 5}))
     assert told.says({name: most + 5}) and told.says({name: most}) and not told.says({name: most - 1})
     assert told.used is not None and told.excess(told.used, {name: 1})
 
@@ -164,6 +163,6 @@ def test_more_than_a_quantity_can_say_is_said_once_and_leaves_no_room(name: str,
 def test_a_bound_that_nobody_has_counted_yet_is_not_known() -> None:
     told = bounds({"pods": "5"}).with_used({"pods": 2})
     told.spec.hard["services"].string = "1"
-    assert Bounds(told).used is None
+    assert QuotaLimits(told).used is None
     del told.spec.hard["services"], told.spec.hard["pods"]
-    assert not Bounds(told).says({})
+    assert not QuotaLimits(told).says({})

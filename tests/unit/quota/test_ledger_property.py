@@ -12,12 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apiserver.quota.ledger import Ledger
-from apiserver.quota.recount import Recount
-from apiserver.quota.states import State
-from apiserver.storage.committer import Denied, Outcome, Settled
-from apiserver.storage.interface import Committed, Refused, Write, failure_of
-from apiserver.storage.transaction import Answer, Lane
+from apiserver.quota.ledger import Ledger, QuotaState, Recount
+from apiserver.storage.committer import Answer, CommitOutcome, Denied, PartialOutcome, TransactionPipeline
+from apiserver.storage.interface import Committed, CompareFailed, Write, failure_of
 from tests.contract.steps import put
 from tests.storage.memory import MemoryStorage
 from tests.unit.quota.world import QUOTA, Charger, chargers, pods, quota, used, violations
@@ -29,7 +26,7 @@ FAULTS = [*[Fault.NONE] * 4, Fault.NOT_SENT, Fault.LOST_REQUEST, Fault.LOST_ANSW
 NAMES = [f"p{i}" for i in range(10)]
 
 
-async def work(charger: Charger, storage: FaultyStorage, rng: Random, said: list[Outcome]) -> None:
+async def work(charger: Charger, storage: FaultyStorage, rng: Random, said: list[CommitOutcome]) -> None:
     for _ in range(ROUNDS):
         if rng.random() < 0.3:
             there = await pods(storage)
@@ -42,7 +39,7 @@ async def run(rng: Random, faults: Sequence[Fault]) -> list[str]:
     """One run; what is wrong with it."""
     inner, clock = MemoryStorage(), JumpingClock()
     await put(inner, QUOTA, quota(ROOM))
-    storage, said = FaultyStorage(faults, inner, delay=rng.randint(1, 100)), list[Outcome]()
+    storage, said = FaultyStorage(faults, inner, delay=rng.randint(1, 100)), list[CommitOutcome]()
     async with asyncio.timeout(20), chargers(storage, 2, clock, rng) as servers:
         async with asyncio.TaskGroup() as tasks:
             for number in range(4):
@@ -60,23 +57,23 @@ def test_a_quota_is_kept_at_every_revision(rng: Random, faults: list[Fault]) -> 
     assert asyncio.run(run(rng, faults)) == []
 
 
-async def charge_afterwards(self: Ledger, lane: Lane, writes: Sequence[Write]) -> Answer | Settled:
+async def charge_afterwards(self: Ledger, lane: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
     """Wrong: the objects first, and then what they use."""
     bill = self._bill(writes, counted=False) or self._bill(writes, counted=True)
     assert bill is not None
     if not bill.writes:
-        return Settled(bill.denied)
+        return PartialOutcome(bill.denied)
     answer = await lane.send(bill.writes)
-    if isinstance(answer, Refused):
+    if isinstance(answer, CompareFailed):
         failures = {write.key: failure_of(write, answer.current) for write in bill.writes}
-        return Settled({key: failure for key, failure in failures.items() if failure})
+        return PartialOutcome({key: failure for key, failure in failures.items() if failure})
     if not isinstance(answer, Committed):
         return answer
     await lane.send(bill.charges)
-    return Settled({write.key: answer.revision for write in bill.writes} | bill.denied)
+    return PartialOutcome({write.key: answer.revision for write in bill.writes} | bill.denied)
 
 
-def count_late(self: Recount, namespace: str, state: State) -> Write | None:
+def count_late(self: Recount, namespace: str, state: QuotaState) -> Write | None:
     """Wrong: over whatever version is known, rather than over the one that was counted with."""
     totals: Mapping[str, int] = state.bounds.total(self._tally.of(namespace))
     (newest,) = self._states.newest(namespace)

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.quota.quotas import Quotas
-from apiserver.storage.committer import Committer, Outcome
+from apiserver.quota.ledger import Quotas
+from apiserver.storage.committer import CommitOutcome, Committer
 from apiserver.storage.interface import KeyValue, Storage, Write
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import ResourceQuota
@@ -34,10 +34,10 @@ class Charger:
             for work in (self.cacher.run(), self.committer.run(), self.quotas.run()):
                 tasks.create_task(work)
 
-    async def create(self, *names: str) -> list[Outcome]:
+    async def create(self, *names: str) -> list[CommitOutcome]:
         return await self._commits.commit_many([Write(PODS.key(NAMESPACE, name), pod(name), 0) for name in names])
 
-    async def delete(self, *found: KeyValue) -> list[Outcome]:
+    async def delete(self, *found: KeyValue) -> list[CommitOutcome]:
         return await self._commits.commit_many([Write(each.key, None, each.mod_revision) for each in found])
 
     async def _refresh(self) -> None:

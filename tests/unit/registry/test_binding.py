@@ -2,7 +2,7 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.registry.binding import bind
-from apiserver.registry.fencing import Term
+from apiserver.registry.fencing import HeldTerm
 from apiserver.registry.mutation import Mutation, Put, Version
 from apiserver.storage.interface import Guard
 from pinnace.api.core_v1_pb2 import Binding, ObjectReference, Pod
@@ -12,7 +12,7 @@ from pinnace.api.wellknown import FENCE_ANNOTATION
 from tests.builders import make_pod
 
 NOW = 1_700_000_000.0
-TERM = Term("scheduler/42", Guard("/registry/elections/scheduler", 42), ("default-scheduler",))
+TERM = HeldTerm("scheduler/42", Guard("/registry/elections/scheduler", 42), ("default-scheduler",))
 
 
 def binding(name: str = "a", node: str = "n1", uid: str = "", version: str = "", kind: str = "Node") -> Binding:
@@ -20,13 +20,13 @@ def binding(name: str = "a", node: str = "n1", uid: str = "", version: str = "",
     return Binding(metadata=metadata, target=ObjectReference(kind=kind, name=node))
 
 
-def mutation(item: Binding, term: Term | None = TERM) -> Mutation[Pod]:
+def mutation(item: Binding, term: HeldTerm | None = TERM) -> Mutation[Pod]:
     (made,) = bind([item], term, NOW)
     assert isinstance(made, Mutation)
     return made
 
 
-def bound(pod: Pod, item: Binding, term: Term | None = TERM) -> Pod:
+def bound(pod: Pod, item: Binding, term: HeldTerm | None = TERM) -> Pod:
     result = mutation(item, term).step(Version(pod, 5, b""))
     assert isinstance(result, Put)
     return result.obj

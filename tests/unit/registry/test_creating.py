@@ -8,7 +8,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
-from apiserver.registry.warnings import gathering
+from apiserver.registry.strategy import gathering
 from pinnace.api.batch_v1_pb2 import Job
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod

@@ -4,7 +4,7 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.registry.deletion import delete_step
-from apiserver.registry.mutation import Put, Sign, Version
+from apiserver.registry.mutation import Effect, Put, Version
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.registry.strategies.pods import MAX_GRACE
 from controllers.garbagecollector import WATCHED
@@ -20,7 +20,7 @@ NOW = 1_700_000_000.0
 POD_STRATEGY, NAMESPACE_STRATEGY = STRATEGIES["pods"], STRATEGIES["namespaces"]
 
 
-def step(builder: PodBuilder, options: DeleteOptions | None = None) -> Put[Pod] | Sign:
+def step(builder: PodBuilder, options: DeleteOptions | None = None) -> Put[Pod] | Effect:
     pod = builder.version(7).build()
     return delete_step(POD_STRATEGY, pod.metadata.name, options or DeleteOptions(), Version(pod, 7, b""), NOW)
 
@@ -34,7 +34,7 @@ def step(builder: PodBuilder, options: DeleteOptions | None = None) -> Put[Pod] 
     ],
 )
 def test_goes_at_once(pod: PodBuilder, options: DeleteOptions) -> None:
-    assert step(pod, options) is Sign.REMOVE
+    assert step(pod, options) is Effect.DELETE
 
 
 def test_a_bound_pod_gets_its_grace() -> None:
@@ -55,7 +55,7 @@ def test_grace_defaults_to_thirty_seconds_and_only_shrinks() -> None:
     assert isinstance(first, Put) and first.obj.metadata.deletionGracePeriodSeconds == 30
     version = Version(first.obj, 8, b"")
     longer = delete_step(POD_STRATEGY, "a", DeleteOptions(gracePeriodSeconds=60), version, NOW + 1)
-    assert longer is Sign.KEEP
+    assert longer is Effect.NO_OP
     shorter = delete_step(POD_STRATEGY, "a", DeleteOptions(gracePeriodSeconds=1), version, NOW + 1)
     assert isinstance(shorter, Put) and shorter.obj.metadata.deletionGracePeriodSeconds == 1
 
@@ -65,7 +65,7 @@ def test_who_does_not_say_a_grace_leaves_the_one_that_was_given() -> None:
     for given in (600, 5):
         first = step(make_pod("a").node("n").phase("Running"), DeleteOptions(gracePeriodSeconds=given))
         assert isinstance(first, Put)
-        assert delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(first.obj, 8, b""), NOW + 1) is Sign.KEEP
+        assert delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(first.obj, 8, b""), NOW + 1) is Effect.NO_OP
         orphaning = DeleteOptions(propagationPolicy="Orphan")
         again = delete_step(POD_STRATEGY, "a", orphaning, Version(first.obj, 8, b""), NOW + 1)
         assert isinstance(again, Put) and again.obj.metadata.deletionGracePeriodSeconds == given
@@ -121,7 +121,7 @@ def test_finalizers_hold_an_object_back() -> None:
     pod.metadata.finalizers.append("example.com/wait")
     result = delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(pod, 1, b""), NOW)
     assert isinstance(result, Put) and result.obj.metadata.HasField("deletionTimestamp")
-    assert delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Sign.KEEP
+    assert delete_step(POD_STRATEGY, "a", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Effect.NO_OP
 
 
 def test_the_first_delete_is_a_new_generation() -> None:
@@ -190,7 +190,7 @@ def test_what_becomes_of_dependents_is_written_into_the_finalizers(
     options = DeleteOptions(propagationPolicy=policy) if policy else DeleteOptions()
     result = delete_step(POD_STRATEGY, "a", options, Version(pod, 1, b""), NOW)
     assert isinstance(result, Put) and list(result.obj.metadata.finalizers) == expected
-    assert delete_step(POD_STRATEGY, "a", options, Version(result.obj, 2, b""), NOW) is Sign.KEEP
+    assert delete_step(POD_STRATEGY, "a", options, Version(result.obj, 2, b""), NOW) is Effect.NO_OP
 
 
 def test_who_deletes_again_may_change_his_mind_about_dependents() -> None:
@@ -201,7 +201,7 @@ def test_who_deletes_again_may_change_his_mind_about_dependents() -> None:
     second = delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Orphan"), again, NOW + 9)
     assert isinstance(second, Put) and list(second.obj.metadata.finalizers) == ["orphan"]
     assert to_seconds(second.obj.metadata.deletionTimestamp) == NOW
-    assert delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Background"), again, NOW + 9) is Sign.REMOVE
+    assert delete_step(POD_STRATEGY, "a", DeleteOptions(propagationPolicy="Background"), again, NOW + 9) is Effect.DELETE
 
 
 @pytest.mark.parametrize("resource", [each for each in ALL if each.plural not in WATCHED], ids=lambda each: each.plural)
@@ -209,10 +209,10 @@ def test_who_deletes_again_may_change_his_mind_about_dependents() -> None:
 def test_nothing_waits_for_a_garbage_collector_that_does_not_see_to_it(resource: Resource[Any], policy: str) -> None:
     options = DeleteOptions(propagationPolicy=policy)
     strategy, obj = STRATEGIES[resource.plural], resource.message(metadata=ObjectMeta(name="a"))
-    assert delete_step(strategy, "a", options, Version(obj, 1, b""), NOW) is Sign.REMOVE
+    assert delete_step(strategy, "a", options, Version(obj, 1, b""), NOW) is Effect.DELETE
     obj.metadata.finalizers.extend(["orphan", "foregroundDeletion"])
     obj.metadata.deletionTimestamp.seconds = 1
-    assert delete_step(strategy, "a", options, Version(obj, 1, b""), NOW) is Sign.REMOVE, "nor what waited for it before"
+    assert delete_step(strategy, "a", options, Version(obj, 1, b""), NOW) is Effect.DELETE, "nor what waited for it before"
     obj.metadata.finalizers.append("mine")
     result = delete_step(strategy, "a", options, Version(obj, 1, b""), NOW)
     assert isinstance(result, Put) and list(result.obj.metadata.finalizers) == ["mine"]
@@ -228,5 +228,7 @@ def test_a_namespace_ends_only_when_it_is_empty() -> None:
     result = delete_step(NAMESPACE_STRATEGY, "n", DeleteOptions(), Version(namespace, 1, b""), NOW)
     assert isinstance(result, Put) and result.obj.status.phase == "Terminating"
     assert result.obj.metadata.HasField("deletionTimestamp")
-    assert delete_step(NAMESPACE_STRATEGY, "n", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Sign.KEEP
-    assert delete_step(NAMESPACE_STRATEGY, "n", DeleteOptions(), Version(result.obj, 2, b""), NOW, emptied=True) is Sign.REMOVE
+    assert delete_step(NAMESPACE_STRATEGY, "n", DeleteOptions(), Version(result.obj, 2, b""), NOW) is Effect.NO_OP
+    assert (
+        delete_step(NAMESPACE_STRATEGY, "n", DeleteOptions(), Version(result.obj, 2, b""), NOW, emptied=True) is Effect.DELETE
+    )

@@ -7,7 +7,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
-from apiserver.registry.events import LEASE_REUSE, MAX_COUNT, TTL, Expiring, merge
+from apiserver.registry.events import LEASE_REUSE, MAX_EVENT_COUNT, TTL, Expiring, merge
 from apiserver.storage.interface import OutOfSpace, Write
 from pinnace.api.core_v1_pb2 import Event, EventList
 from pinnace.api.events_pb2 import CreateEventBatchRequest, CreateEventRequest, UpdateEventRequest
@@ -29,9 +29,9 @@ def test_counts_add_up() -> None:
 
 
 def test_a_count_stays_where_it_can_grow_no_more() -> None:
-    new = Event(count=MAX_COUNT)
-    merge(new, Event(count=MAX_COUNT))
-    assert new.count == MAX_COUNT
+    new = Event(count=MAX_EVENT_COUNT)
+    merge(new, Event(count=MAX_EVENT_COUNT))
+    assert new.count == MAX_EVENT_COUNT
 
 
 async def test_every_event_expires_whichever_verb_wrote_it() -> None:

@@ -1,8 +1,8 @@
 import pytest
 from google.protobuf.message import Message
 
-from apiserver.registry import extent
-from apiserver.registry.extent import MAX_PARTS, USUAL, parts_exceeded
+from apiserver.registry import strategy
+from apiserver.registry.strategy import MAX_PARTS, USUAL, parts_exceeded
 from pinnace.api.core_v1_pb2 import EnvVar, LimitRange, Pod
 
 PAD = "x" * USUAL
@@ -66,8 +66,8 @@ def test_of_what_is_sent_no_more_is_counted_than_there_may_be(monkeypatch: pytes
         looked_at += 1
         return original(message, room)
 
-    original = extent._left
-    monkeypatch.setattr(extent, "_left", left)
+    original = strategy._left
+    monkeypatch.setattr(strategy, "_left", left)
     new = padded()
     for _ in range(10):
         new.spec.containers.add().args.extend(["a"] * MAX_PARTS)

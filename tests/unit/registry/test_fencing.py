@@ -8,7 +8,7 @@ import pytest
 from apiserver.auth.authentication import User
 from apiserver.auth.permissions import Action, Target
 from apiserver.errors import Rejected, forbidden
-from apiserver.registry.fencing import Fences, Term, hashed
+from apiserver.registry.fencing import Fences, HeldTerm, hashed
 from apiserver.storage.interface import Guard, KeyValue, Unavailable
 from pinnace.api.elections_pb2 import Election
 from pinnace.api.pods_pb2 import Fence
@@ -18,7 +18,7 @@ from pinnace.api.status import Code
 KEY = election_key("scheduler")
 SECRET, OTHER_SECRET = b"sixteen bytes ..", b"sixteen others.."
 USER = User("system:kube-scheduler", ())
-HELD = Term("scheduler/7", Guard(KEY, 7), ("default-scheduler",))
+HELD = HeldTerm("scheduler/7", Guard(KEY, 7), ("default-scheduler",))
 
 
 class FakeCacher:
@@ -64,7 +64,7 @@ def record(token: int = 7, secret: bytes = SECRET, user: str = USER.name, value:
 
 def term(
     cacher: FakeCacher, token: int = 7, secret: bytes = SECRET, user: User = USER, election: str = "scheduler"
-) -> Term | None:
+) -> HeldTerm | None:
     fences = Fences(cacher, cacher, OnlyScheduler())  # type: ignore[arg-type]
     return asyncio.run(fences.term(Fence(election=election, token=token, secret=secret), user))
 
@@ -101,7 +101,7 @@ def test_an_empty_secret_is_not_the_absence_of_a_hash() -> None:
 
 
 @pytest.mark.parametrize(("etcd", "expected"), [(record(), HELD), (None, None), (record(secret=OTHER_SECRET), None)])
-def test_of_a_token_that_the_cache_has_not_reached_etcd_decides(etcd: KeyValue | None, expected: Term | None) -> None:
+def test_of_a_token_that_the_cache_has_not_reached_etcd_decides(etcd: KeyValue | None, expected: HeldTerm | None) -> None:
     for before in (None, record(token=3)):
         cacher = FakeCacher(6, before)
         cacher.etcd = [(7, etcd)]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from apiserver.registry.migration import FORMAT
+from apiserver.startup import FORMAT
 from apiserver.storage.interface import Committed, Write
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import DEPLOYMENTS, PODS, STORAGE_FORMAT_KEY

@@ -8,7 +8,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
-from apiserver.storage.interface import Committed, Refused, Write
+from apiserver.storage.interface import Committed, CompareFailed, Write
 from pinnace.api.core_v1_pb2 import Namespace, Pod
 from pinnace.api.namespaces_pb2 import CreateNamespaceRequest, UpdateNamespaceRequest
 from pinnace.api.pods_pb2 import CreatePodBatchRequest, CreatePodRequest
@@ -33,7 +33,7 @@ class Interrupted(MemoryStorage):
     def before(self, concerns: Callable[[Write], bool], something: Callable[[], Awaitable[object]]) -> None:
         self._before = concerns, something
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if self._before is not None and any(map(self._before[0], writes)):
             (_, something), self._before = self._before, None
             await something()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apiserver.errors import Rejected
-from apiserver.registry.patching import patching
+from apiserver.registry.mutation import patching
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
 from pinnace.api.status import Code, Refusal
@@ -52,7 +52,7 @@ def test_operations_on_its_json_form() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (request({}, name=""), "name: which one"),
+        (request({}, name=""), "name: Required value"),
         (request({}, PatchRequest.UNSPECIFIED), "type: expected MERGE, STRATEGIC_MERGE or JSON"),
         (request({}, subresource="scale"), 'subresource: "scale" cannot be patched'),
         (request(b"{"), "patch: not JSON"),

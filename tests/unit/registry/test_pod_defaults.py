@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategies.default_tolerations import DefaultTolerations
-from apiserver.registry.strategies.pods import PodStrategy
+from apiserver.registry.strategies.pods import DefaultTolerations, PodStrategy
 from pinnace.api import wire
 from pinnace.api.codec import to_dict
 from pinnace.api.core_v1_pb2 import Pod

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apiserver.auth.permissions import permission_of
-from apiserver.registry.patching import patching
+from apiserver.registry.mutation import patching
 from apiserver.registry.strategies import STRATEGIES
 from pinnace.api import pods_pb2
 from pinnace.api.core_v1_pb2 import Pod

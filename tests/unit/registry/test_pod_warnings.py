@@ -6,8 +6,8 @@ import pytest
 from google.protobuf.json_format import ParseDict
 
 from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.validation.pod_warnings import spec_warnings
-from apiserver.registry.warnings import MAX_WARNINGS, gathering, warn
+from apiserver.registry.strategy import MAX_WARNINGS, gathering, warn
+from apiserver.registry.validation.pods import spec_warnings
 from apiserver.server import ApiServer
 from pinnace.api.apps_v1_pb2 import ReplicaSet
 from pinnace.api.batch_v1_pb2 import Job

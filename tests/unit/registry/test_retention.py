@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.cacher.store import Entry
-from apiserver.registry import retention
-from apiserver.registry.retention import MAX_DELETES, Bounds, Held, Retention
-from apiserver.storage.interface import Committed, Refused, Storage, Write
+from apiserver.cacher.store import CacheEntry
+from apiserver.registry import events
+from apiserver.registry.events import MAX_DELETES, EventLimits, EventUsage, Retention
+from apiserver.storage.interface import Committed, CompareFailed, Storage, Write
 from pinnace.api.core_v1_pb2 import Event
 from pinnace.api.resources import EVENTS, namespace_of
 from pinnace.runtime.clock import SYSTEM_CLOCK
@@ -28,13 +28,13 @@ LARGE = 10**9
 VALUE = Event(reason="Scheduled", message="m").SerializeToString()
 
 
-def entry(namespace: str, name: object, revision: int, size: int = 0) -> Entry[Event]:
-    return Entry(Event, EVENTS.key(namespace, f"{name}"), b" " * size, revision, revision)
+def entry(namespace: str, name: object, revision: int, size: int = 0) -> CacheEntry[Event]:
+    return CacheEntry(Event, EVENTS.key(namespace, f"{name}"), b" " * size, revision, revision)
 
 
-def held(counts: dict[str, int], size: int = 0) -> Held:
+def held(counts: dict[str, int], size: int = 0) -> EventUsage:
     """So many events of each namespace, written in turn."""
-    made, revision = Held(), 0
+    made, revision = EventUsage(), 0
     for number in range(max(counts.values(), default=0)):
         for namespace, count in counts.items():
             if number < count:
@@ -42,34 +42,34 @@ def held(counts: dict[str, int], size: int = 0) -> Held:
     return made
 
 
-def dropped(of: Held, bounds: Bounds) -> dict[str, int]:
+def dropped(of: EventUsage, bounds: EventLimits) -> dict[str, int]:
     return dict(Counter(namespace_of(each.key) for each in of.surplus(bounds, LARGE)))
 
 
 def test_a_surplus_is_found_in_portions() -> None:
     """To list 206,250 events took 0.37 s of the event loop."""
     of = held({"a": 1000, "b": 1000})
-    assert len(of.surplus(Bounds(160, LARGE), 30)) == 30
-    assert len(of.surplus(Bounds(160, LARGE), LARGE)) == 2000 - 150
+    assert len(of.surplus(EventLimits(160, LARGE), 30)) == 30
+    assert len(of.surplus(EventLimits(160, LARGE), LARGE)) == 2000 - 150
 
 
 def test_within_the_bounds_nothing_goes() -> None:
-    assert dropped(held({"a": 50, "b": 50}, size=10), Bounds(100, LARGE)) == {}
-    assert dropped(Held(), Bounds(1, 1)) == {}
+    assert dropped(held({"a": 50, "b": 50}, size=10), EventLimits(100, LARGE)) == {}
+    assert dropped(EventUsage(), EventLimits(1, 1)) == {}
 
 
 def test_a_namespace_that_floods_loses_its_own_events() -> None:
-    assert dropped(held({"flood": 1000, "a": 10, "b": 20}), Bounds(160, LARGE)) == {"flood": 1000 - (150 - 30)}
+    assert dropped(held({"flood": 1000, "a": 10, "b": 20}), EventLimits(160, LARGE)) == {"flood": 1000 - (150 - 30)}
 
 
 def test_namespaces_that_flood_are_left_with_equal_shares() -> None:
-    assert dropped(held({"a": 1000, "b": 300, "c": 10}), Bounds(160, LARGE)) == {"a": 930, "b": 230}
+    assert dropped(held({"a": 1000, "b": 300, "c": 10}), EventLimits(160, LARGE)) == {"a": 930, "b": 230}
 
 
 def test_the_oldest_go_and_an_event_that_is_written_again_is_young() -> None:
     of = held({"a": 32})
     of.change(entry("a", "000000", 1), entry("a", "000000", 100))
-    doomed = of.surplus(Bounds(31, LARGE), LARGE)
+    doomed = of.surplus(EventLimits(31, LARGE), LARGE)
     assert [each.key.rpartition("/")[2] for each in doomed] == ["000001", "000002", "000003"]
     assert {each.reason for each in doomed} == {"count"}
 
@@ -80,7 +80,7 @@ def test_bytes_are_bounded_as_the_count_is() -> None:
         of.change(None, entry("small", number, 1000 + number, 10))
     for number in range(20):
         of.change(entry("large", f"{number:06}", 1), entry("large", f"{number:06}", 2000 + number, 10_000))
-    doomed = of.surplus(Bounds(LARGE, 100_000), LARGE)
+    doomed = of.surplus(EventLimits(LARGE, 100_000), LARGE)
     assert {(namespace_of(each.key), each.reason) for each in doomed} == {("large", "bytes")}
     for each in doomed:
         of.change(entry("large", each.key.rpartition("/")[2], 1, 10_000), None)
@@ -90,7 +90,7 @@ def test_bytes_are_bounded_as_the_count_is() -> None:
 @given(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 60)), st.integers(1, 100))
 def test_what_stays_is_fair_whatever_there_is(counts: dict[str, int], most: int) -> None:
     of = held(counts)
-    lost = dropped(of, Bounds(most, LARGE))
+    lost = dropped(of, EventLimits(most, LARGE))
     kept = {namespace: count - lost.get(namespace, 0) for namespace, count in counts.items()}
     if sum(counts.values()) <= most:
         assert lost == {}
@@ -103,7 +103,7 @@ def test_a_new_state_replaces_what_was_known() -> None:
     of = held({"a": 10}, size=5)
     of.reset([entry("b", 2, 2, 7), entry("b", 1, 1, 7)])
     assert (of.count, of.size) == (2, 2 * (7 + len(EVENTS.key("b", "1"))))
-    assert [each.revision for each in of.surplus(Bounds(1, LARGE), LARGE)] == [1, 2], "none is left below a bound of one"
+    assert [each.revision for each in of.surplus(EventLimits(1, LARGE), LARGE)] == [1, 2], "none is left below a bound of one"
 
 
 class Counting(MemoryStorage):
@@ -111,16 +111,16 @@ class Counting(MemoryStorage):
 
     deletes = refused = 0
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         answer = await super().transact(writes)
         if any(write.value is None for write in writes):
             self.deletes += 1
-            self.refused += isinstance(answer, Refused)
+            self.refused += isinstance(answer, CompareFailed)
         return answer
 
 
 @asynccontextmanager
-async def server(storage: Storage, bounds: Bounds) -> AsyncIterator[Retention]:
+async def server(storage: Storage, bounds: EventLimits) -> AsyncIterator[Retention]:
     cacher = Cacher(storage)
     made = Retention(storage, cacher, SYSTEM_CLOCK, bounds)
     running = [asyncio.ensure_future(part.run()) for part in (cacher, made)]
@@ -135,8 +135,8 @@ async def server(storage: Storage, bounds: Bounds) -> AsyncIterator[Retention]:
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "TURN", 0.01)
-    monkeypatch.setattr(retention, "QUIET", 0.5)
+    monkeypatch.setattr(events, "CHECK_INTERVAL", 0.01)
+    monkeypatch.setattr(events, "OWNER_TIMEOUT", 0.5)
 
 
 async def write(storage: Storage, namespace: str, *numbers: int) -> None:
@@ -168,7 +168,7 @@ async def until(storage: Storage, condition: Callable[[Counter[str]], bool]) -> 
 
 async def test_two_servers_delete_once() -> None:
     """Transactions that both send for the same events would be refused half of the time."""
-    storage, bounds = Counting(), Bounds(160, LARGE)
+    storage, bounds = Counting(), EventLimits(160, LARGE)
     await write(storage, "quiet", *range(20))
     async with server(storage, bounds) as one, server(storage, bounds) as other:
         await write(storage, "flood", *range(1000))
@@ -183,7 +183,7 @@ async def test_two_servers_delete_once() -> None:
 async def test_a_flood_stays_bounded() -> None:
     """At 600 a second, and a look each second; a transaction deletes 127."""
     storage, seconds = Counting(), 20
-    async with server(storage, Bounds(500, LARGE)) as one:
+    async with server(storage, EventLimits(500, LARGE)) as one:
         for second in range(seconds):
             await write(storage, "flood", *range(second * 600, second * 600 + 600))
             await until(storage, lambda found: found.total() <= 500)
@@ -192,7 +192,7 @@ async def test_a_flood_stays_bounded() -> None:
 
 
 async def test_another_server_deletes_when_the_first_is_gone() -> None:
-    storage, bounds = Counting(), Bounds(100, LARGE)
+    storage, bounds = Counting(), EventLimits(100, LARGE)
     async with server(storage, bounds):
         async with server(storage, bounds):
             await write(storage, "a", *range(300))
@@ -205,7 +205,7 @@ async def test_an_event_that_grows_meanwhile_stays() -> None:
     class Growing(Counting):
         grown = False
 
-        async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+        async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
             deletes = [each for each in writes if each.value is None]
             if deletes and not self.grown:
                 self.grown = True
@@ -213,7 +213,7 @@ async def test_an_event_that_grows_meanwhile_stays() -> None:
             return await super().transact(writes)
 
     storage = Growing()
-    async with server(storage, Bounds(100, LARGE)):
+    async with server(storage, EventLimits(100, LARGE)):
         await write(storage, "a", *range(101))
         await until(storage, lambda found: found.total() <= 100)
         assert await storage.get(EVENTS.key("a", "000000")) is not None
@@ -221,7 +221,7 @@ async def test_an_event_that_grows_meanwhile_stays() -> None:
 
 async def test_a_store_that_is_full_is_relieved() -> None:
     storage = FullStorage()
-    async with server(storage, Bounds(100, LARGE)) as one, server(storage, Bounds(100, LARGE)) as other:
+    async with server(storage, EventLimits(100, LARGE)) as one, server(storage, EventLimits(100, LARGE)) as other:
         await write(storage, "a", *range(100))
         await write(storage, "a", *range(100, 200))
         storage.full = True

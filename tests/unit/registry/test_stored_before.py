@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
-from apiserver.cacher.store import Selection
+from apiserver.cacher.store import SelectionPredicate
 from apiserver.errors import Rejected
-from apiserver.registry.extent import MAX_PARTS
 from apiserver.registry.strategies import STRATEGIES
-from apiserver.registry.strategy import StatusStrategy, added
+from apiserver.registry.strategy import MAX_PARTS, StatusStrategy, added
 from apiserver.storage.interface import Committed, Write
 from pinnace.api.core_v1_pb2 import Pod, ResourceQuota, Service
 from pinnace.api.events_pb2 import CreateEventBatchRequest
@@ -416,13 +415,13 @@ async def test_what_cannot_be_read_is_said_to_be_so_and_harms_no_other() -> None
             ("Create", create),
             ("Patch", PatchRequest(type=PatchRequest.MERGE, patch=b"{}", **named)),
         ):
-            with pytest.raises(Rejected, match='services "broken" cannot be read') as refused:
+            with pytest.raises(Rejected, match='services "broken" cannot be decoded') as refused:
                 await call(assembly, SERVICES, method, request)
             assert refused.value.refusal.code is Code.INTERNAL
         create.object.metadata.name = "sound"
         create.object.spec.ClearField("clusterIP")
         await call(assembly, SERVICES, "Create", create)
-        counted = assembly.cacher.of(RESOURCE_QUOTAS).watch(Selection.parse(RESOURCE_QUOTAS, "", "", ""), None)
+        counted = assembly.cacher.of(RESOURCE_QUOTAS).watch(SelectionPredicate.parse(RESOURCE_QUOTAS, "", "", ""), None)
         used = ""
         async with asyncio.timeout(PATIENCE):
             while used != "1":

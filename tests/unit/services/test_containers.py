@@ -3,7 +3,7 @@
 import pytest
 
 from apiserver.errors import Rejected
-from apiserver.services.containers import choose, executable, readable
+from apiserver.services.kubelets import choose, executable, readable
 from pinnace.api.core_v1_pb2 import ContainerStatus, Pod
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 

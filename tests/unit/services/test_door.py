@@ -36,7 +36,7 @@ from tests.unit.auth.test_matrix import OPEN
 PATIENCE = 15.0
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("apiserver", "scheduler", "kubelet", "controllers", "pinnace")
-DOORS = {"apiserver/lines.py", "kubelet/server.py"}
+DOORS = {"apiserver/server.py", "kubelet/server.py"}
 """The modules that register something with a gRPC server."""
 CHECK = "/grpc.health.v1.Health/Check"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"

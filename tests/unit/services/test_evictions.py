@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry import eviction as eviction_rules
-from apiserver.services import evictions
+from apiserver.registry import deletion as eviction_rules
+from apiserver.services import pods
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions, LabelSelector, ObjectMeta, Preconditions
@@ -211,7 +211,7 @@ async def test_a_pod_that_is_named_again_is_not_looked_at_again(client: Client, 
     await budget(client)
     await budget(client, "other", selector={"matchLabels": {"app": "other"}})
     monkeypatch.setattr(eviction_rules, "from_message", reading)
-    monkeypatch.setattr(evictions, "budget_of", searching)
+    monkeypatch.setattr(pods, "budget_of", searching)
     outcomes = await evicted(client, *"abab", dryRun=["All"])
     assert outcomes == [None] * 4
     assert searched == ["a", "b"] and len(read) == 2
@@ -241,7 +241,7 @@ async def test_others_have_their_turn_between_two_pods(client: Client, monkeypat
         seen.append(turn)
         return eviction_rules.budget_of(pod, protections)
 
-    monkeypatch.setattr(evictions, "budget_of", searching)
+    monkeypatch.setattr(pods, "budget_of", searching)
     other = asyncio.create_task(others())
     await evicted(client, *"abc")
     other.cancel()

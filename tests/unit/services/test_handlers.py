@@ -14,8 +14,7 @@ import pytest
 
 from apiserver.auth.authentication import Authenticator
 from apiserver.errors import Rejected
-from apiserver.services.handlers import MethodHandlers
-from apiserver.services.requests import RequestIds
+from apiserver.services.handlers import MethodHandlers, RequestIds
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.grpc_server import Refusals
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from apiserver.admission.election_leases import ElectionLeases
+from apiserver.admission.authorization import ElectionLeases
 from apiserver.auth.authentication import MASTERS, User
 from apiserver.election.history import ended, shown
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
 from apiserver.services.leases import REUSE, Stamps
-from apiserver.services.nodelease import Signature, lease_object
+from apiserver.services.nodes import Signature, lease_object
 from apiserver.storage.interface import Committed, KeyValue, Unavailable, Write
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.elections_pb2 import Election, Term

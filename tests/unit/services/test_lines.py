@@ -11,8 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from apiserver.lines import COUNT, Lines
-from apiserver.server import ApiServer
+from apiserver.server import SHARDS, ApiServer, ListenerShards
 from pinnace.runtime.logs import CertificateReloaded
 from pinnace.runtime.tls import TlsFiles, line_credentials
 from tests.logged import logged
@@ -26,7 +25,7 @@ DEADLINE = 10.0
 OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
 
 
-def numbered() -> Lines:
+def numbered() -> ListenerShards:
     """Each line says which it is."""
     numbers = count()
 
@@ -38,7 +37,7 @@ def numbered() -> Lines:
 
         return grpc.method_handlers_generic_handler("test", {"Which": grpc.unary_unary_rpc_method_handler(which)})
 
-    return Lines((), handlers)
+    return ListenerShards((), handlers)
 
 
 @asynccontextmanager
@@ -62,7 +61,7 @@ async def which(address: str) -> int:
 async def test_connections_are_spread_over_the_lines_of_one_port() -> None:
     async with serving("127.0.0.1:0") as address:
         seen = {await which(address) for _ in range(CONNECTIONS)}
-    assert 1 < len(seen) <= COUNT
+    assert 1 < len(seen) <= SHARDS
 
 
 async def test_a_port_has_one_server() -> None:
@@ -101,7 +100,7 @@ async def test_two_addresses_may_have_the_same_port() -> None:
     async with serving("127.0.0.1:0") as address:
         port = address.rpartition(":")[2]
         async with serving(f"127.0.0.2:{port}") as other:
-            assert await which(other) < COUNT
+            assert await which(other) < SHARDS
 
 
 async def test_a_port_that_somebody_would_share_is_taken() -> None:

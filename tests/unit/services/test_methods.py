@@ -6,7 +6,7 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.flow.control import FlowControl
-from apiserver.flow.cost import PATCHED
+from apiserver.flow.levels import PATCH_BYTES_PER_SEAT
 from apiserver.services.methods import MAX_BATCH, Method
 from pinnace.api import wire
 from pinnace.api.meta_v1_pb2 import ListOptions
@@ -30,7 +30,7 @@ async def test_a_patch_takes_the_seats_of_the_object_that_it_changes(monkeypatch
         create, patch = (assembly.methods[f"/pinnace.v1.Pods/{name}"] for name in ("Create", "Patch"))
         request: Any = create.parse(b"")
         request.object.CopyFrom(make_pod("large", namespace=OWN).req(cpu="1").new())
-        request.object.metadata.annotations["filling"] = "x" * 5 * PATCHED
+        request.object.metadata.annotations["filling"] = "x" * 5 * PATCH_BYTES_PER_SEAT
         await create.call(request, Caller(PEOPLE["editor"]))
         monkeypatch.setattr(FlowControl, "enter", entered)
         for name in ("thing", "large"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver.services.nodelease import Signature
+from apiserver.services.nodes import Signature
 from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.wellknown import BIRTH_ANNOTATION
 

@@ -4,12 +4,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from apiserver.services.context import MOMENT, READ_TIMEOUT, patience
+from apiserver.services.methods import READ_TIMEOUT, REPLY_MARGIN, read_timeout
 
 
 @pytest.mark.parametrize(
     ("remaining", "waits"),
-    [(None, READ_TIMEOUT), (60.0, READ_TIMEOUT), (READ_TIMEOUT, READ_TIMEOUT - MOMENT), (0.5, 0.4), (0.0, 0.0), (-1.0, 0.0)],
+    [
+        (None, READ_TIMEOUT),
+        (60.0, READ_TIMEOUT),
+        (READ_TIMEOUT, READ_TIMEOUT - REPLY_MARGIN),
+        (0.5, 0.4),
+        (0.0, 0.0),
+        (-1.0, 0.0),
+    ],
 )
 def test_there_is_time_to_tell_the_caller(remaining: float | None, waits: float) -> None:
-    assert patience(SimpleNamespace(time_remaining=lambda: remaining)) == pytest.approx(waits)
+    assert read_timeout(SimpleNamespace(time_remaining=lambda: remaining)) == pytest.approx(waits)

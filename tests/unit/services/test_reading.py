@@ -8,7 +8,7 @@ import pytest
 
 from apiserver.errors import Rejected
 from apiserver.flow.control import FlowControl
-from apiserver.flow.cost import SMALL, WIDEST, items_in, width_of_batch, width_of_bytes
+from apiserver.flow.levels import MAX_BYTES_COST, SMALL, cost_of_batch, cost_of_bytes, items_in
 from apiserver.services.methods import MAX_BATCH
 from pinnace.api.pods_pb2 import CreatePodBatchRequest
 from pinnace.api.status import Code
@@ -43,9 +43,9 @@ async def test_of_many_large_requests_one_is_read_at_a_time(monkeypatch: pytest.
     assert codes == [Code.PERMISSION_DENIED] * 4
 
 
-@pytest.mark.parametrize(("size", "width"), [(SMALL, 1), (1 << 20, 33), (4 << 20, WIDEST)])
+@pytest.mark.parametrize(("size", "width"), [(SMALL, 1), (1 << 20, 33), (4 << 20, MAX_BYTES_COST)])
 def test_they_have_as_many_seats_as_they_have_bytes(size: int, width: int) -> None:
-    assert width_of_bytes(size) == width
+    assert cost_of_bytes(size) == width
 
 
 @pytest.mark.parametrize("items", [0, 1, 300, MAX_BATCH])
@@ -92,12 +92,12 @@ async def test_a_large_batch_has_as_many_seats_as_it_has_items(monkeypatch: pyte
         request = DeleteBatchRequest(items=[DeleteRequest(namespace=OWN, name=f"p{each}") for each in range(MAX_BATCH)])
         with suppress(Rejected):
             await batch.call(batch.parse(request.SerializeToString()), Caller(PEOPLE["nobody"]))
-    assert widths == [width_of_batch(MAX_BATCH)]
+    assert widths == [cost_of_batch(MAX_BATCH)]
 
 
 async def test_the_largest_of_one_user_are_at_work_one_after_the_other() -> None:
     flow = FlowControl()
-    with flow.enter("workload", "eve", WIDEST) as first, flow.enter("workload", "eve", WIDEST) as second:
+    with flow.enter("workload", "eve", MAX_BYTES_COST) as first, flow.enter("workload", "eve", MAX_BYTES_COST) as second:
         assert not first.waits
         assert second.waits
 

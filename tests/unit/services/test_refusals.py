@@ -10,9 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from apiserver import errors
-from apiserver.errors import MAX_VIOLATIONS, Rejected
+from apiserver.errors import MAX_VIOLATIONS, QUIET, Rejected, _Shortages, to_refusal
 from apiserver.services import methods
-from apiserver.services.errors import QUIET, _Shortages, to_refusal
 from apiserver.services.handlers import MAX_MESSAGE, cut
 from pinnace.api import wire
 from pinnace.api.pods_pb2 import CreatePodBatchRequest

@@ -10,12 +10,12 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from apiserver.assembly import Settings
+from apiserver.assembly import ServerSettings
 from apiserver.auth.audit import AuditLog
-from apiserver.cacher.resource import ResourceCache
+from apiserver.cacher.cacher import ResourceCache
 from apiserver.server import ApiServer
 from apiserver.services import metrics
-from apiserver.services.requests import RequestIds
+from apiserver.services.handlers import RequestIds
 from pinnace.api.pods_pb2 import CreatePodRequest
 from pinnace.api.wellknown import REQUEST_ID_KEY
 from pinnace.cli.errors import explain
@@ -31,7 +31,7 @@ from tests.storage.memory import MemoryStorage
 async def serving(audit_log: Path) -> AsyncIterator[str]:
     """The address of a server. Afterwards the audit log is written."""
     audit = AuditLog(audit_log, metrics.AuditMeter())
-    server = ApiServer(MemoryStorage(), settings=Settings(audit=audit))
+    server = ApiServer(MemoryStorage(), settings=ServerSettings(audit=audit))
     at = await server.start("127.0.0.1:0")
     running = [asyncio.ensure_future(part.run()) for part in (server, audit)]
     try:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from apiserver.assembly import Assembly, Settings
+from apiserver.assembly import Assembly, ServerSettings
 from apiserver.errors import Rejected
-from apiserver.services import context, resource, resource_metrics
-from apiserver.services.kubelets import Endpoint, NoKubelets
-from apiserver.services.resource_metrics import Survey, Surveyor
+from apiserver.services import methods, resource, resource_metrics
+from apiserver.services.kubelets import KubeletEndpoint, NoKubelets
+from apiserver.services.resource_metrics import StatsCollector, StatsResult
 from pinnace.api.core_v1_pb2 import Node
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.meta_v1_pb2 import ListOptions
@@ -30,12 +30,12 @@ class Kubelets(NoKubelets):
     nothing at all, and `lying` of those that also speak of what is another's."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Endpoint, list[str]]] = []
+        self.asked: list[tuple[KubeletEndpoint, list[str]]] = []
         self.down: set[int] = set()
         self.silent: set[int] = set()
         self.lying: dict[int, StatsResponse] = {}
 
-    async def stats(self, at: Endpoint, request: StatsRequest, timeout: float) -> StatsResponse:
+    async def stats(self, at: KubeletEndpoint, request: StatsRequest, timeout: float) -> StatsResponse:
         self.asked.append((at, [*request.nodes, *request.pods]))
         if at.port in self.down:
             raise Rejected(Refusal(Code.UNAVAILABLE, "KubeletUnavailable", f"the kubelet at {at.port} does not answer"))
@@ -74,7 +74,7 @@ async def assembly(kubelets: Kubelets) -> AsyncIterator[Assembly]:
 
 @asynccontextmanager
 async def _serving(kubelets: Kubelets) -> AsyncIterator[Assembly]:
-    assembly = Assembly(MemoryStorage(), Settings(kubelets=kubelets))
+    assembly = Assembly(MemoryStorage(), ServerSettings(kubelets=kubelets))
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):
@@ -150,19 +150,19 @@ async def test_a_kubelet_has_no_say_about_what_is_anothers(assembly: Assembly, k
 async def test_however_many_are_silent_the_answer_comes_in_time(kubelets: Kubelets, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_metrics, "AT_ONCE", 2)
     kubelets.silent.update(range(1, 20))
-    survey = Survey()
+    survey = StatsResult()
     for port in kubelets.silent:
         assert survey.about(_node(f"a{port}", port)) is not None
     async with asyncio.timeout(5):
-        answers, warnings = await Surveyor(kubelets).ask(survey, 1.0)
+        answers, warnings = await StatsCollector(kubelets).ask(survey, 1.0)
     assert answers == [] and len(warnings) == 19
 
 
 async def test_a_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubelets) -> None:
     silent = [make_node(name).condition("Ready", "Unknown").build() for name in ("b", "a")]
-    survey = Survey()
+    survey = StatsResult()
     assert [survey.about(each) for each in (*silent, _node("c", 1))][:2] == [None, None]
-    answers, warnings = await Surveyor(kubelets).ask(survey, 1.0)
+    answers, warnings = await StatsCollector(kubelets).ask(survey, 1.0)
     assert len(answers) == 1 and list(warnings) == ['node "a" and 1 more cannot be asked: the kubelet is silent']
 
 
@@ -170,7 +170,7 @@ async def test_a_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubel
 async def test_a_kubelet_that_does_not_answer_costs_its_own_figures(
     how: str, assembly: Assembly, kubelets: Kubelets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "READ_TIMEOUT", 0.2)
+    monkeypatch.setattr(methods, "READ_TIMEOUT", 0.2)
     getattr(kubelets, how).add(1)
     for found in (await nodes(assembly, labelSelector="fleet in (a,b)"), await pods(assembly, labelSelector="fleet in (a,b)")):
         assert [each.metadata.labels["fleet"] for each in found.items] == ["b"]

@@ -5,7 +5,7 @@ from contextlib import aclosing
 import pytest
 
 from apiserver.errors import Rejected
-from apiserver.services.selecting import MAX_LENGTH, MAX_WATCHED, selected
+from apiserver.services.resource import MAX_LENGTH, MAX_WATCHED, selected
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import PODS
 from pinnace.api.selectors import SelectorError

@@ -11,8 +11,8 @@ from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
 from apiserver.flow import control
 from apiserver.flow.control import FlowControl
-from apiserver.flow.levels import KEPT, WORKLOAD
-from apiserver.services.streaming import Streaming
+from apiserver.flow.levels import MAX_IDLE_FLOWS, WORKLOAD
+from apiserver.services.pods import Streaming
 from pinnace.api.pods_pb2 import ExecRequest, ExecStart, LogsRequest
 from pinnace.api.status import Code
 from tests.unit.auth.matrix import OTHER, OWN, PEOPLE, Caller, serving
@@ -91,7 +91,7 @@ async def test_it_is_not_forgotten_whose_they_are() -> None:
     with flow.enter(WORKLOAD, "eve") as seat:
         pass
     with seat.connection(bounded=True), seat.connection(bounded=True):
-        for user in range(2 * KEPT):
-            flow.enter(WORKLOAD, f"user-{user}").leave()
+        for user in range(2 * MAX_IDLE_FLOWS):
+            flow.enter(WORKLOAD, f"user-{user}").release()
         with pytest.raises(Rejected, match=TOO_MANY), flow.enter(WORKLOAD, "eve").connection(bounded=True):
             pass

@@ -12,8 +12,8 @@ from apiserver.assembly import Assembly
 from apiserver.auth.authentication import AUTHENTICATED, User
 from apiserver.auth.permissions import Action, Target
 from apiserver.errors import Rejected
-from apiserver.services import tenure
-from apiserver.services.tenure import CHECK_INTERVAL, MIN_TIMEOUT, Tenure, Tenures
+from apiserver.services import methods
+from apiserver.services.methods import CHECK_INTERVAL, MIN_TIMEOUT, StreamAuthorization, StreamAuthorizations
 from apiserver.storage.interface import Unavailable
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.pods_pb2 import PodWatchResponse
@@ -54,7 +54,7 @@ class Scene:
         self.denied: set[User] = set()
         self.error: Exception | None = None
         self.asked: list[User] = []
-        self.tenures = Tenures(self, lambda: self.roles, MIN_TIMEOUT, self.clock, random.Random(1))
+        self.tenures = StreamAuthorizations(self, lambda: self.roles, MIN_TIMEOUT, self.clock, random.Random(1))
         self.stack = ExitStack()
         self.running: list[asyncio.Future[Any]] = [asyncio.ensure_future(self.tenures.run())]
 
@@ -86,7 +86,7 @@ async def waiting() -> AsyncGenerator[bytes, None]:
     await asyncio.get_running_loop().create_future()
 
 
-async def read(held: Tenure) -> list[bytes]:
+async def read(held: StreamAuthorization) -> list[bytes]:
     async with aclosing(waiting()) as responses:
         return [response async for response in held.of(responses)]
 
@@ -189,7 +189,7 @@ async def test_a_caller_who_leaves_at_the_same_moment_has_left(scene: Scene) -> 
 
 
 def test_watches_that_begin_together_do_not_end_together() -> None:
-    tenures = Tenures(AlwaysAllow(), lambda: None, MIN_TIMEOUT, FakeClock(), random.Random(1))
+    tenures = StreamAuthorizations(AlwaysAllow(), lambda: None, MIN_TIMEOUT, FakeClock(), random.Random(1))
     drawn = [tenures.of_watch(0) for _ in range(100)]
     assert MIN_TIMEOUT <= min(drawn) < 1.2 * MIN_TIMEOUT and 1.8 * MIN_TIMEOUT < max(drawn) <= 2 * MIN_TIMEOUT
     assert tenures.of_watch(7) == 7
@@ -217,7 +217,7 @@ class Follower:
 
 
 async def test_a_watch_ends_with_the_role_that_it_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenure, "CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr(methods, "CHECK_INTERVAL", 0.05)
     async with serving() as server, asyncio.timeout(PATIENCE):
         eve, vera = (Follower(server, person, OWN) for person in ("editor", "viewer"))
         admin = Follower(server, "admin", OTHER)

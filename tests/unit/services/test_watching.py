@@ -9,7 +9,7 @@ import pytest
 
 from apiserver.assembly import Assembly
 from apiserver.errors import Rejected
-from apiserver.flow import account, control
+from apiserver.flow import control, send_budget
 from apiserver.flow.levels import WORKLOAD
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.meta_v1_pb2 import ListOptions
@@ -175,10 +175,10 @@ async def test_nobody_goes_on_in_another_history(begin: dict[str, Any], ahead: i
 async def test_who_opens_watches_and_does_not_read_has_a_bounded_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is told where to go on, with all that happened since."""
     for bound in ("MAX_UNTAKEN", "MAX_WAITING", "MINIMUM"):
-        monkeypatch.setattr(account, bound, 1 << 19)
+        monkeypatch.setattr(send_budget, bound, 1 << 19)
     async with servers(1) as (server,), AsyncExitStack() as stack:
         begin = await create(server, "first")
-        charged = vars(server)["_flow"].levels[WORKLOAD].flow(ADMIN.user.name).account
+        charged = vars(server)["_flow"].levels[WORKLOAD].flow(ADMIN.user.name).budget
         readings = []
         for number in range(20):
             options = ListOptions(resourceVersion=str(begin), labelSelector=f"!k{number}")
@@ -211,9 +211,9 @@ class Unread(Caller):
 
 async def test_answers_that_others_do_not_read_keep_nobody_from_being_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor do they end a watch, or have a list refused."""
-    monkeypatch.setattr(account, "MAX_UNTAKEN", 1 << 18)
+    monkeypatch.setattr(send_budget, "MAX_UNTAKEN", 1 << 18)
     monkeypatch.setattr(control, "MAX_UNTAKEN", 1 << 18)
-    monkeypatch.setattr(account, "MINIMUM", 1 << 16)
+    monkeypatch.setattr(send_budget, "MINIMUM", 1 << 16)
     scheduler = Caller(PEOPLE["scheduler"])
     async with serving() as server, AsyncExitStack() as stack:
         for number in range(10):

@@ -7,11 +7,10 @@ from random import Random
 import pytest
 
 from apiserver.cacher.cacher import Cacher
-from apiserver.services import fleet as module
-from apiserver.services.fleet import FleetSession
-from apiserver.services.nodelease import Signature, lease_object
-from apiserver.services.sessions import Conversation, Sign, Timing
-from apiserver.storage.committer import Committer, Outcome
+from apiserver.services import nodes as module
+from apiserver.services.nodes import FleetSession, Signature, lease_object
+from apiserver.services.sessions import SessionStream, StreamEvent, Timing
+from apiserver.storage.committer import CommitOutcome, Committer
 from apiserver.storage.interface import Committed, Unavailable, Write
 from pinnace.api.nodes_pb2 import HeartbeatRequest, HeartbeatResponse
 from pinnace.api.resources import LEASES, NODE_LEASE_NAMESPACE
@@ -40,14 +39,14 @@ class Scene:
     def __init__(self) -> None:
         self.storage = MemoryStorage()
         self.committer = Committer(self.storage)
-        self.conversation = Conversation[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK)
+        self.stream = SessionStream[HeartbeatRequest, HeartbeatResponse](nothing(), TIMING, SYSTEM_CLOCK)
 
     async def play(self, *nodes: str) -> None:
         """To its end."""
         opening = HeartbeatRequest.Open(holder="f", nodes=nodes)
         cacher = Cacher(self.storage)
         fleet = FleetSession(
-            self.conversation, opening, permit, permit, self.storage, self.committer, cacher, TIMING, SYSTEM_CLOCK, Random(1)
+            self.stream, opening, permit, permit, self.storage, self.committer, cacher, TIMING, SYSTEM_CLOCK, Random(1)
         )
         async with asyncio.timeout(5):
             await fleet.run()
@@ -68,7 +67,7 @@ async def test_who_has_left_takes_no_node_from_its_next_session(scene: Scene) ->
     value = lease_object("n", Signature("f", 1, "stream"), 60, 1.0, "uid", None)
     written = await scene.storage.transact([Write(key("n"), value, 0, lease=newer)])
     assert isinstance(written, Committed)
-    scene.conversation.post(Sign.GONE)
+    scene.stream.post(StreamEvent.GONE)
     await scene.play("n")
     found = await scene.storage.get(key("n"))
     assert found is not None and (found.mod_revision, found.lease) == (written.revision, newer)
@@ -79,12 +78,12 @@ async def test_what_was_written_beside_what_could_not_be_goes_with_its_fleet(
 ) -> None:
     commit_many, claimed = Committer.commit_many, list[str]()
 
-    async def in_part(committer: Committer, writes: Sequence[Write]) -> list[Outcome]:
+    async def in_part(committer: Committer, writes: Sequence[Write]) -> list[CommitOutcome]:
         """The first write fails, and then the fleet leaves."""
         if claimed:
             return await commit_many(committer, writes)
         claimed.extend(write.key for write in writes)
-        scene.conversation.post(Sign.GONE)
+        scene.stream.post(StreamEvent.GONE)
         return [Unavailable("not now"), *await commit_many(committer, writes[1:])]
 
     monkeypatch.setattr(Committer, "commit_many", in_part)

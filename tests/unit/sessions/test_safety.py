@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from apiserver.election.service import TIMING
-from apiserver.services.sessions import Session
+from apiserver.services.sessions import LeaseSession
 from apiserver.storage.interface import Write
 from pinnace.client.election import Term
 from tests.clock import FakeClock
@@ -73,7 +73,7 @@ async def run(seed: int, slowest: float, loss: float, *, from_sending: bool = Tr
     network = Network(rng, slowest, loss)
     storage = DistantStorage(clock, network)
     begun = clock.monotonic()
-    session = await Session.open(storage, TIMING, clock)
+    session = await LeaseSession.open(storage, TIMING, clock)
     await storage.transact([Write(KEY, b"", 0, lease=session.id)])
     term = Term(1, begun + TIMING.validity)
     believed, wrong = 0.0, False

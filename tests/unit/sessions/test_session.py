@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from apiserver.services.sessions import LATE, Session, Timing
+from apiserver.services.sessions import LATE, LeaseSession, Timing
 from apiserver.storage.interface import LeaseNotFound, Unavailable
 from tests.clock import FakeClock
 from tests.storage.memory import MemoryStorage
@@ -39,14 +39,14 @@ class Peer:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.storage = SlowStorage(self.clock)
-        self.session: Session
+        self.session: LeaseSession
         self.answered: list[int] = []
         self.expired = False
         self._sequence = 0
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator["Peer"]:
-        self.session = await Session.open(self.storage, TIMING, self.clock)
+        self.session = await LeaseSession.open(self.storage, TIMING, self.clock)
         keeping = asyncio.create_task(self.session.keep(self.answered.append, self._expire))
         yield self
         keeping.cancel()
@@ -134,9 +134,9 @@ async def test_an_answered_beat_is_worth_its_validity() -> None:
 async def test_a_session_goes_on_elsewhere() -> None:
     clock = FakeClock()
     storage = MemoryStorage(clock=clock)
-    session = await Session.open(storage, TIMING, clock)
+    session = await LeaseSession.open(storage, TIMING, clock)
     await clock.advance(1.5)
-    resumed = await Session.resume(storage, clock, session.id)
+    resumed = await LeaseSession.resume(storage, clock, session.id)
     assert resumed.id == session.id
     await clock.advance(1.5)
     await storage.renew_lease(session.id)
@@ -145,7 +145,7 @@ async def test_a_session_goes_on_elsewhere() -> None:
 async def test_a_session_that_has_run_out_cannot_be_resumed() -> None:
     clock = FakeClock()
     storage = MemoryStorage(clock=clock)
-    session = await Session.open(storage, TIMING, clock)
+    session = await LeaseSession.open(storage, TIMING, clock)
     await clock.advance(TIMING.ttl + 0.1)
     with pytest.raises(LeaseNotFound):
-        await Session.resume(storage, clock, session.id)
+        await LeaseSession.resume(storage, clock, session.id)

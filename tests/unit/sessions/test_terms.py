@@ -6,7 +6,7 @@ from itertools import permutations
 from apiserver.election import history as terms
 from apiserver.election.history import RAN_OUT, STOOD_DOWN, TermLog, ended, merge, presume, terms_in, up_to_date
 from apiserver.storage.committer import Committer
-from apiserver.storage.interface import Committed, OutcomeUnknown, Refused, Write
+from apiserver.storage.interface import Committed, CompareFailed, OutcomeUnknown, Write
 from pinnace.api.elections_pb2 import Term
 from pinnace.api.resources import term_key, terms_prefix
 from pinnace.api.scalars import to_micro_time
@@ -63,7 +63,7 @@ class Forgetful(MemoryStorage):
 
     writes = 0
 
-    async def transact(self, writes: list[Write]) -> Committed | Refused:  # type: ignore[override]
+    async def transact(self, writes: list[Write]) -> Committed | CompareFailed:  # type: ignore[override]
         answer = await super().transact(writes)
         self.writes += 1
         if self.writes % 2:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from apiserver.storage.committer import Committer, Send, straight
+from apiserver.storage.committer import Committer, SendGroup, send_directly
 from apiserver.storage.interface import Storage, Write
 from pinnace.api.resources import COMMITS_PREFIX
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
@@ -21,7 +21,7 @@ async def committing(
     storage: Storage,
     max_in_flight: int = 2,
     clock: Clock = SYSTEM_CLOCK,
-    send: Send = straight,
+    send: SendGroup = send_directly,
     preempted: Callable[[], int] = never,
 ) -> AsyncIterator[Committer]:
     committer = Committer(storage, max_in_flight=max_in_flight, send=send, clock=clock, preempted=preempted)

@@ -8,11 +8,11 @@ from enum import Enum
 from apiserver.storage.interface import (
     Changes,
     Committed,
+    CompareFailed,
     KeyValue,
     OutcomeUnknown,
     OutOfSpace,
     Page,
-    Refused,
     Storage,
     StorageError,
     Unavailable,
@@ -54,7 +54,7 @@ class FullStorage(MemoryStorage):
     full = False
     late = 0
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         if not self.full or all(write.value is None for write in writes):
             return await super().transact(writes)
         if self.late:
@@ -84,7 +84,7 @@ class FaultyStorage:
             with suppress(StorageError):  # nobody is there to hear it
                 await self.inner.transact(writes)
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         await self._tick()
         self.groups.append(writes)
         fault = next(self._faults, Fault.NONE)

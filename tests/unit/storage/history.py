@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from apiserver.storage.committer import Committer, Outcome
+from apiserver.storage.committer import CommitOutcome, Committer
 from apiserver.storage.interface import Guard, KeyValue, OutcomeUnknown, Storage, Unavailable, Write, is_at_expected
 
 KEYS = ("a", "b", "c")
@@ -18,7 +18,7 @@ class Log:
     """What the writers were told. `alike`: they all write the same bytes; else no two writes do."""
 
     alike: bool = False
-    outcomes: list[tuple[Write, Outcome]] = field(default_factory=list)
+    outcomes: list[tuple[Write, CommitOutcome]] = field(default_factory=list)
     values: int = 0
 
     def new_value(self) -> bytes:

@@ -7,26 +7,29 @@ from apiserver.storage import committer as committer_module
 from apiserver.storage.committer import (
     MAX_GROUP,
     MAX_GROUP_BYTES,
-    WAIT_LIMIT,
+    SWEEP_INTERVAL,
+    WAIT_TIMEOUT,
+    Answer,
     Committer,
     Conflict,
     Denied,
     GuardFailed,
-    Settled,
+    MarkerSweeper,
+    PartialOutcome,
+    TransactionPipeline,
 )
 from apiserver.storage.interface import (
     Committed,
+    CompareFailed,
     Guard,
     LeaseNotFound,
     OutcomeUnknown,
     OutOfSpace,
-    Refused,
     StorageError,
     TooLarge,
     Unavailable,
     Write,
 )
-from apiserver.storage.transaction import INTERVAL, Answer, Lane, Sweeper
 from tests.clock import FakeClock
 from tests.contract.steps import DEADLINE, done, put
 from tests.storage.memory import MemoryStorage
@@ -46,7 +49,7 @@ class GatedStorage(FaultyStorage):
         self.begun = 0
         self._more = asyncio.Condition()
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         async with self._more:
             self.begun += 1
             self._more.notify_all()
@@ -88,7 +91,7 @@ class TestGroups:
     async def test_lanes_that_were_opened_cost_the_first_writes_no_transaction(self) -> None:
         storage = FaultyStorage()
         async with committing(storage) as committer:
-            await committer.open_lanes()
+            await committer.open_pipelines()
             opened = len(storage.groups)
             assert await committer.commit_many(creates("a")) == [opened + 2]
         assert storage.groups[opened][0].key == "a"
@@ -96,7 +99,7 @@ class TestGroups:
     @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.LOST_ANSWER])
     async def test_writes_go_although_lanes_could_not_be_opened(self, fault: Fault) -> None:
         async with committing(FaultyStorage([fault]), max_in_flight=1) as committer:
-            opening = asyncio.create_task(committer.open_lanes())
+            opening = asyncio.create_task(committer.open_pipelines())
             await asyncio.sleep(0)
             assert [type(outcome) for outcome in await committer.commit_many(creates("a"))] == [int]
             await opening
@@ -104,8 +107,8 @@ class TestGroups:
     async def test_markers_of_idle_lanes_are_moved_before_they_are_swept_away(self) -> None:
         storage, clock = FaultyStorage(), FakeClock()
         async with committing(storage, clock=clock) as committer:
-            keeping = [asyncio.create_task(part) for part in (committer.keep_lanes(), Sweeper(storage, clock).run())]
-            await clock.advance(5 * INTERVAL)
+            keeping = [asyncio.create_task(part) for part in (committer.keep_pipelines(), MarkerSweeper(storage, clock).run())]
+            await clock.advance(5 * SWEEP_INTERVAL)
             before = len(storage.groups)
             await committer.commit_many(creates("a"))
             assert len(storage.groups) == before + 1, "it was sent at once, and once"
@@ -209,11 +212,11 @@ class TestRefusals:
         """The others go again; what he added happens with the group that it was added to."""
         storage = FaultyStorage()
 
-        async def send(lane: Lane, writes: Sequence[Write]) -> Answer | Settled:
+        async def send(lane: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
             *before, last = writes
             answer = await lane.send([last, *creates(f"with {last.key}")])
             assert isinstance(answer, Committed)
-            return Settled({last.key: answer.revision} | {each.key: Denied("no") for each in before if each.key == "b"})
+            return PartialOutcome({last.key: answer.revision} | {each.key: Denied("no") for each in before if each.key == "b"})
 
         async with committing(storage, send=send) as committer:
             a, b, c = await committer.commit_many(creates("a", "b", "c"))
@@ -274,10 +277,10 @@ class TestErrors:
 
     async def test_refused_for_no_reason(self) -> None:
         class Stubborn(MemoryStorage):
-            async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+            async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 if len(writes) == 1:
                     return await super().transact(writes)
-                return Refused(1, {write.key: await self.get(write.key) for write in writes})
+                return CompareFailed(1, {write.key: await self.get(write.key) for write in writes})
 
         async with committing(Stubborn()) as committer:
             assert isinstance((await committer.commit_many(creates("a")))[0], StorageError)
@@ -301,7 +304,7 @@ class TestErrors:
 
     async def test_an_error_that_nobody_foresaw_ends_it_loudly(self) -> None:
         class Broken(MemoryStorage):
-            async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+            async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 raise ZeroDivisionError
 
         committer = Committer(Broken())
@@ -374,7 +377,7 @@ class TestLimits:
             sent = asyncio.create_task(committer.commit_many(creates("a")))
             await storage.wait_begun(1)
             waits = asyncio.create_task(committer.commit_many(creates("b")))
-            await clock.advance(WAIT_LIMIT)
+            await clock.advance(WAIT_TIMEOUT)
             storage.gate.set()
             assert await sent == [FIRST]
             assert isinstance((await waits)[0], Unavailable)

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apiserver.storage.committer import Committer
+from apiserver.storage.committer import NOT_DONE, Answer, Committer, TransactionPipeline
 from apiserver.storage.interface import Committed, Storage, StorageError, Unavailable, Write
-from apiserver.storage.transaction import NOT_DONE, Answer, Lane
 from pinnace.api.resources import COMMITS_PREFIX
 from tests.unit.storage.faults import Fault, FaultyStorage, JumpingClock
 from tests.unit.storage.history import Log, violations, write_at_random
@@ -63,13 +62,13 @@ def test_what_was_said_is_what_happened(rng: Random, faults: list[Fault]) -> Non
     assert asyncio.run(run(rng, faults)) == []
 
 
-async def send_again(self: Lane, marker: Write, error: StorageError) -> Answer:
+async def send_again(self: TransactionPipeline, marker: Write, error: StorageError) -> Answer:
     """Wrong: what was not answered goes again, though a copy of it may have arrived, or may yet."""
     self._at = 0
     return NOT_DONE
 
 
-async def look_only(self: Lane, marker: Write, error: StorageError) -> Answer:
+async def look_only(self: TransactionPipeline, marker: Write, error: StorageError) -> Answer:
     """Wrong: leaves the door open."""
     while True:
         try:
@@ -80,13 +79,13 @@ async def look_only(self: Lane, marker: Write, error: StorageError) -> Answer:
         return Committed(self._at) if state and state.value == marker.value else NOT_DONE
 
 
-async def say_no(self: Lane, marker: Write, error: StorageError) -> Answer:
+async def say_no(self: TransactionPipeline, marker: Write, error: StorageError) -> Answer:
     """Wrong: what was not answered did not happen."""
     self._at = 0
     raise Unavailable(str(error))
 
 
-async def say_yes(self: Lane, marker: Write, error: StorageError) -> Answer:
+async def say_yes(self: TransactionPipeline, marker: Write, error: StorageError) -> Answer:
     """Wrong: what was sent has happened."""
     self._at = 0
     return Committed(await self._storage.current_revision())
@@ -103,16 +102,16 @@ def found_within(seeds: int) -> list[str]:
 
 @pytest.mark.parametrize("wrong", [send_again, look_only, say_no, say_yes])
 def test_a_committer_that_guesses_is_caught(wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lane, "_resolve", wrong)
+    monkeypatch.setattr(TransactionPipeline, "_resolve", wrong)
     assert found_within(100)
 
 
 def test_a_marker_that_comes_with_the_first_group_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is swept, a late copy of that group finds what it expects: no marker."""
 
-    async def open_later(self: Lane) -> None:
+    async def open_later(self: TransactionPipeline) -> None:
         if not self._at:
             self._key = next(self._keys)
 
-    monkeypatch.setattr(Lane, "open", open_later)
+    monkeypatch.setattr(TransactionPipeline, "open", open_later)
     assert found_within(2000)

@@ -8,9 +8,8 @@ from itertools import count
 import pytest
 
 from apiserver.storage import committer as committer_module
-from apiserver.storage.committer import ENOUGH, SIBLINGS, Committer, Settled
+from apiserver.storage.committer import COMMIT_SIBLINGS, FULL_GROUP, Answer, Committer, PartialOutcome, TransactionPipeline
 from apiserver.storage.interface import Committed, Write
-from apiserver.storage.transaction import Answer, Lane
 from tests.contract.steps import DEADLINE
 from tests.unit.storage.committing import FIRST, committing, creates, keys_of
 from tests.unit.storage.faults import FaultyStorage
@@ -23,7 +22,7 @@ class FirstHeld:
         self.gate = asyncio.Event()
         self.holding = asyncio.Event()
 
-    async def __call__(self, lane: Lane, writes: Sequence[Write]) -> Answer:
+    async def __call__(self, lane: TransactionPipeline, writes: Sequence[Write]) -> Answer:
         if not self.holding.is_set():
             self.holding.set()
             await self.gate.wait()
@@ -34,7 +33,7 @@ class TestAnotherLane:
     @pytest.fixture(autouse=True)
     def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without end, but for the test of it."""
-        monkeypatch.setattr(committer_module, "PATIENCE", 10 * DEADLINE)
+        monkeypatch.setattr(committer_module, "MAX_GROUP_DELAY", 10 * DEADLINE)
 
     async def test_what_comes_while_a_transaction_is_under_way_shares_the_next_one(self) -> None:
         storage, held = FaultyStorage(), FirstHeld()
@@ -50,7 +49,7 @@ class TestAnotherLane:
 
     async def test_enough_writes_go_at_once(self) -> None:
         storage, held = FaultyStorage(), FirstHeld()
-        names = [f"{i:03}" for i in range(ENOUGH)]
+        names = [f"{i:03}" for i in range(FULL_GROUP)]
         async with committing(storage, send=held) as committer:
             first = asyncio.create_task(committer.commit_many(creates("first")))
             await held.holding.wait()
@@ -60,7 +59,7 @@ class TestAnotherLane:
         assert keys_of(storage) == [names, ["first"]]
 
     async def test_nobody_waits_for_long_behind_one_that_is_not_answered(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(committer_module, "PATIENCE", 0.001)
+        monkeypatch.setattr(committer_module, "MAX_GROUP_DELAY", 0.001)
         storage, held = FaultyStorage(), FirstHeld()
         async with committing(storage, send=held) as committer:
             first = asyncio.create_task(committer.commit_many(creates("first")))
@@ -81,24 +80,24 @@ class TestSiblings:
     @pytest.fixture(autouse=True)
     def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Without end, but for the test of it."""
-        monkeypatch.setattr(committer_module, "PATIENCE", 10 * DEADLINE)
+        monkeypatch.setattr(committer_module, "MAX_GROUP_DELAY", 10 * DEADLINE)
 
     async def test_who_comes_again_and_again_is_waited_for(self) -> None:
         storage = FaultyStorage()
         async with committing(storage, preempted=busy()) as committer:
             await self.twice(committer)
-            await asyncio.gather(*(self.late(committer, number) for number in range(SIBLINGS)))
-        assert keys_of(storage) == [[f"{round_}{number}" for number in range(SIBLINGS)] for round_ in "abc"]
+            await asyncio.gather(*(self.late(committer, number) for number in range(COMMIT_SIBLINGS)))
+        assert keys_of(storage) == [[f"{round_}{number}" for number in range(COMMIT_SIBLINGS)] for round_ in "abc"]
 
     async def test_but_not_for_long(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(committer_module, "PATIENCE", 0.001)
+        monkeypatch.setattr(committer_module, "MAX_GROUP_DELAY", 0.001)
         async with committing(FaultyStorage(), preempted=busy()) as committer:
             await self.twice(committer)
             await committer.commit_many(creates("alone"))
 
     async def test_who_came_once_is_not(self) -> None:
         async with committing(FaultyStorage(), preempted=busy()) as committer:
-            await asyncio.gather(*(committer.commit_many(creates(f"{number}")) for number in range(SIBLINGS)))
+            await asyncio.gather(*(committer.commit_many(creates(f"{number}")) for number in range(COMMIT_SIBLINGS)))
             await committer.commit_many(creates("alone"))
 
     async def test_nobody_is_where_there_is_cpu_time_enough(self) -> None:
@@ -108,42 +107,44 @@ class TestSiblings:
 
     async def test_a_few_are_not(self) -> None:
         async with committing(FaultyStorage(), preempted=busy()) as committer:
-            await self.twice(committer, SIBLINGS - 1)
+            await self.twice(committer, COMMIT_SIBLINGS - 1)
             await committer.commit_many(creates("alone"))
 
     async def test_many_writes_of_a_few_are_a_few(self) -> None:
         async with committing(FaultyStorage(), preempted=busy()) as committer:
             for round_ in "ab":
-                await committer.commit_many(creates(*(f"{round_}{number}" for number in range(SIBLINGS))))
+                await committer.commit_many(creates(*(f"{round_}{number}" for number in range(COMMIT_SIBLINGS))))
             await committer.commit_many(creates("alone"))
 
     async def test_enough_writes_go_without_them(self) -> None:
         async with committing(FaultyStorage(), preempted=busy()) as committer:
             await self.twice(committer)
-            await committer.commit_many(creates(*(f"more-{number}" for number in range(ENOUGH))))
+            await committer.commit_many(creates(*(f"more-{number}" for number in range(FULL_GROUP))))
 
     async def test_who_waits_for_the_same_key_is_not_waited_for(self) -> None:
         """They take turns anyway."""
         async with committing(FaultyStorage(), preempted=busy()) as committer:
             await committer.commit(Write("one", b"", 0))
-            turns = [committer.commit(Write("one", b"%d" % revision, revision)) for revision in range(FIRST, 4 * SIBLINGS)]
+            turns = [
+                committer.commit(Write("one", b"%d" % revision, revision)) for revision in range(FIRST, 4 * COMMIT_SIBLINGS)
+            ]
             await asyncio.gather(*turns)
             await committer.commit(Write("other", b"", 0))
 
     async def test_who_is_charged_for_it_is_waited_for_too(self) -> None:
-        async def charging(lane: Lane, writes: Sequence[Write]) -> Settled:
+        async def charging(lane: TransactionPipeline, writes: Sequence[Write]) -> PartialOutcome:
             answer = await lane.send(writes)
             assert isinstance(answer, Committed)
-            return Settled({write.key: answer.revision for write in writes})
+            return PartialOutcome({write.key: answer.revision for write in writes})
 
         storage = FaultyStorage()
         async with committing(storage, preempted=busy(), send=charging) as committer:
             await self.twice(committer)
-            await asyncio.gather(*(self.late(committer, number) for number in range(SIBLINGS)))
+            await asyncio.gather(*(self.late(committer, number) for number in range(COMMIT_SIBLINGS)))
         assert len(keys_of(storage)) == 3
 
     @staticmethod
-    async def twice(committer: Committer, callers: int = SIBLINGS) -> None:
+    async def twice(committer: Committer, callers: int = COMMIT_SIBLINGS) -> None:
         """That is again and again."""
         for round_ in "ab":
             await asyncio.gather(*(committer.commit_many(creates(f"{round_}{number}")) for number in range(callers)))

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from apiserver.storage.compactor import INTERVAL, Compactor
-from apiserver.storage.interface import Committed, Compacted, Refused, Storage, StorageError, Write
+from apiserver.storage.interface import Committed, Compacted, CompareFailed, Storage, StorageError, Write
 from pinnace.api.resources import COMPACT_REV_KEY
 from pinnace.runtime.logs import CompactionFailed
 from tests.clock import FakeClock
@@ -43,7 +43,7 @@ class World(FullStorage):
         self.writes = 0
         self._made: dict[int, float] = {}
 
-    async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+    async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
         before = await self.current_revision()
         try:
             return await super().transact(writes)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.storage.etcd import watch
+from apiserver.storage.etcd import storage
 from apiserver.storage.interface import Unavailable
 
 
@@ -24,11 +24,11 @@ class CancelledCall:
 
 async def test_reading_a_cancelled_watch_is_unavailable() -> None:
     with pytest.raises(Unavailable, match="connection of the watch was closed"):
-        await watch._read(CancelledCall())
+        await storage._read(CancelledCall())
 
 
 async def test_writing_to_a_cancelled_watch_leaves_the_error_to_the_reader() -> None:
-    await watch._write(CancelledCall(), watch._PROBE)
+    await storage._write(CancelledCall(), storage._PROBE)
 
 
 async def test_a_reader_that_is_cancelled_itself_ends() -> None:
@@ -36,7 +36,7 @@ async def test_a_reader_that_is_cancelled_itself_ends() -> None:
         async def read(self) -> Any:
             await asyncio.Event().wait()
 
-    reading = asyncio.create_task(watch._read(Silent()))
+    reading = asyncio.create_task(storage._read(Silent()))
     await asyncio.sleep(0)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -2,7 +2,7 @@ import pytest
 from aetcd.rpc import WatchResponse
 
 from apiserver.storage.etcd.codec import decode_event, prefix_end
-from apiserver.storage.etcd.watch import Assembler
+from apiserver.storage.etcd.storage import Assembler
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from apiserver.storage.etcd.errors import RevisionCompacted, Trouble, classify
+from apiserver.storage.etcd.codec import RevisionCompacted, Trouble, classify
 from apiserver.storage.interface import LeaseNotFound, OutOfSpace, StorageError, TooLarge
 
 

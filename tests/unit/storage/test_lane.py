@@ -6,20 +6,20 @@ from random import Random
 
 import pytest
 
+from apiserver.storage.committer import NOT_DONE, TransactionPipeline, marker_keys
 from apiserver.storage.interface import (
     Committed,
+    CompareFailed,
     Guard,
     KeyValue,
     LeaseNotFound,
     OutcomeUnknown,
     OutOfSpace,
-    Refused,
     Storage,
     StorageError,
     Unavailable,
     Write,
 )
-from apiserver.storage.transaction import NOT_DONE, Lane, marker_keys
 from pinnace.api.resources import COMMITS_PREFIX
 from tests.contract.steps import done, put
 from tests.storage.memory import MemoryStorage
@@ -34,9 +34,9 @@ def store() -> MemoryStorage:
     return MemoryStorage()
 
 
-def lane_on(storage: Storage, seed: int = 1) -> Lane:
+def lane_on(storage: Storage, seed: int = 1) -> TransactionPipeline:
     rng = Random(seed)
-    return Lane(storage, marker_keys(rng), JumpingClock(), rng)
+    return TransactionPipeline(storage, marker_keys(rng), JumpingClock(), rng)
 
 
 async def markers(storage: Storage) -> list[KeyValue]:
@@ -88,7 +88,7 @@ class TestAnswers:
 
     async def test_a_refusal_and_an_error_leave_it_where_it_was(self, store: MemoryStorage) -> None:
         lane = lane_on(FaultyStorage([OPENED, Fault.NONE, Fault.NOT_SENT], store))
-        assert isinstance(await lane.send([Write("a", b"", 99)]), Refused)
+        assert isinstance(await lane.send([Write("a", b"", 99)]), CompareFailed)
         with pytest.raises(Unavailable):
             await lane.send([Write("a", b"", 0)])
         with pytest.raises(LeaseNotFound):
@@ -129,7 +129,7 @@ class TestLostAnswers:
         writes = await make(store)
 
         class Eager(FaultyStorage):
-            async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+            async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 try:
                     return await super().transact(writes)
                 except OutcomeUnknown:
@@ -228,7 +228,7 @@ class TestLostAnswers:
         writes = await make(store)
 
         class Swept(FaultyStorage):
-            async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+            async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 try:
                     return await super().transact(writes)
                 except OutcomeUnknown:
@@ -244,8 +244,8 @@ class TestLostAnswers:
         """By a conflict, a fence, a lease: sent again it is refused again."""
         fence, theirs, free = await put(store, "fence"), await put(store, "theirs"), await put(store, "free")
         cases = [
-            (Write("theirs", b"mine", theirs - 1), Refused),
-            (Write("free", b"mine", free, (Guard("fence", fence - 1),)), Refused),
+            (Write("theirs", b"mine", theirs - 1), CompareFailed),
+            (Write("free", b"mine", free, (Guard("fence", fence - 1),)), CompareFailed),
             (Write("free", b"mine", free, lease=99), LeaseNotFound),
         ]
         for seed, (write, refusal) in enumerate(cases):
@@ -273,7 +273,7 @@ class TestTwoServers:
         told = [await send_until_known(lane_on(storage, seed), writes) for seed, storage in enumerate(storages)]
         for storage in storages:
             await storage.deliver()
-        assert sorted(type(answer).__name__ for answer in told) == ["Committed", "Refused"]
+        assert sorted(type(answer).__name__ for answer in told) == ["Committed", "CompareFailed"]
         assert await is_done(store, writes)
 
     @pytest.mark.parametrize("fault", [Fault.LOST_REQUEST, Fault.DELAYED])
@@ -281,7 +281,7 @@ class TestTwoServers:
         writes = await update(store)
 
         class Overtaken(FaultyStorage):
-            async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+            async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 try:
                     return await super().transact(writes)
                 except OutcomeUnknown:
@@ -289,7 +289,7 @@ class TestTwoServers:
                     raise
 
         lane = lane_on(Overtaken([OPENED, fault], store, delay=1))
-        assert isinstance(await send_until_known(lane, writes), Refused)
+        assert isinstance(await send_until_known(lane, writes), CompareFailed)
 
 
 class TestOutOfSpace:
@@ -346,7 +346,7 @@ class TestOutOfSpace:
         writes = await update(store)
 
         class Filling(FaultyStorage):
-            async def transact(self, writes: Sequence[Write]) -> Committed | Refused:
+            async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
                 try:
                     return await super().transact(writes)
                 except OutcomeUnknown:
@@ -369,7 +369,7 @@ def test_no_two_servers_have_a_key_in_common() -> None:
     assert all(key.startswith(COMMITS_PREFIX) for key in mine)
 
 
-async def send_until_known(lane: Lane, writes: Sequence[Write]) -> Committed | Refused:
+async def send_until_known(lane: TransactionPipeline, writes: Sequence[Write]) -> Committed | CompareFailed:
     while (answer := await lane.send(writes)) is NOT_DONE:
         pass
     return answer

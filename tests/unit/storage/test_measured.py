@@ -2,8 +2,7 @@
 
 import pytest
 
-from apiserver.storage.interface import Unavailable, Write
-from apiserver.storage.wrappers import Measured
+from apiserver.storage.interface import Measured, Unavailable, Write
 from tests.storage.memory import MemoryStorage
 
 

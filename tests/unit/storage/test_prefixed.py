@@ -4,8 +4,7 @@ from contextlib import aclosing
 
 import pytest
 
-from apiserver.storage.interface import Change, Write
-from apiserver.storage.wrappers import OUTSIDE, Prefixed, check_prefix
+from apiserver.storage.interface import OUTSIDE, Change, Prefixed, Write, check_prefix
 from tests.contract.steps import put, take
 from tests.storage.memory import MemoryStorage
 

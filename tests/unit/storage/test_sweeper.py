@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from apiserver.storage.committer import SWEEP_INTERVAL, MarkerSweeper
 from apiserver.storage.interface import Page, Storage, Unavailable
-from apiserver.storage.transaction import INTERVAL, Sweeper
 from pinnace.api.resources import commit_key
 from tests.clock import FakeClock
 from tests.contract.steps import put, take
@@ -17,7 +17,7 @@ IDLE, BUSY, OTHER = commit_key("x", 1), commit_key("y", 1), "/registry/pods/defa
 @asynccontextmanager
 async def sweeping(storage: Storage) -> AsyncIterator[FakeClock]:
     clock = FakeClock()
-    running = asyncio.create_task(Sweeper(storage, clock).run())
+    running = asyncio.create_task(MarkerSweeper(storage, clock).run())
     try:
         await clock.advance(0)
         yield clock
@@ -32,24 +32,24 @@ async def test_what_has_not_moved_between_two_looks_goes() -> None:
     async with sweeping(storage) as clock:
         moved = await put(storage, BUSY, b"next", expected=revisions[BUSY])
         assert [await storage.get(key) is None for key in revisions] == [False] * 3
-        await clock.advance(INTERVAL)
+        await clock.advance(SWEEP_INTERVAL)
         assert [await storage.get(key) is None for key in revisions] == [True, False, False]
         await put(storage, BUSY, b"and again", expected=moved)
-        await clock.advance(INTERVAL)
+        await clock.advance(SWEEP_INTERVAL)
         assert await storage.get(BUSY) is not None
-        await clock.advance(INTERVAL)
+        await clock.advance(SWEEP_INTERVAL)
         assert await storage.get(BUSY) is None
 
 
 async def test_the_oldest_go_first() -> None:
-    """While one stands that has not moved, a newer one that is missing was not swept: apiserver.cacher.history."""
+    """While one stands that has not moved, a newer one that is missing was not swept: apiserver.cacher.store."""
     storage = MemoryStorage()
     keys = [commit_key(server, 1) for server in "cab"]
     for key in keys:
         await put(storage, key)
     began = await storage.current_revision()
     async with sweeping(storage) as clock:
-        await clock.advance(INTERVAL)
+        await clock.advance(SWEEP_INTERVAL)
     assert [change.key for change in await take(storage.watch(began + 1), began + 3)] == keys
 
 
@@ -58,7 +58,7 @@ async def test_more_than_a_page() -> None:
     for number in range(1100):
         await put(storage, commit_key("x", number))
     async with sweeping(storage) as clock:
-        await clock.advance(INTERVAL)
+        await clock.advance(SWEEP_INTERVAL)
         assert not (await storage.page(commit_key("x", 0)[:-1])).items
 
 
@@ -75,8 +75,8 @@ async def test_a_store_that_is_away_is_waited_for() -> None:
     await put(storage, IDLE)
     async with sweeping(storage) as clock:
         storage.away = True
-        await clock.advance(INTERVAL)
+        await clock.advance(SWEEP_INTERVAL)
         storage.away = False
         assert await storage.get(IDLE) is not None
-        await clock.advance(INTERVAL)
+        await clock.advance(SWEEP_INTERVAL)
         assert await storage.get(IDLE) is None

@@ -9,9 +9,8 @@ import pytest
 
 from apiserver.auth.authentication import User
 from apiserver.errors import Rejected
-from apiserver.registry.admission import Change, Operation, Request
-from apiserver.webhooks.configuration import WebhookConfiguration
-from apiserver.webhooks.webhook import MAX_ITEMS, QUIET, Webhook
+from apiserver.registry.admission import Operation, Request, WriteAttributes
+from apiserver.webhooks.webhook import MAX_ITEMS, QUIET, Webhook, WebhookConfiguration
 from pinnace.api import admission_pb2 as pb
 from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse
 from pinnace.api.core_v1_pb2 import Namespace, Node, Pod
@@ -342,7 +341,7 @@ async def test_one_user_does_not_fill_the_queue_for_others(monkeypatch: pytest.M
     transport.gate.clear()
 
     def asks(user: str, times: int) -> list[asyncio.Future[object]]:
-        change = Change(Request(User(user, ())), Operation.CREATE, PODS, pod().new(), None)
+        change = WriteAttributes(Request(User(user, ())), Operation.CREATE, PODS, pod().new(), None)
         return [asyncio.ensure_future(hook.ask(change)) for _ in range(times)]
 
     ada, bob = asks("ada", 12), asks("bob", 1)
@@ -361,7 +360,7 @@ async def test_a_queue_that_many_have_filled(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("apiserver.webhooks.webhook.MAX_WAITING", 3)
     hook, transport = webhook(allow(), ignore_failures=True)
     transport.gate.clear()
-    users = [Change(Request(User(name, ())), Operation.CREATE, PODS, pod().new(), None) for name in "abcd"]
+    users = [WriteAttributes(Request(User(name, ())), Operation.CREATE, PODS, pod().new(), None) for name in "abcd"]
     asked = [asyncio.ensure_future(hook.ask(each)) for each in users]
     assert "3 questions wait for admission webhook" in str(await refused(asked[3]))
     transport.gate.set()

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from apiserver.registry.admission import Operation
-from apiserver.webhooks.configuration import API_VERSION, MUTATING, VALIDATING, WebhookConfiguration, parse
+from apiserver.webhooks.webhook import API_VERSION, MUTATING, VALIDATING, WebhookConfiguration, parse_configuration
 from pinnace.api.resources import ALL, LEASES, NAMESPACES, NODES, PODS
 from pinnace.runtime.configuration import ConfigurationError
 
@@ -26,7 +26,7 @@ def document(*webhooks: Data, kind: str = VALIDATING) -> str:
 
 
 def only(**changed: Any) -> WebhookConfiguration:
-    (found,) = parse(document(WEBHOOK | changed))
+    (found,) = parse_configuration(document(WEBHOOK | changed))
     return found
 
 
@@ -54,7 +54,7 @@ def test_everything_said() -> None:
 
 def test_several_documents_are_asked_in_their_order() -> None:
     text = "---\n".join((document(WEBHOOK, WEBHOOK | {"name": "b.example.com"}), document(WEBHOOK, kind=MUTATING), ""))
-    assert [(each.name, each.mutating) for each in parse(text)] == [
+    assert [(each.name, each.mutating) for each in parse_configuration(text)] == [
         ("a.example.com", False), ("b.example.com", False), ("a.example.com", True)
     ]  # fmt: skip
 
@@ -134,10 +134,10 @@ def test_mistakes_of_the_whole() -> None:
         (document(WEBHOOK) + "---\n" + document({}), r"document 2: webhooks\[0\].name: expected text"),
     ):
         with pytest.raises(ConfigurationError, match=message):
-            parse(text)
+            parse_configuration(text)
 
 
 def test_files_are_looked_up_beside_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").touch()
-    (found,) = parse(document(WEBHOOK | {"clientConfig": {"url": "grpcs://h:1", "caFile": "ca.crt"}}), tmp_path)
+    (found,) = parse_configuration(document(WEBHOOK | {"clientConfig": {"url": "grpcs://h:1", "caFile": "ca.crt"}}), tmp_path)
     assert (found.tls, found.ca) == (True, tmp_path / "ca.crt")

@@ -8,10 +8,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from apiserver.webhooks.configuration import WebhookConfiguration
-from apiserver.webhooks.loading import load
-from apiserver.webhooks.rpc import METHOD, RpcTransport
-from apiserver.webhooks.webhook import WebhookError
+from apiserver.webhooks.rpc import METHOD, GrpcWebhookTransport, load
+from apiserver.webhooks.webhook import WebhookConfiguration, WebhookError
 from examples.webhooks.house_rules import serve
 from pinnace.api.admission_pb2 import AdmissionResponse, ReviewRequest, ReviewResponse
 from pinnace.api.core_v1_pb2 import Namespace
@@ -81,7 +79,7 @@ async def test_both_sides_show_a_certificate(tmp_path: Path) -> None:
 
         async def ask(shown: TlsFiles | None, ca: Path | None = None) -> ReviewResponse:
             configuration = WebhookConfiguration("a.example.com", address, frozenset(), tls=True, ca=ca)
-            transport = RpcTransport(configuration, shown)
+            transport = GrpcWebhookTransport(configuration, shown)
             try:
                 return await transport.review(request, 5.0)
             finally:
@@ -94,7 +92,7 @@ async def test_both_sides_show_a_certificate(tmp_path: Path) -> None:
 
 
 async def test_nobody_there() -> None:
-    transport = RpcTransport(WebhookConfiguration("a.example.com", "127.0.0.1:1", frozenset()), None)
+    transport = GrpcWebhookTransport(WebhookConfiguration("a.example.com", "127.0.0.1:1", frozenset()), None)
     with pytest.raises(WebhookError, match="code UNAVAILABLE"):
         await transport.review(ReviewRequest(), 5.0)
     await transport.close()
@@ -112,7 +110,7 @@ async def test_an_answer_that_is_none(caplog: pytest.LogCaptureFixture) -> None:
     server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    transport = RpcTransport(WebhookConfiguration("a.example.com", f"127.0.0.1:{port}", frozenset()), None)
+    transport = GrpcWebhookTransport(WebhookConfiguration("a.example.com", f"127.0.0.1:{port}", frozenset()), None)
     with pytest.raises(WebhookError, match="its answer is no ReviewResponse"):
         await transport.review(ReviewRequest(), 5.0)
     await transport.close()

@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from apiserver.assembly import Assembly, Settings
+from apiserver.assembly import Assembly, ServerSettings
 from apiserver.auth.authentication import UNSECURED
 from apiserver.registry.admission import Operation
-from apiserver.webhooks.configuration import WebhookConfiguration
-from apiserver.webhooks.webhook import Webhook, WebhookError
+from apiserver.webhooks.webhook import Webhook, WebhookConfiguration, WebhookError
 from pinnace.api.admission_pb2 import AdmissionRequest, AdmissionResponse, ReviewRequest, ReviewResponse
 from pinnace.api.core_v1_pb2 import Pod
 from pinnace.api.resources import PODS
@@ -118,7 +117,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(*webhooks: Webhook, **more: Any) -> AsyncIterator[Server]:
-    assembly = Assembly(MemoryStorage(), Settings(webhooks=webhooks, **more))
+    assembly = Assembly(MemoryStorage(), ServerSettings(webhooks=webhooks, **more))
     running = asyncio.ensure_future(assembly.run())
     try:
         async with asyncio.timeout(PATIENCE):

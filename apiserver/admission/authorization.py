@@ -1,0 +1,302 @@
+"""NodeRestriction: what a kubelet may change about its nodes, and that it writes neither pods nor events of others.
+
+The node authoriser has seen to it that a fleet writes its own nodes only. It may register a node with labels and taints; later
+it may change neither what decides which pods come to it, nor how much there is of anything: allocatable follows capacity, and
+never exceeds it. A kubelet may remove the taint that a new node has until it is Ready, because a cluster may be without
+controllers, which remove it too. Finalizers and ownerReferences are not a kubelet's: with a finalizer an administrator could
+not delete the node, and with an owner the garbage collector deletes it (CVE-2025-5187).
+
+A kubelet records events about its own nodes and about pods that are bound to them. Kubernetes does not restrict that. A pod
+that does not exist may have been the kubelet's: its last events come when it is gone.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
+
+RoleEscalation: nobody gives away what he does not have.
+
+Who writes a role must hold all of its rules (or have the verb "escalate" on it; of a role that is new, on all roles there); who
+writes a binding must hold all rules of the role that it gives (or have the verb "bind" on that). To write a role that gathers
+others, or did until now, takes everything: it can come to hold anything, or lose what others rely on. To change only finalizers
+and ownerReferences gives nothing away: who sees to them need not hold what is in the role.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping,
+https://github.com/kubernetes/kubernetes/tree/master/pkg/registry/rbac (helpers.go, clusterrole/policybased/storage.go)
+
+ElectionLeases: refuses writes of the Lease objects that show who leads an election (apiserver/services/leases.py).
+
+Whatever was written there would decide nothing: the election's key does.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from apiserver import errors
+from apiserver.auth.authentication import MASTERS, User
+from apiserver.auth.authorizer import is_fleet
+from apiserver.auth.permissions import Target, action_on
+from apiserver.auth.rbac import ALL_RULES, Held, Rbac
+from apiserver.errors import Rejected
+from apiserver.registry.admission import Operation, Request
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Event, Node, Pod, Taint
+from pinnace.api.machines import NATIVE, is_restricted
+from pinnace.api.quantity import QuantityError, amount
+from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    EVENTS,
+    LEASES,
+    NODES,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SYSTEM_NAMESPACE,
+)
+from pinnace.api.scalars import natural
+from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION, FLEET_LABEL, NOT_READY_TAINT
+
+Owns = Callable[[User, str], bool]
+Place = Callable[[str, str], str | None]
+"""The node of a pod, by namespace and name: "" when it is bound to none. None: there is no such pod."""
+
+
+class NodeRestriction:
+    """`owns(user, node)`: is the node the fleet's? `validate` raises Rejected."""
+
+    asked = (
+        (Operation.CREATE, NODES),
+        (Operation.UPDATE, NODES),
+        (Operation.UPDATE_STATUS, NODES),
+        (Operation.UPDATE_STATUS, PODS),
+        (Operation.DELETE, PODS),
+        (Operation.CREATE, EVENTS),
+        (Operation.UPDATE, EVENTS),
+    )
+
+    def __init__(self, owns: Owns, place: Place) -> None:
+        self._owns = owns
+        self._place = place
+
+    def validate(
+        self, request: Request, operation: Operation, obj: Node | Pod | Event | None, old: Node | Pod | Event | None
+    ) -> None:
+        user = request.user
+        if user.fleet is None:
+            return
+        match obj, old:
+            case (_, Pod()):
+                self._its_pod(user, old)
+            case (Event(), _):
+                self._its_event(user, obj)
+                if isinstance(old, Event):
+                    self._its_event(user, old)
+            case (Node(), None):
+                for field in _META:
+                    if getattr(obj.metadata, field):
+                        raise _refused(obj.metadata.name, f"is not allowed to set {field}")
+                _labels(user, obj.metadata.name, {}, obj.metadata.labels, "set the following labels")
+            case (Node(), Node()) if operation is Operation.UPDATE:
+                _spec(user, obj, old)
+            case (Node(), Node()):
+                _capacity(obj, old)
+
+    def _its_pod(self, user: User, pod: Pod) -> None:
+        if not pod.spec.nodeName or not self._owns(user, pod.spec.nodeName):
+            where = f'is bound to node "{pod.spec.nodeName}"' if pod.spec.nodeName else "is bound to no node"
+            message = (
+                f'pods "{pod.metadata.name}" is forbidden: it {where}, and User "{user.name}" writes only pods of its own nodes'
+            )
+            raise Rejected(errors.forbidden(message))
+
+    def _its_event(self, user: User, event: Event) -> None:
+        about = event.involvedObject
+        match about.kind:
+            case "Node":
+                own = self._owns(user, about.name)
+            case "Pod":
+                node = self._place(about.namespace, about.name)
+                own = node is None or (bool(node) and self._owns(user, node))
+            case _:
+                own = False
+        if not own:
+            message = (
+                f'events "{event.metadata.name}" is forbidden: it is about {about.kind} "{about.name}", and User "{user.name}" '
+                "records only events of its own nodes and their pods"
+            )
+            raise Rejected(errors.forbidden(message))
+
+
+_META = ("ownerReferences", "finalizers")
+
+
+def _spec(user: User, node: Node, old: Node) -> None:
+    name = node.metadata.name
+    _labels(user, name, old.metadata.labels, node.metadata.labels, "modify labels")
+    new, before = _taints(node), _taints(old)
+    if not new.keys() <= before.keys() or any(before[gone].key != NOT_READY_TAINT for gone in before.keys() - new.keys()):
+        raise _refused(name, "is not allowed to modify taints")
+    if node.spec.unschedulable != old.spec.unschedulable:
+        raise _refused(name, "is not allowed to cordon or uncordon its nodes")
+    for field in _META:
+        if getattr(node.metadata, field) != getattr(old.metadata, field):
+            raise _refused(name, f"is not allowed to modify {field}")
+
+
+def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str], what: str) -> None:
+    """`what`: is done, in Kubernetes' words. Of a node that its certificate names a fleet may say that it is its own."""
+    changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+    if name in user.nodes and is_fleet(user, new.get(FLEET_LABEL, "")):
+        changed.discard(FLEET_LABEL)
+    if refused := sorted(filter(is_restricted, changed)):
+        raise _refused(name, f"is not allowed to {what}: {', '.join(refused)}")
+
+
+def _taints(node: Node) -> dict[bytes, Taint]:
+    """By all that they say."""
+    return {taint.SerializeToString(): taint for taint in node.spec.taints}
+
+
+def _capacity(node: Node, old: Node) -> None:
+    """A kubelet reports each resource of its machine once. Of what there is it may hold back any part from pods."""
+    name, before, after = node.metadata.name, old.status.capacity, node.status.capacity
+    if before and before != after:
+        native = {resource: after[resource] for resource in after if resource in before or resource not in NATIVE}
+        if native != {resource: before[resource] for resource in before}:
+            raise _refused(name, "is not allowed to modify status.capacity of a node that has been admitted")
+    if node.status.allocatable != old.status.allocatable:
+        known = old.status.allocatable
+        for resource, value in node.status.allocatable.items():
+            if (resource not in known or value != known[resource]) and _exceeds(resource, value, after):
+                raise _refused(name, f"is not allowed to set status.allocatable of {resource} above the node's capacity")
+
+
+def _exceeds(resource: str, value: Quantity, capacity: Mapping[str, Quantity]) -> bool:
+    """False for what is no quantity: validation refuses it."""
+    try:
+        return amount(resource, value.string) > (amount(resource, capacity[resource].string) if resource in capacity else 0)
+    except QuantityError:
+        return False
+
+
+def _refused(name: str, what: str) -> Rejected:
+    return Rejected(errors.forbidden(f'nodes "{name}" is forbidden: a kubelet {what}'))
+
+
+_MOST = 5
+"""Rules that a refusal names."""
+_MOST_WORDS = 20
+"""Of each of them: verbs, things and names."""
+_MAX_WORD = 64
+"""Characters of each of those: a name may have a megabyte, and there is one for each group."""
+
+
+class RoleEscalation:
+    asked = tuple(
+        (operation, resource)
+        for operation in (Operation.CREATE, Operation.UPDATE)
+        for resource in (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
+    )
+
+    def __init__(self, rbac: Rbac) -> None:
+        self._rbac = rbac
+
+    def validate(
+        self,
+        request: Request,
+        operation: Operation,
+        obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding,
+        old: Role | ClusterRole | RoleBinding | ClusterRoleBinding | None,
+    ) -> None:
+        if MASTERS in request.user.groups or (old is not None and _granting(obj) == _granting(old)):
+            return
+        if isinstance(obj, Role | ClusterRole):
+            self._role(request.user, obj, old)
+        else:
+            self._binding(request.user, obj)
+
+    def _role(self, user: User, role: Role | ClusterRole, old: Any) -> None:
+        name, namespace = role.metadata.name, role.metadata.namespace
+        resource = CLUSTER_ROLES if isinstance(role, ClusterRole) else ROLES
+        if self._may(user, "escalate", resource is CLUSTER_ROLES, namespace, name if old is not None else ""):
+            return
+        gathers = any(isinstance(each, ClusterRole) and each.HasField("aggregationRule") for each in (role, old))
+        self._held(user, namespace, [*role.rules, *(ALL_RULES if gathers else ())], f'{resource.plural} "{name}"')
+
+    def _binding(self, user: User, binding: RoleBinding | ClusterRoleBinding) -> None:
+        namespace, role = binding.metadata.namespace, binding.roleRef
+        if self._may(user, "bind", role.kind == "ClusterRole", namespace, role.name):
+            return
+        rules = self._rbac.rules(role, namespace)
+        if rules is None:
+            raise Rejected(
+                errors.forbidden(f'{role.kind} "{role.name}" does not exist: only who may "bind" it can give it away')
+            )
+        resource = ROLE_BINDINGS if isinstance(binding, RoleBinding) else CLUSTER_ROLE_BINDINGS
+        self._held(user, namespace, rules, f'{resource.plural} "{binding.metadata.name}"')
+
+    def _may(self, user: User, verb: str, cluster_role: bool, namespace: str, name: str) -> bool:
+        action = action_on(CLUSTER_ROLES if cluster_role else ROLES, verb)
+        return self._rbac.reach(user, action).verdict(Target(namespace, name)).allowed
+
+    def _held(self, user: User, namespace: str, wanted: Sequence[PolicyRule], what: str) -> None:
+        held = Held(rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules)
+        lacking = [rule for rule in wanted if not held.cover(rule)]
+        if lacking:
+            message = f'{what} is forbidden: user "{user.name}" is attempting to grant permissions that it does not hold: '
+            message += "; ".join(map(_words, lacking[:_MOST])) + (
+                f"; and {len(lacking) - _MOST} more" if lacking[_MOST:] else ""
+            )
+            raise Rejected(errors.forbidden(message))
+
+
+def _granting(obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding) -> Any:
+    """All of it that may give something away. Labels do: an aggregated role gathers others by them."""
+    copy: Any = type(obj)()
+    copy.CopyFrom(obj)
+    for field in ("finalizers", "ownerReferences", "resourceVersion"):
+        copy.metadata.ClearField(field)
+    return copy
+
+
+def _words(rule: PolicyRule) -> str:
+    """As one would say it: "get, list pods, nodes"."""
+    things = chain(
+        map(_cut, rule.nonResourceURLs),
+        (f"{_cut(name)}.{_cut(group)}" if group else _cut(name) for name in rule.resources for group in rule.apiGroups),
+    )
+    names = f" named {_some(map(_cut, rule.resourceNames))}" if rule.resourceNames else ""
+    return f"{_some(map(_cut, rule.verbs))} {_some(things)}{names}"
+
+
+def _some(words: Iterable[str]) -> str:
+    shown = list(islice(words, _MOST_WORDS + 1))
+    return ", ".join(shown[:_MOST_WORDS]) + (", ..." if shown[_MOST_WORDS:] else "")
+
+
+def _cut(word: str) -> str:
+    return word if len(word) <= _MAX_WORD else word[:_MAX_WORD] + "..."
+
+
+_RESERVED = {name: election for election, name in ELECTION_LEASES.items()}
+
+
+class ElectionLeases:
+    asked = tuple((operation, LEASES) for operation in (Operation.CREATE, Operation.UPDATE, Operation.DELETE))
+
+    def validate(self, request: Request, operation: Operation, obj: Lease | None, old: Lease | None) -> None:
+        """Raises Rejected."""
+        found = old if old is not None else obj
+        if found is None or found.metadata.namespace != SYSTEM_NAMESPACE:
+            return
+        if election := _shown(found.metadata.name, old):
+            what = f'leases.coordination.k8s.io "{found.metadata.name}" is forbidden: it shows who leads election "{election}"'
+            way = f"`pinnace leader transfer {election}` makes another candidate lead"
+            raise Rejected(errors.forbidden(f"{what}, and is read-only; {way}"))
+
+
+def _shown(name: str, old: Lease | None) -> str:
+    """The election that it shows; "": none."""
+    election, _, token = old.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/") if old is not None else ("",) * 3
+    return election if natural(token) is not None else _RESERVED.get(name, "")

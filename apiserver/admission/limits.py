@@ -1,0 +1,221 @@
+"""LimitRanger: containers that do not say what they need get the defaults of their namespace's limit ranges, and nothing is
+created that asks for more, or less, than those allow.
+
+A pod is judged when it is created or resized; a claim also when an update changes what it asks for.
+
+Source: https://kubernetes.io/docs/concepts/policy/limit-range/; plugin/pkg/admission/limitranger of Kubernetes 1.36, for the
+messages too.
+
+ResourceQuota: an object that a quota of its namespace has no room for is refused, and so is a pod that does not say what the
+quota must know of it.
+
+What is refused here was looked at in the cache. What is let through is charged, exactly, when it is stored (apiserver.quota):
+so this is for those who only want to know (dry run), and so that those who come in vain keep nobody waiting.
+
+Source: https://kubernetes.io/docs/concepts/policy/resource-quotas/
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from typing import NamedTuple, TypeAlias
+
+from apiserver import errors
+from apiserver.cacher.cacher import ResourceCache
+from apiserver.cacher.store import SelectionPredicate
+from apiserver.errors import Rejected
+from apiserver.quota.ledger import QuotaStates, UsageTally
+from apiserver.quota.usage import COUNTED, kind_of, use_of
+from apiserver.registry.admission import Operation, Request
+from pinnace.api.core_v1_pb2 import Container, LimitRange, LimitRangeItem, PersistentVolumeClaim, Pod, PodSpec
+from pinnace.api.quantity import QuantityError, amount, amounts, format_amount, parse
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS, Object
+from pinnace.fit.requests import combine, pod_level
+from pinnace.runtime.clock import Clock
+
+ANNOTATION = "kubernetes.io/limit-ranger"
+"""Says what the plugin has set."""
+
+
+class Amount(NamedTuple):
+    """`value`: in the unit of pinnace.api.quantity; `text`: as one says it."""
+
+    value: int
+    text: str
+
+
+Amounts: TypeAlias = Mapping[str, Amount]
+"""By resource name."""
+
+
+class LimitRanger:
+    resources = (PODS,)
+    asked = (
+        (Operation.CREATE, PODS),
+        (Operation.RESIZE, PODS),
+        (Operation.CREATE, PERSISTENT_VOLUME_CLAIMS),
+        (Operation.UPDATE, PERSISTENT_VOLUME_CLAIMS),
+    )
+
+    def __init__(self, ranges: ResourceCache[LimitRange]) -> None:
+        self._ranges = ranges
+        self._everything = SelectionPredicate.parse(LIMIT_RANGES, "", "", "")
+        self._known: tuple[int, Mapping[str, Sequence[LimitRangeItem]]] = (-1, {})
+        """The limits of each namespace that has any, and before them the version of which they are."""
+
+    def admit(self, request: Request, obj: Pod) -> None:
+        said = []
+        for item in self._limits(obj.metadata.namespace):
+            if item.type == "Container":
+                said += [text for container in obj.spec.containers for text in _complete(container, "container", item)]
+                said += [text for container in obj.spec.initContainers for text in _complete(container, "init container", item)]
+        if said:
+            obj.metadata.annotations[ANNOTATION] = f"LimitRanger plugin set: {'; '.join(said)}"
+
+    def validate(
+        self,
+        request: Request,
+        operation: Operation,
+        obj: Pod | PersistentVolumeClaim,
+        old: PersistentVolumeClaim | None,
+    ) -> None:
+        if isinstance(obj, PersistentVolumeClaim) and old is not None and old.spec.resources == obj.spec.resources:
+            return
+        problems = [problem for item in self._limits(obj.metadata.namespace) for problem in _problems(item, obj)]
+        if problems:
+            said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+            plural = (PODS if isinstance(obj, Pod) else PERSISTENT_VOLUME_CLAIMS).plural
+            raise Rejected(errors.forbidden(f'{plural} "{obj.metadata.name}" is forbidden: {said}'))
+
+    def _limits(self, namespace: str) -> Sequence[LimitRangeItem]:
+        version, limits = self._known
+        if version != self._ranges.version:
+            found: dict[str, list[LimitRangeItem]] = {}
+            for entry in self._ranges.select(self._everything):
+                found.setdefault(entry.obj.metadata.namespace, []).extend(entry.obj.spec.limits)
+            limits = found
+            self._known = self._ranges.version, limits
+        return limits.get(namespace, ())
+
+
+def _complete(container: Container, what: str, item: LimitRangeItem) -> Iterator[str]:
+    """Sets what the container leaves open; says so. A request is not open where there is a limit: it will be the same."""
+    requests, limits = container.resources.requests, container.resources.limits
+    for word, target, defaults, given in (
+        ("request", requests, item.defaultRequest, requests.keys() | limits.keys()),
+        ("limit", limits, item.default, limits.keys()),
+    ):
+        if missing := sorted(defaults.keys() - given):
+            for name in missing:
+                target[name].CopyFrom(defaults[name])
+            yield f"{', '.join(missing)} {word} for {what} {container.name}"
+
+
+def _problems(item: LimitRangeItem, obj: Pod | PersistentVolumeClaim) -> Iterator[str]:
+    """What is wrong with an object by the limits of one type."""
+    match item.type, obj:
+        case "Container", Pod():
+            for container in _containers(obj.spec):
+                requests, limits = _written(container.resources.requests), _written(container.resources.limits)
+                yield from _minimum(item, requests, limits)
+                yield from _maximum(item, requests, limits)
+                yield from _ratio(item, requests, limits)
+        case "Pod", Pod():
+            whole = obj.spec.resources
+            requests = {**_together(obj.spec, lambda each: amounts(each.resources.requests)), **_pod_level(whole.requests)}
+            limits = {**_together(obj.spec, lambda each: amounts(each.resources.limits)), **_pod_level(whole.limits)}
+            yield from _minimum(item, requests, limits)
+            yield from _maximum(item, requests, limits)
+            yield from _ratio(item, requests, limits)
+        case "PersistentVolumeClaim", PersistentVolumeClaim():
+            requests = _written(obj.spec.resources.requests)
+            yield from _minimum(item, requests, {})
+            yield from _maximum(item, requests, None)
+
+
+def _minimum(item: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    for name, least in _sorted(item.min):
+        said = f"minimum {name} usage per {item.type} is {least.text}"
+        if name not in requests:
+            yield f"{said}.  No request is specified"
+        elif requests[name].value < least.value:
+            yield f"{said}, but request is {requests[name].text}"
+        elif name in limits and limits[name].value < least.value:
+            yield f"{said}, but limit is {limits[name].text}"
+
+
+def _maximum(item: LimitRangeItem, requests: Amounts, limits: Amounts | None) -> Iterator[str]:
+    """`limits`: None where there is no such thing."""
+    for name, most in _sorted(item.max):
+        said = f"maximum {name} usage per {item.type} is {most.text}"
+        if limits is not None and name not in limits:
+            yield f"{said}.  No limit is specified"
+        elif limits is not None and limits[name].value > most.value:
+            yield f"{said}, but limit is {limits[name].text}"
+        elif limits is None and name not in requests:
+            yield f"{said}.  No request is specified"
+        elif name in requests and requests[name].value > most.value:
+            yield f"{said}, but request is {requests[name].text}"
+
+
+def _ratio(item: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    for name, ratio in sorted(item.maxLimitRequestRatio.items()):
+        said = f"{name} max limit to request ratio per {item.type} is {ratio.string}"
+        if name not in requests or not requests[name].value:
+            yield f"{said}, but no request is specified or request is 0"
+        elif name not in limits or not limits[name].value:
+            yield f"{said}, but no limit is specified or limit is 0"
+        elif (found := Decimal(limits[name].value) / requests[name].value) > parse(ratio.string):
+            yield f"{said}, but provided ratio is {found:.6f}"
+
+
+def _sorted(quantities: Mapping[str, Quantity]) -> list[tuple[str, Amount]]:
+    return sorted(_written(quantities).items())
+
+
+def _written(quantities: Mapping[str, Quantity]) -> Amounts:
+    """Without what is no quantity: a claim that is stored may have such requests, as there was no rule about them once."""
+    found = dict[str, Amount]()
+    for name, quantity in quantities.items():
+        with suppress(QuantityError):
+            found[name] = Amount(amount(name, quantity.string), quantity.string)
+    return found
+
+
+def _together(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Amounts:
+    """Of all containers of a pod, without its overhead, as in Kubernetes."""
+    total = combine(spec, of)
+    named = {name for container in _containers(spec) for name in of(container)}
+    return {name: Amount(total[name], format_amount(name, total[name])) for name in named}
+
+
+def _pod_level(quantities: Mapping[str, Quantity]) -> Amounts:
+    return {name: Amount(found, quantities[name].string) for name, found in pod_level(quantities).items()}
+
+
+def _containers(spec: PodSpec) -> Iterable[Container]:
+    return (*spec.containers, *spec.initContainers)
+
+
+class ResourceQuota:
+    asked = tuple((Operation.CREATE, resource) for resource in COUNTED)
+
+    def __init__(self, states: QuotaStates, tally: UsageTally, clock: Clock) -> None:
+        self._states = states
+        self._tally = tally
+        self._clock = clock
+
+    def validate(self, request: Request, operation: Operation, obj: Object, old: None) -> None:
+        """What seems to be used may be more than what is, until it is counted: that is done only where it matters."""
+        namespace = obj.metadata.namespace
+        if namespace not in self._states.keys:
+            return
+        use = use_of(obj, self._clock.time())
+        for state in self._states.cached(namespace):
+            bounds, share = state.bounds, state.bounds.share(use)
+            problem = bounds.unstated(obj, use) if isinstance(obj, Pod) else ""
+            if not problem and share and (bounds.used is None or bounds.excess(bounds.used, share)):
+                problem = bounds.excess(bounds.total(self._tally.of(namespace)), share)
+            if problem:
+                raise Rejected(errors.forbidden(f'{kind_of(obj).plural} "{obj.metadata.name}" is forbidden: {problem}'))

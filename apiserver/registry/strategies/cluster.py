@@ -1,0 +1,233 @@
+"""Namespaces: begin as Active, and carry a finalizer of the system that keeps them until they are empty. Their names are DNS
+labels, because they become parts of names.
+
+Nodes: taints, amounts, and what an update may not change. They register with their status; later the kubelet writes status,
+everybody else metadata and spec.
+
+Leases: durations that make sense.
+
+Events: about which object, why, and whether it matters. One that does not say otherwise is normal, and happened once.
+"""
+
+from collections.abc import Sequence
+
+from apiserver.registry.strategy import StatusStrategy, Strategy, carry_over
+from apiserver.registry.validation.fields import (
+    IMMUTABLE,
+    NEGATIVE,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    too_many,
+    unsupported,
+    validate_capacity,
+    validate_key,
+    validate_network,
+)
+from apiserver.registry.validation.pods import validate_number, validate_taints
+from pinnace.api import names
+from pinnace.api.coordination_v1_pb2 import Lease
+from pinnace.api.core_v1_pb2 import Event, Namespace, Node, NodeSpec, NodeStatus
+from pinnace.api.quantity import QuantityError, amounts, format_amount
+from pinnace.api.resources import DEFAULT_NAMESPACE
+from pinnace.api.status import Violation
+from pinnace.api.verbs_pb2 import Disruption
+from pinnace.api.wellknown import RESERVED_ANNOTATION
+
+FINALIZER = "kubernetes"
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""So that selectors of namespaces can name one."""
+
+
+class NamespaceStrategy(Strategy[Namespace]):
+    check_name = staticmethod(names.dns_label)
+
+    def set_defaults(self, obj: Namespace) -> None:
+        obj.metadata.labels[NAME_LABEL] = obj.metadata.name
+
+    def prepare_create(self, obj: Namespace) -> None:
+        super().prepare_create(obj)
+        obj.ClearField("status")
+        obj.status.phase = "Active"
+        if FINALIZER not in obj.spec.finalizers:
+            obj.spec.finalizers.append(FINALIZER)
+
+    def prepare_update(self, obj: Namespace, old: Namespace) -> None:
+        super().prepare_update(obj, old)
+        carry_over(obj, old, "spec", "status")
+
+    def check_new(self, obj: Namespace, out: list[Violation]) -> None:
+        for index, finalizer in enumerate(obj.spec.finalizers):
+            validate_key(finalizer, f"spec.finalizers[{index}]", out)
+
+    def holds_others(self, obj: Namespace) -> bool:
+        return bool(obj.spec.finalizers)
+
+    def prepare_delete(self, obj: Namespace, why: Disruption | None, now: float) -> None:
+        obj.status.phase = "Terminating"
+
+
+MAX_RESOURCES = 100
+"""Kinds of resources of a node. A scheduler has a column of all nodes for each: 4,900 kinds of one node cost it 11 s of CPU on
+1,000 nodes. Kubernetes has no such bound."""
+
+
+class NodeStrategy(StatusStrategy[Node]):
+    def prepare_create(self, obj: Node) -> None:
+        """The status stays: nodes register with theirs."""
+        _default_allocatable(obj)
+        _record_reserved(obj)
+        _default_networks(obj)
+
+    def prepare_update(self, obj: Node, old: Node) -> None:
+        super().prepare_update(obj, old)
+        if _networks(obj.spec) != _networks(old.spec):
+            _default_networks(obj)
+
+    def prepare_status_update(self, obj: Node, old: Node) -> None:
+        super().prepare_status_update(obj, old)
+        _default_allocatable(obj)
+
+    def check(self, obj: Node, out: list[Violation]) -> None:
+        validate_taints(obj.spec.taints, "spec.taints", out)
+        _validate_networks(obj.spec, out)
+
+    def check_new(self, obj: Node, out: list[Violation]) -> None:
+        self.check(obj, out)
+        validate_number(obj.spec.taints, (), "spec.taints", out)
+        _validate_status(obj.status, out)
+        _validate_kinds(obj.status, NodeStatus(), out)
+
+    def check_change(self, new: Node, old: Node, out: list[Violation]) -> None:
+        validate_number(new.spec.taints, old.spec.taints, "spec.taints", out)
+        for field in ("podCIDR", "podCIDRs", "providerID"):
+            before = getattr(old.spec, field)
+            if before and getattr(new.spec, field) != before:
+                out.append(forbidden(f"spec.{field}", f'node updates may not change {field} except from "" to valid'))
+
+    def check_status(self, obj: Node, out: list[Violation]) -> None:
+        _validate_status(obj.status, out)
+
+    def check_status_change(self, new: Node, old: Node, out: list[Violation]) -> None:
+        _validate_kinds(new.status, old.status, out)
+
+
+def _default_allocatable(node: Node) -> None:
+    """All that there is may be used, unless the node says otherwise."""
+    status = node.status
+    if not status.allocatable and status.capacity:
+        status.allocatable.MergeFrom(status.capacity)
+
+
+def _record_reserved(node: Node) -> None:
+    """A node that is created with less allocatable than capacity keeps the difference for good: its kubelet, which reconciles
+    allocatable with capacity, cannot tell it from a status that somebody has overwritten."""
+    if RESERVED_ANNOTATION in node.metadata.annotations:
+        return
+    status = node.status
+    try:
+        capacity, allocatable = amounts(status.capacity), amounts(status.allocatable)
+    except QuantityError:
+        return  # validation refuses it
+    held = {name: total - allocatable.get(name, total) for name, total in sorted(capacity.items())}
+    reserved = [f"{name}={format_amount(name, amount)}" for name, amount in held.items() if amount > 0]
+    if reserved:
+        node.metadata.annotations[RESERVED_ANNOTATION] = ",".join(reserved)
+
+
+def _default_networks(node: Node) -> None:
+    """podCIDR is the first of podCIDRs: who says one of them need not say the other, as in Kubernetes."""
+    spec = node.spec
+    if spec.podCIDR and not spec.podCIDRs:
+        spec.podCIDRs.append(spec.podCIDR)
+    elif spec.podCIDRs and not spec.podCIDR:
+        spec.podCIDR = spec.podCIDRs[0]
+
+
+def _networks(spec: NodeSpec) -> tuple[str, Sequence[str]]:
+    """Of a node's pods: the first, and all of them."""
+    return spec.podCIDR, list(spec.podCIDRs)
+
+
+def _validate_networks(spec: NodeSpec, out: list[Violation]) -> None:
+    """After defaults, so that all are among podCIDRs."""
+    if spec.podCIDRs and spec.podCIDR != spec.podCIDRs[0]:
+        out.append(invalid("spec.podCIDR", spec.podCIDR, "must be the same as spec.podCIDRs[0]"))
+    seen, versions = set[str](), list[int]()
+    for index, network in enumerate(spec.podCIDRs):
+        versions.append(validate_network(network, f"spec.podCIDRs[{index}]", out))
+        if network in seen:
+            out.append(duplicate(f"spec.podCIDRs[{index}]", network))
+        seen.add(network)
+    if len(versions) > 1 and 0 not in versions and sorted(versions) != [4, 6]:
+        out.append(invalid("spec.podCIDRs", spec.podCIDRs, "may specify no more than one CIDR for each IP family"))
+
+
+def _validate_kinds(new: NodeStatus, old: NodeStatus, out: list[Violation]) -> None:
+    """A node that has more resources, from a version without the bound, may keep them."""
+    for field in ("capacity", "allocatable"):
+        number, had = len(getattr(new, field)), len(getattr(old, field))
+        if number > max(MAX_RESOURCES, had):
+            out.append(too_many(f"status.{field}", number, MAX_RESOURCES))
+
+
+def _validate_status(status: NodeStatus, out: list[Violation]) -> None:
+    validate_capacity(status.capacity, "status.capacity", out)
+    validate_capacity(status.allocatable, "status.allocatable", out)
+    seen: set[tuple[str, str]] = set()
+    for index, address in enumerate(status.addresses):
+        pair = (address.type, address.address)
+        if pair in seen:
+            out.append(duplicate(f"status.addresses[{index}]", f"{address.type}: {address.address}"))
+        seen.add(pair)
+
+
+class LeaseStrategy(Strategy[Lease]):
+    allow_unconditional_update = False
+
+    def check(self, obj: Lease, out: list[Violation]) -> None:
+        spec = obj.spec
+        if spec.HasField("leaseDurationSeconds") and spec.leaseDurationSeconds <= 0:
+            out.append(invalid("spec.leaseDurationSeconds", spec.leaseDurationSeconds, "must be greater than 0"))
+        if spec.leaseTransitions < 0:
+            out.append(invalid("spec.leaseTransitions", spec.leaseTransitions, NEGATIVE))
+        if spec.preferredHolder and not spec.strategy:
+            out.append(forbidden("spec.preferredHolder", "may only be specified if `strategy` is defined"))
+
+
+TYPES = ("Normal", "Warning")
+MAX_REASON, MAX_MESSAGE = 128, 1024
+
+
+class EventStrategy(Strategy[Event]):
+    def set_defaults(self, obj: Event) -> None:
+        if not obj.type:
+            obj.type = "Normal"
+        if not obj.count and not obj.HasField("series"):
+            obj.count = 1
+
+    def check(self, obj: Event, out: list[Violation]) -> None:
+        """Events about objects without a namespace are in the default one."""
+        about, reason, kind, namespace = obj.involvedObject, obj.reason, obj.type, obj.metadata.namespace
+        if not about.kind:
+            out.append(required("involvedObject.kind"))
+        if not about.name:
+            out.append(required("involvedObject.name"))
+        if namespace != (about.namespace or DEFAULT_NAMESPACE):
+            out.append(invalid("involvedObject.namespace", about.namespace, "does not match event.namespace"))
+        if not reason:
+            out.append(required("reason"))
+        elif len(reason) > MAX_REASON:
+            out.append(too_long("reason", MAX_REASON))
+        if len(obj.message) > MAX_MESSAGE:
+            out.append(too_long("message", MAX_MESSAGE))
+        if kind not in TYPES:
+            out.append(unsupported("type", kind, TYPES))
+        if obj.count < 0:
+            out.append(invalid("count", obj.count, NEGATIVE))
+
+    def check_change(self, new: Event, old: Event, out: list[Violation]) -> None:
+        if new.involvedObject != old.involvedObject:
+            out.append(invalid("involvedObject", new.involvedObject.name, IMMUTABLE))

@@ -1,0 +1,462 @@
+"""Limit ranges: bounds and defaults that do not contradict each other; those of containers complete each other.
+
+Source: pkg/apis/core/validation of Kubernetes 1.36.
+
+Quotas: what can be counted, in which scopes.
+
+Source: pkg/apis/core/validation of Kubernetes 1.36.
+
+Priority classes: preempt, unless they say otherwise; their values leave room for the system's own, and never change.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
+
+Disruption budgets: one bound, a number or a percentage.
+
+Source: pkg/apis/policy/validation of Kubernetes 1.36.
+
+Roles: what their rules must say, and what only those of a ClusterRole may.
+
+Source: pkg/apis/rbac/validation of Kubernetes 1.36.
+
+Bindings of roles: to whom, and which role, for good.
+
+Source: pkg/apis/rbac/validation of Kubernetes 1.36.
+"""
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import TypeAlias
+
+from apiserver.registry.strategy import StatusStrategy, Strategy
+from apiserver.registry.validation.fields import (
+    IMMUTABLE,
+    WHOLE,
+    can_overcommit,
+    container_resource_problems,
+    duplicate,
+    forbidden,
+    invalid,
+    is_quota_resource,
+    not_negative,
+    quota_resource_problems,
+    required,
+    resource_name_problems,
+    unsupported,
+    validate_amount,
+    validate_bound,
+    validate_key,
+    validate_selector,
+)
+from apiserver.registry.validation.pods import PREEMPTION_POLICIES
+from apiserver.registry.validation.volumes import STORAGE
+from pinnace.api import names, quantity
+from pinnace.api.core_v1_pb2 import LimitRange, LimitRangeItem, ResourceQuota, ScopedResourceSelectorRequirement
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget
+from pinnace.api.rbac_v1_pb2 import (
+    AggregationRule,
+    ClusterRole,
+    ClusterRoleBinding,
+    PolicyRule,
+    Role,
+    RoleBinding,
+    RoleRef,
+    Subject,
+)
+from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.scalars import int_or_string
+from pinnace.api.scheduling_v1_pb2 import PriorityClass
+from pinnace.api.status import Violation
+
+_TYPES = ("Container", "Pod", "PersistentVolumeClaim")
+_AMOUNTS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+_ORDERED = (
+    ("min", "max", "min", "min", "max"),
+    ("min", "defaultRequest", "defaultRequest", "min", "default request"),
+    ("defaultRequest", "max", "defaultRequest", "default request", "max"),
+    ("defaultRequest", "default", "defaultRequest", "default request", "default limit"),
+    ("min", "default", "default", "min", "default"),
+    ("default", "max", "default", "default", "max"),
+)
+"""A field, the one that it may not exceed, the one to be blamed, and the names of the two."""
+
+Amounts = Mapping[str, Decimal]
+"""Of one resource, by field; without those that are absent or no quantities."""
+
+
+class LimitRangeStrategy(Strategy[LimitRange]):
+    def set_defaults(self, obj: LimitRange) -> None:
+        """The default limit is the maximum; the default request is the default limit, or else the minimum."""
+        for item in obj.spec.limits:
+            if item.type != "Container":
+                continue
+            for target, source in (
+                (item.default, item.max),
+                (item.defaultRequest, item.default),
+                (item.defaultRequest, item.min),
+            ):
+                for name in source.keys() - target.keys():
+                    target[name].CopyFrom(source[name])
+
+    def check(self, obj: LimitRange, out: list[Violation]) -> None:
+        types: set[str] = set()
+        for index, item in enumerate(obj.spec.limits):
+            path = f"spec.limits[{index}]"
+            _validate_type(item.type, f"{path}.type", out)
+            if item.type in types:
+                out.append(duplicate(f"{path}.type", item.type))
+            types.add(item.type)
+            _validate_item(item, path, out)
+
+
+def _validate_type(name: str, path: str, out: list[Violation]) -> None:
+    if problems := names.label_key(name):
+        out.extend(invalid(path, name, problem) for problem in problems)
+    elif "/" not in name and name not in _TYPES:
+        out.append(invalid(path, name, "must be a standard limit type or fully qualified"))
+
+
+def _validate_item(item: LimitRangeItem, path: str, out: list[Violation]) -> None:
+    fields: dict[str, Mapping[str, Quantity]] = {field: getattr(item, field) for field in _AMOUNTS}
+    if item.type == "Pod":
+        detail = "may not be specified when `type` is 'Pod'"
+        out.extend(forbidden(f"{path}.{field}", detail) for field in ("default", "defaultRequest") if fields.pop(field))
+    if item.type == "PersistentVolumeClaim" and STORAGE not in item.min and STORAGE not in item.max:
+        detail = "either minimum or maximum storage value is required, but neither was provided"
+        out.append(required(f"{path}.limits", detail))
+    check = container_resource_problems if item.type in ("Pod", "Container") else resource_name_problems
+    found: dict[str, dict[str, Decimal]] = {}
+    for field, amounts in fields.items():
+        for name, amount in sorted(amounts.items()):
+            where = _at(path, field, name)
+            out.extend(invalid(where, name, problem) for problem in check(name))
+            try:
+                found.setdefault(name, {})[field] = quantity.parse(amount.string)
+            except quantity.QuantityError as error:
+                out.append(invalid(where, amount.string, str(error)))
+    for name, values in sorted(found.items()):
+        _validate_amounts(item, name, values, path, out)
+
+
+def _validate_amounts(item: LimitRangeItem, name: str, values: Amounts, path: str, out: list[Violation]) -> None:
+    """Of one resource: the fields against each other."""
+
+    def text(field: str) -> str:
+        return str(getattr(item, field)[name].string)
+
+    def wrong(field: str, detail: str) -> None:
+        out.append(invalid(_at(path, field, name), text(field), detail))
+
+    for low, high, blamed, low_name, high_name in _ORDERED:
+        if low in values and high in values and values[low] > values[high]:
+            wrong(blamed, f"{low_name} value {text(low)} is greater than {high_name} value {text(high)}")
+    ratio = values.get("maxLimitRequestRatio")
+    if ratio is not None:
+        if ratio < 1:
+            wrong("maxLimitRequestRatio", f"ratio {text('maxLimitRequestRatio')} is less than 1")
+        if "max" in values and values.get("min", 0) > 0 and ratio > (widest := values["max"] / values["min"]):
+            detail = f"ratio {text('maxLimitRequestRatio')} is greater than max/min = {widest:.6f}"
+            wrong("maxLimitRequestRatio", detail)
+    given = {values[field] for field in ("default", "defaultRequest") if field in values}
+    if len(given) > 1 and not can_overcommit(name):
+        both = f"default value {text('default')} must equal to defaultRequest value {text('defaultRequest')}"
+        wrong("defaultRequest", f"{both} in {name[: names.MAX_KEY]}")
+
+
+def _at(path: str, field: str, name: str) -> str:
+    return f"{path}.{field}[{name[: names.MAX_KEY]}]"
+
+
+_PODS = frozenset({"pods"})
+_COMPUTE = _PODS | {"cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"}
+_SCOPES: Mapping[str, frozenset[str]] = {
+    "Terminating": _COMPUTE,
+    "NotTerminating": _COMPUTE,
+    "BestEffort": _PODS,
+    "NotBestEffort": _COMPUTE,
+    "PriorityClass": _COMPUTE,
+    "CrossNamespacePodAffinity": _COMPUTE,
+    "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
+}
+"""What can be counted in each scope, of what Kubernetes itself counts."""
+_WITH_VALUES = ("PriorityClass", "VolumeAttributesClass")
+_CONFLICTING = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
+_ONLY_EXISTS = (
+    "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
+    "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
+)
+
+
+class ResourceQuotaStrategy(StatusStrategy[ResourceQuota]):
+    def prepare_update(self, obj: ResourceQuota, old: ResourceQuota) -> None:
+        """What was counted stays, unless something else is to be counted now: who charges the quota relies on it."""
+        super().prepare_update(obj, old)
+        if obj.spec.hard.keys() != old.spec.hard.keys() or obj.spec.scopeSelector != old.spec.scopeSelector:
+            obj.ClearField("status")
+
+    def check(self, obj: ResourceQuota, out: list[Violation]) -> None:
+        spec = obj.spec
+        _validate_quota_amounts(spec.hard, "spec.hard", out)
+        for scope in spec.scopes:
+            if scope not in _SCOPES:
+                out.append(invalid("spec.scopes", spec.scopes, "unsupported scope"))
+            elif _counts_others(scope, spec.hard):
+                out.append(invalid("spec.scopes", spec.scopes, "unsupported scope applied to resource"))
+        if _conflict(spec.scopes):
+            out.append(invalid("spec.scopes", spec.scopes, "conflicting scopes"))
+        path = "spec.scopeSelector.matchExpressions"
+        requirements = spec.scopeSelector.matchExpressions
+        for index, requirement in enumerate(requirements):
+            _validate_requirement(requirement, spec.hard, f"{path}[{index}]", out)
+        if _conflict(scopes := [requirement.scopeName for requirement in requirements]):
+            out.append(invalid(path, scopes, "conflicting scopes"))
+
+    def check_change(self, new: ResourceQuota, old: ResourceQuota, out: list[Violation]) -> None:
+        if set(new.spec.scopes) != set(old.spec.scopes):
+            out.append(invalid("spec.scopes", new.spec.scopes, IMMUTABLE))
+
+    def check_status(self, obj: ResourceQuota, out: list[Violation]) -> None:
+        _validate_quota_amounts(obj.status.hard, "status.hard", out)
+        _validate_quota_amounts(obj.status.used, "status.used", out)
+
+
+def _validate_requirement(
+    requirement: ScopedResourceSelectorRequirement, hard: Mapping[str, Quantity], path: str, out: list[Violation]
+) -> None:
+    """By its index, which Kubernetes leaves out of the path."""
+    scope, operator, values = requirement.scopeName, requirement.operator, requirement.values
+    if scope not in _SCOPES:
+        out.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
+    elif _counts_others(scope, hard):
+        out.append(invalid(f"{path}.scopeName", scope, "unsupported scope applied to resource"))
+    if scope in _SCOPES and scope not in _WITH_VALUES and operator != "Exists":
+        out.append(invalid(f"{path}.operator", operator, _ONLY_EXISTS))
+    match operator:
+        case "In" | "NotIn":
+            if not values:
+                detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+                out.append(required(f"{path}.values", detail))
+        case "Exists" | "DoesNotExist":
+            if values:
+                detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+                out.append(invalid(f"{path}.values", values, detail))
+        case _:
+            out.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+
+
+def _validate_quota_amounts(amounts: Mapping[str, Quantity], path: str, out: list[Violation]) -> None:
+    for name, amount in sorted(amounts.items()):
+        where = f"{path}[{name[: names.MAX_KEY]}]"
+        out.extend(invalid(where, name, problem) for problem in quota_resource_problems(name))
+        validate_amount(name, amount.string, where, out)
+
+
+def _counts_others(scope: str, hard: Iterable[str]) -> bool:
+    """Does the quota bound something that the scope says nothing about?"""
+    return any(is_quota_resource(name) and name not in _SCOPES[scope] for name in hard)
+
+
+def _conflict(scopes: Iterable[str]) -> bool:
+    """Can nothing match all of them?"""
+    return any(pair <= set(scopes) for pair in _CONFLICTING)
+
+
+MAX_VALUE = 1_000_000_000
+SYSTEM_PREFIX = "system-"
+SYSTEM_CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""These always exist: made at start-up, never deleted."""
+
+_FOR = {
+    "system-cluster-critical": "For pods without which the cluster does not work; they may be moved to another node.",
+    "system-node-critical": "For pods without which their node does not work.",
+}
+
+
+def system_classes() -> list[PriorityClass]:
+    return [
+        PriorityClass(metadata=ObjectMeta(name=name), value=value, description=_FOR[name])
+        for name, value in SYSTEM_CLASSES.items()
+    ]
+
+
+class PriorityClassStrategy(Strategy[PriorityClass]):
+    def prepare_create(self, obj: PriorityClass) -> None:
+        if not obj.HasField("preemptionPolicy"):
+            obj.preemptionPolicy = "PreemptLowerPriority"
+
+    def prepare_update(self, obj: PriorityClass, old: PriorityClass) -> None:
+        if not obj.HasField("preemptionPolicy"):
+            obj.preemptionPolicy = old.preemptionPolicy
+
+    def check(self, obj: PriorityClass, out: list[Violation]) -> None:
+        if obj.preemptionPolicy not in PREEMPTION_POLICIES:
+            out.append(unsupported("preemptionPolicy", obj.preemptionPolicy, PREEMPTION_POLICIES))
+
+    def check_new(self, obj: PriorityClass, out: list[Violation]) -> None:
+        if obj.metadata.name.startswith(SYSTEM_PREFIX):
+            _validate_system(obj, out)
+        elif obj.value > MAX_VALUE:
+            out.append(forbidden("value", f"maximum allowed value of a user defined priority is {MAX_VALUE}"))
+        self.check(obj, out)
+
+    def check_change(self, new: PriorityClass, old: PriorityClass, out: list[Violation]) -> None:
+        if new.value != old.value:
+            out.append(forbidden("value", "may not be changed in an update."))
+        if new.preemptionPolicy != old.preemptionPolicy:
+            out.append(invalid("preemptionPolicy", new.preemptionPolicy, IMMUTABLE))
+
+
+def _validate_system(obj: PriorityClass, out: list[Violation]) -> None:
+    name = obj.metadata.name
+    if name not in SYSTEM_CLASSES:
+        error = f"{name} is not a known system priority class"
+    elif obj.value != SYSTEM_CLASSES[name]:
+        error = f"value of {name} PriorityClass must be {SYSTEM_CLASSES[name]}"
+    elif obj.globalDefault:
+        error = f"globalDefault of {name} PriorityClass must be false"
+    else:
+        return
+    detail = f"priority class names with '{SYSTEM_PREFIX}' prefix are reserved for system use only. error: {error}"
+    out.append(forbidden("metadata.name", detail))
+
+
+_POLICIES = ("AlwaysAllow", "IfHealthyBudget")
+_COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+_CONDITIONS = ("True", "False", "Unknown")
+
+
+class PodDisruptionBudgetStrategy(StatusStrategy[PodDisruptionBudget]):
+    allow_unconditional_update = False
+
+    def check(self, obj: PodDisruptionBudget, out: list[Violation]) -> None:
+        spec = obj.spec
+        if spec.HasField("minAvailable") and spec.HasField("maxUnavailable"):
+            shown = f"minAvailable: {int_or_string(spec.minAvailable)}, maxUnavailable: {int_or_string(spec.maxUnavailable)}"
+            out.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
+        for field in ("minAvailable", "maxUnavailable"):
+            if spec.HasField(field):
+                validate_bound(getattr(spec, field), f"spec.{field}", out, most=WHOLE)
+        if spec.HasField("selector"):
+            validate_selector(spec.selector, "spec.selector", out)
+        if spec.HasField("unhealthyPodEvictionPolicy") and spec.unhealthyPodEvictionPolicy not in _POLICIES:
+            out.append(unsupported("spec.unhealthyPodEvictionPolicy", spec.unhealthyPodEvictionPolicy, _POLICIES))
+
+    def check_status(self, obj: PodDisruptionBudget, out: list[Violation]) -> None:
+        for index, condition in enumerate(obj.status.conditions):
+            validate_key(condition.type, f"status.conditions[{index}].type", out)
+            if condition.status not in _CONDITIONS:
+                out.append(unsupported(f"status.conditions[{index}].status", condition.status, _CONDITIONS))
+        not_negative(obj.status, "status", _COUNTS, out)
+
+
+AnyRole: TypeAlias = Role | ClusterRole
+MAX_COMBINATIONS = 10_000
+"""Of a verb with a resource in a group, or a URL, and a name, in all rules of a role: so many things it is asked to allow when
+somebody gives it away. Kubernetes takes rules apart likewise, and has no such bound."""
+
+
+class RoleStrategy(Strategy[AnyRole]):
+    """Of both kinds."""
+
+    check_name = staticmethod(names.path_segment)
+
+    def check(self, obj: AnyRole, out: list[Violation]) -> None:
+        number = sum(map(_combinations, obj.rules))
+        if number > MAX_COMBINATIONS:
+            detail = (
+                f'at most {MAX_COMBINATIONS:,} combinations of verb, group, resource and name: say "*", or make several roles'
+            )
+            out.append(invalid("rules", number, detail))
+        for index, rule in enumerate(obj.rules):
+            _validate_rule(rule, f"rules[{index}]", out, namespaced=self.resource.namespaced)
+        if isinstance(obj, ClusterRole) and obj.HasField("aggregationRule"):
+            _validate_aggregation(obj.aggregationRule, out)
+
+
+def _validate_aggregation(rule: AggregationRule, out: list[Violation]) -> None:
+    path = "aggregationRule.clusterRoleSelectors"
+    if not rule.clusterRoleSelectors:
+        out.append(required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+    for index, selector in enumerate(rule.clusterRoleSelectors):
+        validate_selector(selector, f"{path}[{index}]", out)
+
+
+def _combinations(rule: PolicyRule) -> int:
+    things = len(rule.resources) * len(rule.apiGroups) + len(rule.nonResourceURLs)
+    return len(rule.verbs) * things * max(1, len(rule.resourceNames))
+
+
+def _validate_rule(rule: PolicyRule, path: str, out: list[Violation], *, namespaced: bool) -> None:
+    if not rule.verbs:
+        out.append(required(f"{path}.verbs", "verbs must contain at least one value"))
+    if urls := rule.nonResourceURLs:
+        if namespaced:
+            detail = "namespaced rules cannot apply to non-resource URLs"
+            out.append(invalid(f"{path}.nonResourceURLs", urls, detail))
+        if rule.apiGroups or rule.resources or rule.resourceNames:
+            detail = "rules cannot apply to both regular resources and non-resource URLs"
+            out.append(invalid(f"{path}.nonResourceURLs", urls, detail))
+        return
+    if not rule.apiGroups:
+        out.append(required(f"{path}.apiGroups", "resource rules must supply at least one api group"))
+    if not rule.resources:
+        out.append(required(f"{path}.resources", "resource rules must supply at least one resource"))
+
+
+AnyBinding: TypeAlias = RoleBinding | ClusterRoleBinding
+
+GROUP = "rbac.authorization.k8s.io"
+_KINDS = ("ServiceAccount", "User", "Group")
+
+
+class RoleBindingStrategy(Strategy[AnyBinding]):
+    """Of both kinds: the API group of RBAC need not be written out."""
+
+    check_name = staticmethod(names.path_segment)
+
+    def set_defaults(self, obj: AnyBinding) -> None:
+        obj.roleRef.apiGroup = obj.roleRef.apiGroup or GROUP
+        for subject in obj.subjects:
+            if not subject.apiGroup and subject.kind in ("User", "Group"):
+                subject.apiGroup = GROUP
+
+    def check(self, obj: AnyBinding, out: list[Violation]) -> None:
+        namespaced = self.resource.namespaced
+        _validate_role_ref(obj.roleRef, ("Role", "ClusterRole") if namespaced else ("ClusterRole",), out)
+        for index, subject in enumerate(obj.subjects):
+            _validate_subject(subject, f"subjects[{index}]", out, namespaced=namespaced)
+
+    def check_change(self, new: AnyBinding, old: AnyBinding, out: list[Violation]) -> None:
+        if new.roleRef != old.roleRef:
+            shown = {field: getattr(new.roleRef, field) for field in ("apiGroup", "kind", "name")}
+            out.append(invalid("roleRef", shown, "cannot change roleRef"))
+
+
+def _validate_role_ref(role: RoleRef, kinds: tuple[str, ...], out: list[Violation]) -> None:
+    if role.apiGroup != GROUP:
+        out.append(unsupported("roleRef.apiGroup", role.apiGroup, (GROUP,)))
+    if role.kind not in kinds:
+        out.append(unsupported("roleRef.kind", role.kind, kinds))
+    if not role.name:
+        out.append(required("roleRef.name"))
+    out.extend(invalid("roleRef.name", role.name, problem) for problem in names.path_segment(role.name))
+
+
+def _validate_subject(subject: Subject, path: str, out: list[Violation], *, namespaced: bool) -> None:
+    """In a namespace, a service account without one is of that namespace."""
+    kind, name = subject.kind, subject.name
+    if not name:
+        out.append(required(f"{path}.name"))
+    match kind:
+        case "ServiceAccount":
+            if name:
+                out.extend(invalid(f"{path}.name", name, problem) for problem in names.dns_subdomain(name))
+            if subject.apiGroup:
+                out.append(unsupported(f"{path}.apiGroup", subject.apiGroup, ("",)))
+            if not namespaced and not subject.namespace:
+                out.append(required(f"{path}.namespace"))
+        case "User" | "Group":
+            if subject.apiGroup != GROUP:
+                out.append(unsupported(f"{path}.apiGroup", subject.apiGroup, (GROUP,)))
+        case _:
+            out.append(unsupported(f"{path}.kind", kind, _KINDS))

@@ -1,0 +1,332 @@
+"""Persistent volumes: one source, one capacity, and what stays as it is. They are kept when their claim goes, unless they say
+otherwise.
+
+In Kubernetes a volume is born Pending, and its volume controller makes it Available a moment later. Until there is such a
+controller here, nothing would: it is available from the start.
+Source: pkg/apis/core/validation of Kubernetes 1.36.
+
+Claims of volumes: pending until they are bound; what they ask for stays what it was.
+
+Source: pkg/apis/core/validation of Kubernetes 1.36.
+
+Storage classes: who makes the volumes, when and where; and that this does not change.
+
+Source: pkg/apis/storage/validation of Kubernetes 1.36.
+
+What the CSI drivers of a node can attach.
+
+Source: pkg/apis/storage/validation of Kubernetes 1.36.
+"""
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+
+from apiserver.registry.strategies.pods import default_claim, default_source
+from apiserver.registry.strategy import StatusStrategy, Strategy, carry_over
+from apiserver.registry.validation.fields import (
+    IMMUTABLE,
+    NEGATIVE,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    unsupported,
+    validate_capacity,
+    validate_key,
+)
+from apiserver.registry.validation.pods import amount_warnings, validate_node_selector
+from apiserver.registry.validation.volumes import (
+    STORAGE,
+    size_of,
+    validate_access_modes,
+    validate_claim_spec,
+    validate_class_name,
+    validate_driver,
+    validate_size,
+    validate_source,
+    validate_volume_mode,
+)
+from pinnace.api import names
+from pinnace.api.codec import says_more
+from pinnace.api.core_v1_pb2 import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeSpec,
+    TopologySelectorTerm,
+)
+from pinnace.api.scalars import to_time
+from pinnace.api.status import Violation
+from pinnace.api.storage_v1_pb2 import CSINode, CSINodeDriver, StorageClass
+from pinnace.api.wellknown import CLASS_ANNOTATION
+
+VOLUME_PHASES = ("Pending", "Available", "Bound", "Released", "Failed")
+_POLICIES = ("Delete", "Recycle", "Retain")
+
+
+class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
+    def set_defaults(self, obj: PersistentVolume) -> None:
+        spec = obj.spec
+        if not spec.persistentVolumeReclaimPolicy:
+            spec.persistentVolumeReclaimPolicy = "Retain"
+        if not spec.HasField("volumeMode"):
+            spec.volumeMode = "Filesystem"
+        if spec.HasField("persistentVolumeSource"):
+            default_source(spec.persistentVolumeSource)
+
+    def prepare_create(self, obj: PersistentVolume) -> None:
+        super().prepare_create(obj)
+        obj.status.phase = "Available"
+        if obj.metadata.HasField("creationTimestamp"):
+            obj.status.lastPhaseTransitionTime.CopyFrom(obj.metadata.creationTimestamp)
+
+    def date_status(self, obj: PersistentVolume, old: PersistentVolume, now: float) -> None:
+        """Whoever changes the phase may say himself when it was; who does not change it need not repeat it."""
+        status, before = obj.status, old.status
+        said = status.HasField("lastPhaseTransitionTime") and status.lastPhaseTransitionTime != before.lastPhaseTransitionTime
+        if status.phase != before.phase and not said:
+            status.lastPhaseTransitionTime.CopyFrom(to_time(now))
+        elif not said:
+            carry_over(status, before, "lastPhaseTransitionTime")
+
+    def check(self, obj: PersistentVolume, out: list[Violation]) -> None:
+        spec = obj.spec
+        if not spec.accessModes:
+            out.append(required("spec.accessModes"))
+        validate_access_modes(spec.accessModes, "spec.accessModes", out)
+        _validate_capacity(spec, out)
+        if spec.persistentVolumeReclaimPolicy not in _POLICIES:
+            out.append(unsupported("spec.persistentVolumeReclaimPolicy", spec.persistentVolumeReclaimPolicy, _POLICIES))
+        if spec.HasField("nodeAffinity"):
+            if spec.nodeAffinity.HasField("required"):
+                validate_node_selector(spec.nodeAffinity.required, "spec.nodeAffinity.required", out)
+            else:
+                out.append(required("spec.nodeAffinity.required", "must specify required node constraints"))
+        _validate_source(spec, out)
+        validate_class_name(spec.storageClassName, "spec.storageClassName", out)
+        validate_class_name(spec.volumeAttributesClassName, "spec.volumeAttributesClassName", out)
+        validate_volume_mode(spec.volumeMode, "spec.volumeMode", out)
+
+    def check_change(self, new: PersistentVolume, old: PersistentVolume, out: list[Violation]) -> None:
+        if new.spec.persistentVolumeSource != old.spec.persistentVolumeSource:
+            out.append(forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation"))
+        if new.spec.volumeMode != old.spec.volumeMode:
+            out.append(invalid("spec.volumeMode", new.spec.volumeMode, IMMUTABLE))
+        if old.spec.HasField("nodeAffinity") and new.spec.nodeAffinity != old.spec.nodeAffinity:
+            out.append(forbidden("spec.nodeAffinity", IMMUTABLE))
+
+    def check_status(self, obj: PersistentVolume, out: list[Violation]) -> None:
+        if obj.status.phase not in VOLUME_PHASES:
+            out.append(unsupported("status.phase", obj.status.phase, VOLUME_PHASES))
+
+
+def _validate_source(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
+    source = spec.persistentVolumeSource
+    if not source.ListFields() and not says_more(source):
+        out.append(required("spec", "must specify a volume type"))
+    validate_source(source, "spec", out)
+    if source.HasField("local") and not spec.HasField("nodeAffinity"):
+        out.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
+    recycled = spec.persistentVolumeReclaimPolicy == "Recycle"
+    if source.hostPath.path and posixpath.normpath(source.hostPath.path) == "/" and recycled:
+        out.append(forbidden("spec.persistentVolumeReclaimPolicy", "may not be 'recycle' for a hostPath mount of '/'"))
+
+
+def _validate_capacity(spec: PersistentVolumeSpec, out: list[Violation]) -> None:
+    if not spec.capacity:
+        out.append(required("spec.capacity"))
+    elif list(spec.capacity) != [STORAGE]:
+        out.append(unsupported("spec.capacity", ",".join(sorted(spec.capacity)), (STORAGE,)))
+    else:
+        validate_size(spec.capacity[STORAGE].string, f"spec.capacity[{STORAGE}]", out)
+
+
+CLAIM_PHASES = ("Pending", "Bound", "Lost")
+_FIXED = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+
+
+class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
+    def set_defaults(self, obj: PersistentVolumeClaim) -> None:
+        default_claim(obj.spec)
+
+    def prepare_create(self, obj: PersistentVolumeClaim) -> None:
+        super().prepare_create(obj)
+        obj.status.phase = "Pending"
+
+    def check(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
+        validate_claim_spec(obj.spec, "spec", out)
+
+    def warnings(self, obj: PersistentVolumeClaim) -> Iterable[str]:
+        return amount_warnings(obj.spec.resources.requests, "spec.resources.requests")
+
+    def check_change(self, new: PersistentVolumeClaim, old: PersistentVolumeClaim, out: list[Violation]) -> None:
+        said = new.metadata.annotations.get(CLASS_ANNOTATION, "")
+        if said != old.metadata.annotations.get(CLASS_ANNOTATION, "") and not _moves_class(new, old):
+            out.append(invalid(f"metadata.annotations.{CLASS_ANNOTATION}", said, IMMUTABLE))
+        if new.spec == old.spec:
+            return
+        if _as_before(new, old) != old.spec:
+            out.append(forbidden("spec", _FIXED))
+        asked = size_of(new.spec.resources.requests)
+        if asked < size_of(old.spec.resources.requests) and asked <= size_of(old.status.capacity):
+            out.append(forbidden(f"spec.resources.requests.{STORAGE}", "field can not be less than status.capacity"))
+
+    def check_status(self, obj: PersistentVolumeClaim, out: list[Violation]) -> None:
+        if obj.status.phase not in CLAIM_PHASES:
+            out.append(unsupported("status.phase", obj.status.phase, CLAIM_PHASES))
+        validate_access_modes(obj.status.accessModes, "status.accessModes", out)
+        validate_capacity(obj.status.capacity, "status.capacity", out)
+        validate_capacity(obj.status.allocatedResources, "status.allocatedResources", out)
+
+
+def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> PersistentVolumeClaimSpec:
+    """The new spec with everything put back that may change: it must be the old one."""
+    fixed = PersistentVolumeClaimSpec()
+    fixed.CopyFrom(new.spec)
+    if _moves_class(new, old) or _takes_class(new, old):
+        fixed.ClearField("storageClassName")
+    if not old.spec.volumeName:
+        fixed.volumeName = ""
+    if old.status.phase == "Bound":
+        if STORAGE in old.spec.resources.requests and STORAGE in fixed.resources.requests:
+            fixed.resources.requests[STORAGE].CopyFrom(old.spec.resources.requests[STORAGE])
+        fixed.ClearField("volumeAttributesClassName")
+        if old.spec.HasField("volumeAttributesClassName"):
+            fixed.volumeAttributesClassName = old.spec.volumeAttributesClassName
+    return fixed
+
+
+def _moves_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
+    """Does the field say from now on what only the annotation said, which may then go?"""
+    if old.spec.HasField("storageClassName") or CLASS_ANNOTATION not in old.metadata.annotations:
+        return False
+    said = old.metadata.annotations[CLASS_ANNOTATION]
+    moved = new.spec.HasField("storageClassName") and new.spec.storageClassName == said
+    return moved and new.metadata.annotations.get(CLASS_ANNOTATION, said) == said
+
+
+def _takes_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
+    """Is the class the first that the claim gets, before it has a volume? Nobody has said that it is of none: "" would say
+    so."""
+    named = old.spec.HasField("storageClassName") or CLASS_ANNOTATION in old.metadata.annotations
+    return not named and not old.spec.volumeName
+
+
+MAX_PARAMETERS = 512
+MAX_PARAMETERS_SIZE = 256 << 10
+_RECLAIM_POLICIES = ("Delete", "Retain")
+_MODES = ("Immediate", "WaitForFirstConsumer")
+
+
+class StorageClassStrategy(Strategy[StorageClass]):
+    def set_defaults(self, obj: StorageClass) -> None:
+        if not obj.HasField("reclaimPolicy"):
+            obj.reclaimPolicy = "Delete"
+        if not obj.HasField("volumeBindingMode"):
+            obj.volumeBindingMode = "Immediate"
+
+    def check(self, obj: StorageClass, out: list[Violation]) -> None:
+        _validate_topologies(obj.allowedTopologies, out)
+
+    def check_new(self, obj: StorageClass, out: list[Violation]) -> None:
+        if not obj.provisioner:
+            out.append(required("provisioner"))
+        else:
+            problems = names.label_key(obj.provisioner.lower())
+            out.extend(invalid("provisioner", obj.provisioner, problem) for problem in problems)
+        _validate_parameters(obj.parameters, out)
+        if obj.reclaimPolicy not in _RECLAIM_POLICIES:
+            out.append(unsupported("reclaimPolicy", obj.reclaimPolicy, _RECLAIM_POLICIES))
+        if obj.volumeBindingMode not in _MODES:
+            out.append(unsupported("volumeBindingMode", obj.volumeBindingMode, _MODES))
+        self.check(obj, out)
+
+    def check_change(self, new: StorageClass, old: StorageClass, out: list[Violation]) -> None:
+        fixed = ("parameters", "provisioner", "reclaimPolicy")
+        changed = [field for field in fixed if getattr(new, field) != getattr(old, field)]
+        out.extend(forbidden(field, f"updates to {field} are forbidden.") for field in changed)
+        if new.volumeBindingMode != old.volumeBindingMode:
+            out.append(invalid("volumeBindingMode", new.volumeBindingMode, IMMUTABLE))
+
+
+def _validate_parameters(parameters: Mapping[str, str], out: list[Violation]) -> None:
+    if len(parameters) > MAX_PARAMETERS:
+        out.append(too_long("parameters", MAX_PARAMETERS))
+        return
+    if "" in parameters:
+        out.append(invalid("parameters", "", "field can not be empty."))
+    if sum(len(key.encode()) + len(value.encode()) for key, value in parameters.items()) > MAX_PARAMETERS_SIZE:
+        out.append(too_long("parameters", MAX_PARAMETERS_SIZE))
+
+
+def _validate_topologies(terms: Sequence[TopologySelectorTerm], out: list[Violation]) -> None:
+    seen: set[frozenset[tuple[str, frozenset[str]]]] = set()
+    for index, term in enumerate(terms):
+        path = f"allowedTopologies[{index}].matchLabelExpressions"
+        found: dict[str, frozenset[str]] = {}
+        for number, requirement in enumerate(term.matchLabelExpressions):
+            _validate_values(requirement.values, f"{path}[{number}].values", out)
+            validate_key(requirement.key, f"{path}[{number}].key", out)
+            if requirement.key in found:
+                out.append(duplicate(f"{path}[{number}].key", requirement.key))
+            found[requirement.key] = frozenset(requirement.values)
+        meaning = frozenset(found.items())
+        if meaning in seen:
+            out.append(duplicate(path, ""))
+        seen.add(meaning)
+
+
+def _validate_values(values: Sequence[str], path: str, out: list[Violation]) -> None:
+    if not values:
+        out.append(required(path))
+    seen: set[str] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            out.append(duplicate(f"{path}[{index}]", value))
+        seen.add(value)
+
+
+MAX_NODE_ID = 192
+
+
+class CSINodeStrategy(Strategy[CSINode]):
+    allow_unconditional_update = False
+
+    def check(self, obj: CSINode, out: list[Violation]) -> None:
+        _validate_drivers(obj.spec.drivers, out)
+
+    def check_change(self, new: CSINode, old: CSINode, out: list[Violation]) -> None:
+        before = {driver.name: driver for driver in old.spec.drivers}
+        for index, driver in enumerate(new.spec.drivers):
+            known = before.get(driver.name)
+            if known is not None and _fixed(driver) != _fixed(known):
+                out.append(invalid(f"spec.drivers[{index}]", driver.name, IMMUTABLE))
+
+
+def _fixed(driver: CSINodeDriver) -> tuple[str, list[str]]:
+    return driver.nodeID, list(driver.topologyKeys)
+
+
+def _validate_drivers(drivers: Sequence[CSINodeDriver], out: list[Violation]) -> None:
+    seen: set[str] = set()
+    for index, driver in enumerate(drivers):
+        path = f"spec.drivers[{index}]"
+        if not driver.name:
+            out.append(required(f"{path}.name"))
+        validate_driver(driver.name, f"{path}.name", out)
+        if driver.name in seen:
+            out.append(duplicate(f"{path}.name", driver.name))
+        seen.add(driver.name)
+        if not driver.nodeID:
+            out.append(required(f"{path}.nodeID"))
+        elif len(driver.nodeID) > MAX_NODE_ID:
+            out.append(invalid(f"{path}.nodeID", driver.nodeID, f"must be {MAX_NODE_ID} characters or less"))
+        if driver.allocatable.count < 0:
+            out.append(invalid(f"{path}.allocatable.count", driver.allocatable.count, NEGATIVE))
+        keys: set[str] = set()
+        for key in driver.topologyKeys:
+            if key in keys:
+                out.append(duplicate(f"{path}.topologyKeys", key))
+            keys.add(key)
+            validate_key(key, f"{path}.topologyKeys", out)

@@ -1,0 +1,480 @@
+"""Replica sets: a selector that finds the pods of the template, and stays; one pod unless they say more.
+
+Source: pkg/apis/apps/validation of Kubernetes 1.36.
+
+Deployments: what replica sets must be, and a strategy that can get anywhere: a quarter at a time unless they say otherwise.
+
+Source: pkg/apis/apps/validation of Kubernetes 1.36.
+
+Jobs: pods that end, found by labels that the server makes up from the job's uid, so that no two jobs share a pod; what has
+begun does not change.
+
+Source: pkg/apis/batch/validation of Kubernetes 1.36. Left out are the placement of suspended jobs, which Kubernetes lets others
+change, and policies about failure and success.
+
+What a status update may say of a job: how it ends is said once, and who has ended has no pods left.
+
+    (runs) --> SuccessCriteriaMet --> Complete          What is True of these stays True.
+       '-----> FailureTarget -------> Failed
+
+Unlike in Kubernetes the successes of an Indexed job may always become fewer, as it can shrink.
+
+Source: pkg/apis/batch/validation and pkg/registry/batch/job of Kubernetes 1.36.
+
+Templates of pods, and the selectors that find the pods made from them.
+
+Source: pkg/apis/core/validation and pkg/apis/apps/validation of Kubernetes 1.36.
+"""
+
+from collections.abc import Iterable
+
+from apiserver.registry.strategies.pods import set_template_defaults
+from apiserver.registry.strategy import StatusStrategy
+from apiserver.registry.validation.fields import (
+    IMMUTABLE,
+    MAX_SHOWN,
+    WHOLE,
+    duplicate,
+    forbidden,
+    invalid,
+    is_nothing,
+    not_negative,
+    required,
+    unsupported,
+    validate_annotations,
+    validate_bound,
+    validate_labels,
+    validate_pod_annotations,
+    validate_selector,
+)
+from apiserver.registry.validation.pods import name_warnings, spec_warnings, validate_spec
+from pinnace.api import names
+from pinnace.api.apps_v1_pb2 import (
+    Deployment,
+    DeploymentSpec,
+    DeploymentStatus,
+    ReplicaSet,
+    ReplicaSetSpec,
+    ReplicaSetStatus,
+    RollingUpdateDeployment,
+)
+from pinnace.api.batch_v1_pb2 import Job, JobSpec, JobStatus
+from pinnace.api.core_v1_pb2 import PodTemplateSpec
+from pinnace.api.intstr_v1_pb2 import IntOrString
+from pinnace.api.meta_v1_pb2 import ObjectMeta
+from pinnace.api.scalars import STRING, format_rfc3339, int_or_string, natural, to_seconds
+from pinnace.api.selectors import from_message
+from pinnace.api.status import Violation
+
+
+class ReplicaSetStrategy(StatusStrategy[ReplicaSet]):
+    def set_defaults(self, obj: ReplicaSet) -> None:
+        """Source: pkg/apis/apps/v1/defaults.go of Kubernetes 1.36."""
+        set_template_defaults(obj.spec.template.spec)
+        if not obj.spec.HasField("replicas"):
+            obj.spec.replicas = 1
+
+    def check(self, obj: ReplicaSet, out: list[Violation]) -> None:
+        validate_replicated(obj.spec, out)
+
+    def warnings(self, obj: ReplicaSet) -> Iterable[str]:
+        return workload_warnings(obj.metadata.name, obj.spec.template)
+
+    def check_change(self, new: ReplicaSet, old: ReplicaSet, out: list[Violation]) -> None:
+        validate_selector_update(new.spec, old.spec, out)
+
+    def check_status(self, obj: ReplicaSet, out: list[Violation]) -> None:
+        validate_parts(obj.status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), out)
+
+
+HISTORY = 10
+PROGRESS_SECONDS = 600
+QUARTER = IntOrString(type=STRING, strVal="25%")
+_STRATEGIES = ("Recreate", "RollingUpdate")
+_PARTS = ("updatedReplicas", "readyReplicas", "availableReplicas")
+
+
+class DeploymentStrategy(StatusStrategy[Deployment]):
+    def set_defaults(self, obj: Deployment) -> None:
+        """Source: pkg/apis/apps/v1/defaults.go of Kubernetes 1.36."""
+        spec = obj.spec
+        set_template_defaults(spec.template.spec)
+        if not spec.HasField("replicas"):
+            spec.replicas = 1
+        spec.strategy.type = spec.strategy.type or "RollingUpdate"
+        if spec.strategy.type == "RollingUpdate":
+            rolling = spec.strategy.rollingUpdate
+            for field in ("maxUnavailable", "maxSurge"):
+                if not rolling.HasField(field):
+                    getattr(rolling, field).CopyFrom(QUARTER)
+        if not spec.HasField("revisionHistoryLimit"):
+            spec.revisionHistoryLimit = HISTORY
+        if not spec.HasField("progressDeadlineSeconds"):
+            spec.progressDeadlineSeconds = PROGRESS_SECONDS
+
+    def check(self, obj: Deployment, out: list[Violation]) -> None:
+        spec = obj.spec
+        validate_replicated(spec, out)
+        _validate_strategy(spec, out)
+        not_negative(spec, "spec", ("revisionHistoryLimit", "progressDeadlineSeconds"), out)
+        if spec.HasField("progressDeadlineSeconds") and spec.progressDeadlineSeconds <= spec.minReadySeconds:
+            detail = "must be greater than minReadySeconds"
+            out.append(invalid("spec.progressDeadlineSeconds", spec.progressDeadlineSeconds, detail))
+
+    def warnings(self, obj: Deployment) -> Iterable[str]:
+        return workload_warnings(obj.metadata.name, obj.spec.template)
+
+    def check_change(self, new: Deployment, old: Deployment, out: list[Violation]) -> None:
+        validate_selector_update(new.spec, old.spec, out)
+
+    def check_status(self, obj: Deployment, out: list[Violation]) -> None:
+        validate_parts(obj.status, _PARTS, out)
+        not_negative(obj.status, "status", ("unavailableReplicas", "collisionCount"), out)
+
+    def check_status_change(self, new: Deployment, old: Deployment, out: list[Violation]) -> None:
+        if new.status.collisionCount < old.status.collisionCount:
+            out.append(invalid("status.collisionCount", new.status.collisionCount, "cannot be decremented"))
+
+
+def _validate_strategy(spec: DeploymentSpec, out: list[Violation]) -> None:
+    match spec.strategy.type:
+        case "RollingUpdate":
+            _validate_rolling(spec.strategy.rollingUpdate, "spec.strategy.rollingUpdate", out)
+        case "Recreate":
+            if spec.strategy.HasField("rollingUpdate"):
+                detail = "may not be specified when strategy `type` is 'Recreate'"
+                out.append(forbidden("spec.strategy.rollingUpdate", detail))
+        case other:
+            out.append(unsupported("spec.strategy.type", other, _STRATEGIES))
+
+
+def _validate_rolling(rolling: RollingUpdateDeployment, path: str, out: list[Violation]) -> None:
+    validate_bound(rolling.maxUnavailable, f"{path}.maxUnavailable", out, most=WHOLE)
+    validate_bound(rolling.maxSurge, f"{path}.maxSurge", out)
+    if is_nothing(rolling.maxUnavailable) and is_nothing(rolling.maxSurge):
+        shown = int_or_string(rolling.maxUnavailable)
+        out.append(invalid(f"{path}.maxUnavailable", shown, "may not be 0 when `maxSurge` is 0"))
+
+
+CONTROLLER_UID_LABEL = "batch.kubernetes.io/controller-uid"
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+OLD_CONTROLLER_UID_LABEL = "controller-uid"
+OLD_JOB_NAME_LABEL = "job-name"
+BACKOFF_LIMIT = 6
+INDEXED = "Indexed"
+_MODES = ("NonIndexed", INDEXED)
+_REPLACEMENTS = ("Failed", "TerminatingOrFailed")
+_COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
+_MAX_INDEXED = 100_000
+_RESTART = "spec.template.spec.restartPolicy"
+
+
+class JobStrategy(StatusStrategy[Job]):
+    def set_defaults(self, obj: Job) -> None:
+        """Who sends the manifest again need not repeat the labels that the server made up; Kubernetes wants it.
+        Source: pkg/apis/batch/v1/defaults.go of Kubernetes 1.36."""
+        spec = obj.spec
+        set_template_defaults(spec.template.spec)
+        if not spec.HasField("parallelism"):
+            spec.parallelism = 1
+            if not spec.HasField("completions"):
+                spec.completions = 1
+        if not spec.HasField("backoffLimit"):
+            spec.backoffLimit = BACKOFF_LIMIT
+        spec.completionMode = spec.completionMode or "NonIndexed"
+        spec.podReplacementPolicy = spec.podReplacementPolicy or "TerminatingOrFailed"
+        for field in ("suspend", "manualSelector"):
+            if not spec.HasField(field):
+                setattr(spec, field, False)
+        if not spec.manualSelector:
+            _generate_selector(obj)
+        if not obj.metadata.labels:
+            obj.metadata.labels.update(spec.template.metadata.labels)
+
+    def check(self, obj: Job, out: list[Violation]) -> None:
+        spec = obj.spec
+        not_negative(spec, "spec", _COUNTS, out)
+        if spec.completionMode not in _MODES:
+            out.append(unsupported("spec.completionMode", spec.completionMode, _MODES))
+        if spec.podReplacementPolicy not in _REPLACEMENTS:
+            out.append(unsupported("spec.podReplacementPolicy", spec.podReplacementPolicy, _REPLACEMENTS))
+        if spec.completionMode == INDEXED:
+            if not spec.HasField("completions"):
+                out.append(required("spec.completions", f"when completion mode is {INDEXED}"))
+            if spec.parallelism > _MAX_INDEXED:
+                detail = f"must be less than or equal to {_MAX_INDEXED} when completion mode is {INDEXED}"
+                out.append(invalid("spec.parallelism", spec.parallelism, detail))
+        validate_selection(spec, out)
+        validate_template(spec.template, out)
+        if spec.template.spec.restartPolicy == "Always":
+            out.append(required(_RESTART, 'valid values: "OnFailure", "Never"'))
+
+    def check_new(self, obj: Job, out: list[Violation]) -> None:
+        self.check(obj, out)
+        _validate_hostnames(obj, out)
+        if not obj.spec.manualSelector:
+            _validate_generated(obj, out)
+
+    def warnings(self, obj: Job) -> Iterable[str]:
+        return workload_warnings(obj.metadata.name, obj.spec.template)
+
+    def check_change(self, new: Job, old: Job, out: list[Violation]) -> None:
+        validate_selector_update(new.spec, old.spec, out)
+        _validate_completions(new.spec, old.spec, out)
+        if new.spec.template != old.spec.template:
+            out.append(forbidden("spec.template", IMMUTABLE))
+        if new.spec.completionMode != old.spec.completionMode:
+            out.append(invalid("spec.completionMode", new.spec.completionMode, IMMUTABLE))
+
+    def check_status(self, obj: Job, out: list[Violation]) -> None:
+        validate_job_status(obj, out)
+
+    def check_status_change(self, new: Job, old: Job, out: list[Violation]) -> None:
+        validate_job_status_update(new, old, out)
+
+
+def _generated(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
+    """The labels that a job's pods have from the server, unless the job selects them by labels of its own."""
+    return (
+        (CONTROLLER_UID_LABEL, metadata.uid),
+        (OLD_CONTROLLER_UID_LABEL, metadata.uid),
+        (JOB_NAME_LABEL, metadata.name),
+        (OLD_JOB_NAME_LABEL, metadata.name),
+    )
+
+
+def _generate_selector(job: Job) -> None:
+    """What a client has set stays, for the check to refuse. Source: pkg/registry/batch/job/strategy.go."""
+    labels = job.spec.template.metadata.labels
+    for label, value in _generated(job.metadata):
+        if label not in labels:
+            labels[label] = value
+    if CONTROLLER_UID_LABEL not in job.spec.selector.matchLabels:
+        job.spec.selector.matchLabels[CONTROLLER_UID_LABEL] = job.metadata.uid
+
+
+def _validate_hostnames(job: Job, out: list[Violation]) -> None:
+    """A pod of an indexed job has its index behind the job's name for a host name; the last one's is the longest."""
+    name, completions = job.metadata.name, job.spec.completions
+    longest = f"{name}-{completions - 1}"
+    if job.spec.completionMode == INDEXED and completions > 0 and names.dns_label(longest):
+        detail = f"will not able to create pod with invalid DNS label: {longest[:MAX_SHOWN]}"
+        out.append(invalid("metadata.name", name, detail))
+
+
+def _validate_generated(job: Job, out: list[Violation]) -> None:
+    """Labels that are the server's to set say what they would have said, and the selector asks for no others."""
+    labels, generated = job.spec.template.metadata.labels, dict(_generated(job.metadata))
+    for label, expected in generated.items():
+        if (found := labels.get(label, "")) != expected:
+            out.append(invalid(f"spec.template.metadata.labels[{label}]", found, f"must be '{expected}'"))
+    selector = from_message(job.spec.selector)
+    if not selector.matches(generated):
+        out.append(invalid("spec.selector", str(selector), "`selector` not auto-generated"))
+
+
+def _validate_completions(new: JobSpec, old: JobSpec, out: list[Violation]) -> None:
+    """An indexed job can grow and shrink, when as many pods may run as must succeed."""
+    if new.HasField("completions") == old.HasField("completions") and new.completions == old.completions:
+        return
+    if new.completionMode != INDEXED:
+        out.append(invalid("spec.completions", new.completions, IMMUTABLE))
+    elif new.completions != new.parallelism:
+        detail = "can only be modified in tandem with spec.parallelism"
+        out.append(invalid("spec.completions", new.completions, detail))
+
+
+_COMPLETE, _FAILED = "Complete", "Failed"
+_TERMINAL = (_FAILED, _COMPLETE, "FailureTarget", "SuccessCriteriaMet")
+_EXCLUSIVE = (
+    (_COMPLETE, _FAILED),
+    (_COMPLETE, "FailureTarget"),
+    ("SuccessCriteriaMet", _FAILED),
+    ("SuccessCriteriaMet", "FailureTarget"),
+)
+_PODS = ("active", "succeeded", "failed", "ready", "terminating")
+_CONDITIONS, _START, _COMPLETION = "status.conditions", "status.startTime", "status.completionTime"
+_INDEXES, _UNCOUNTED = "status.completedIndexes", "status.uncountedTerminatedPods"
+
+
+def validate_job_status(job: Job, out: list[Violation]) -> None:
+    """The status as it is."""
+    status, said = job.status, _said(job.status)
+    not_negative(status, "status", _PODS, out)
+    if status.HasField("ready") and status.ready > status.active:
+        out.append(invalid("status.ready", status.ready, "cannot set more ready pods than active"))
+    for one, other in _EXCLUSIVE:
+        if said >= {one, other}:
+            out.append(forbidden(_CONDITIONS, f"cannot set {one}=True and {other}=true conditions"))
+    if status.HasField("completionTime") and _COMPLETE not in said:
+        out.append(forbidden(_COMPLETION, "cannot set completionTime when there is no Complete=True condition"))
+    elif _COMPLETE in said and not status.HasField("completionTime"):
+        out.append(required(_COMPLETION, "completionTime is required for Complete jobs"))
+    waiting = status.uncountedTerminatedPods
+    _validate_uncounted((("succeeded", waiting.succeeded), ("failed", waiting.failed)), out)
+    if said & {_COMPLETE, _FAILED}:
+        _validate_ended(job, out)
+
+
+def validate_job_status_update(new: Job, old: Job, out: list[Violation]) -> None:
+    """The step to the new status alone."""
+    status, before = new.status, old.status
+    gone = _said(before) - _said(status)
+    out.extend(
+        forbidden(_CONDITIONS, f"cannot disable the terminal {each}=True condition") for each in _TERMINAL if each in gone
+    )
+    _validate_times(new, before, out)
+    if status.failed < before.failed:
+        out.append(invalid("status.failed", status.failed, "cannot decrease the failed counter"))
+    if status.succeeded < before.succeeded and new.spec.completionMode != INDEXED:
+        out.append(invalid("status.succeeded", status.succeeded, "cannot decrease the succeeded counter"))
+    if status.completedIndexes and status.completedIndexes != before.completedIndexes:
+        _validate_indexes(new, out)
+
+
+def _said(status: JobStatus) -> set[str]:
+    return {condition.type for condition in status.conditions if condition.status == "True"}
+
+
+def _validate_uncounted(uids: Iterable[tuple[str, Iterable[str]]], out: list[Violation]) -> None:
+    seen = set[str]()
+    for field, found in uids:
+        for index, uid in enumerate(found):
+            if not uid:
+                out.append(invalid(f"{_UNCOUNTED}.{field}[{index}]", uid, "must not be empty"))
+            elif uid in seen:
+                out.append(duplicate(f"{_UNCOUNTED}.{field}[{index}]", uid))
+            seen.add(uid)
+
+
+def _validate_ended(job: Job, out: list[Violation]) -> None:
+    """A job that is suspended need not have begun."""
+    status = job.status
+    if not status.HasField("startTime") and not job.spec.suspend:
+        out.append(required(_START, "startTime is required for finished job"))
+    for field, number in (("active", status.active), ("terminating", status.terminating)):
+        if number > 0:
+            out.append(invalid(f"status.{field}", number, f"{field}>0 is invalid for finished job"))
+    if uids := [*status.uncountedTerminatedPods.succeeded, *status.uncountedTerminatedPods.failed]:
+        out.append(invalid(_UNCOUNTED, uids, "uncountedTerminatedPods needs to be empty for finished job"))
+
+
+def _validate_times(new: Job, before: JobStatus, out: list[Violation]) -> None:
+    status = new.status
+    if (
+        status.HasField("completionTime")
+        and before.HasField("completionTime")
+        and status.completionTime != before.completionTime
+    ):
+        out.append(invalid(_COMPLETION, format_rfc3339(status.completionTime), "completionTime cannot be mutated"))
+    if (status.startTime, status.completionTime) != (before.startTime, before.completionTime) and _ends_early(status):
+        out.append(invalid(_COMPLETION, format_rfc3339(status.completionTime), "completionTime cannot be set before startTime"))
+    if new.spec.suspend or not before.HasField("startTime"):
+        return
+    if not status.HasField("startTime"):
+        out.append(required(_START, "startTime cannot be removed for unsuspended job"))
+    elif status.startTime != before.startTime:
+        out.append(invalid(_START, format_rfc3339(status.startTime), "startTime cannot be changed for unsuspended job"))
+
+
+def _ends_early(status: JobStatus) -> bool:
+    if not (status.HasField("startTime") and status.HasField("completionTime")):
+        return False
+    return to_seconds(status.completionTime) < to_seconds(status.startTime)
+
+
+def _validate_indexes(job: Job, out: list[Violation]) -> None:
+    """Those that stay need not be right: a job that shrinks keeps what it had."""
+    indexes = job.status.completedIndexes
+    if job.spec.completionMode != INDEXED:
+        out.append(invalid(_INDEXES, indexes, "cannot set non-empty completedIndexes when non-indexed completion mode"))
+    elif problem := _indexes_problem(indexes, job.spec.completions):
+        out.append(invalid(_INDEXES, indexes, f"error parsing completedIndexes: {problem}"))
+
+
+def _indexes_problem(text: str, completions: int) -> str:
+    """What is wrong with intervals such as "1,3-5,7"; empty: they increase, and stay below the completions."""
+    before = -1
+    for interval in text.split(","):
+        ends = interval.split("-")
+        if len(ends) > 2:
+            return (
+                f"the fragment {interval[:MAX_SHOWN]!r} violates the requirement that an index interval can have at most two "
+                "parts separated by '-'"
+            )
+        for end in ends:
+            index = natural(end)
+            if index is None:
+                return f'cannot convert string to integer for index: "{end[:MAX_SHOWN]}"'
+            if index >= completions:
+                return f'too large index: "{end}"'
+            if index <= before:
+                return f"non-increasing order, previous: {before}, current: {index}"
+            before = index
+    return ""
+
+
+_PATH = "spec.template"
+_SELECTOR = "spec.selector"
+Replicated = DeploymentSpec | ReplicaSetSpec
+
+
+def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
+    """The template as it is, at spec.template."""
+    validate_labels(template.metadata.labels, f"{_PATH}.metadata.labels", out)
+    validate_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
+    validate_pod_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
+    found: list[Violation] = []
+    validate_spec(template.spec, found)
+    out.extend(Violation(f"{_PATH}.{each.field}", each.message) for each in found)
+    if template.spec.ephemeralContainers:
+        out.append(forbidden(f"{_PATH}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template"))
+
+
+def workload_warnings(name: str, template: PodTemplateSpec) -> Iterable[str]:
+    """What of a workload of this name, and of its template, does not do what it seems to."""
+    yield from name_warnings(name, "Pod names and hostnames")
+    yield from spec_warnings(template.spec, f"{_PATH}.spec")
+
+
+def validate_selection(spec: Replicated | JobSpec, out: list[Violation]) -> None:
+    """There is a selector, and it finds the pods that are made from the template."""
+    if not spec.HasField("selector"):
+        out.append(required(_SELECTOR))
+        return
+    found: list[Violation] = []
+    validate_selector(spec.selector, _SELECTOR, found)
+    out.extend(found)
+    labels = spec.template.metadata.labels
+    if not found and not from_message(spec.selector).matches(labels):
+        out.append(invalid(f"{_PATH}.metadata.labels", labels, "`selector` does not match template `labels`"))
+
+
+def validate_selector_update(new: Replicated | JobSpec, old: Replicated | JobSpec, out: list[Violation]) -> None:
+    """Whose pods are whose does not change."""
+    if new.selector != old.selector:
+        out.append(invalid(_SELECTOR, str(from_message(new.selector)), IMMUTABLE))
+
+
+def validate_replicated(spec: Replicated, out: list[Violation]) -> None:
+    """What deployments and replica sets have in common: pods that run for ever."""
+    not_negative(spec, "spec", ("replicas", "minReadySeconds"), out)
+    if spec.HasField("selector") and not (spec.selector.matchLabels or spec.selector.matchExpressions):
+        out.append(invalid(_SELECTOR, "{}", "empty selector is invalid for deployment"))
+    validate_selection(spec, out)
+    validate_template(spec.template, out)
+    if spec.template.spec.restartPolicy != "Always":
+        out.append(unsupported(f"{_PATH}.spec.restartPolicy", spec.template.spec.restartPolicy, ("Always",)))
+    if spec.template.spec.HasField("activeDeadlineSeconds"):
+        detail = "activeDeadlineSeconds in ReplicaSet is not Supported"
+        out.append(forbidden(f"{_PATH}.spec.activeDeadlineSeconds", detail))
+
+
+def validate_parts(status: DeploymentStatus | ReplicaSetStatus, fields: tuple[str, ...], out: list[Violation]) -> None:
+    """Counts of some of the pods: not negative, nor more than all of them. Who is available is ready."""
+    not_negative(status, "status", ("observedGeneration", "replicas", "terminatingReplicas", *fields), out)
+    counts = {field: getattr(status, field) for field in fields}
+    detail = "cannot be greater than status.replicas"
+    out.extend(invalid(f"status.{field}", count, detail) for field, count in counts.items() if count > status.replicas)
+    if status.availableReplicas > status.readyReplicas:
+        out.append(invalid("status.availableReplicas", status.availableReplicas, "cannot be greater than readyReplicas"))

@@ -1,0 +1,513 @@
+"""What an API server does before it accepts calls: cluster identity, bootstrap objects, migration of stored objects.
+
+    closed --loaded--> check the identity --> end terms from before a restore --> create bootstrap objects --> open
+       ^                                                                                                         |
+       '------------------------------------- state reloaded ----------------------------- stopping <--drain-----'
+
+**Readiness.** A reloaded state may be the state of a restored store, in which roles are missing and old tokens are valid. So
+after each load the server accepts no calls until all steps are done.
+
+**Cluster identity.** The keys in etcd belong to one cluster. An API server of another cluster does not serve them.
+
+The first API server writes the identity to `/registry/cluster`: a random id, and the fingerprints of the certificate
+authorities that sign its clients' certificates. Each server compares it with its own claim at start, after each reload of its
+state, and when its CA file changes:
+
+    no key                                   --> write it (also beside data of a version that had none)
+    --cluster-id given: the same id          --> agreed; authorities that are new are added
+    --cluster-id given: another id           --> OtherCluster
+    one authority in common, or none on both --> agreed; authorities that are new are added
+    otherwise                                --> OtherCluster
+
+Authorities are only added, never removed. So a CA can be rotated with a bundle of the old and the new one, in any order of
+servers. A server that has agreed once belongs to the cluster by its id, and its CA file may be replaced. Clusters without TLS
+differ only by --cluster-id.
+
+**Bootstrap.** Every cluster has the default namespaces, roles, role bindings and the system's priority classes. The server
+that finds one missing creates it. Servers of several versions may do so at the same time: after a conflict, a server reads the
+object again and adds what is missing. It keeps what others added to the object. One exception is a default binding that names
+another role: it is deleted and created again, because the role of a binding cannot change.
+
+Source: https://github.com/kubernetes/component-helpers/tree/master/auth/rbac/reconciliation
+
+**Migration.** Objects that an earlier version of pinnace stored in a form that this version does not write are rewritten.
+
+One form so far: quantities were stored as clients wrote them, and are canonical now (`pinnace.api.quantities`). The
+migration runs once for each store. The key STORAGE_FORMAT_KEY records the format; a server that finds the current one does
+nothing.
+
+Guarantees: an object is rewritten only against the version that was read, so no concurrent write is lost. Neither its
+generation nor its meaning changes. Several servers may migrate at the same time. When one dies half way, the next server
+completes the migration.
+
+During a rolling upgrade an older server can still store the old form. It is then served in the old form. Nothing else depends
+on the form, because comparisons go by value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from google.protobuf.message import Message
+
+from apiserver import errors
+from apiserver.admission.defaults import PERMANENT
+from apiserver.auth import rbac
+from apiserver.auth.authentication import SERVER
+from apiserver.auth.rbac import Held
+from apiserver.cacher.cacher import Cacher
+from apiserver.cacher.store import CacheBehind, CacheEntry, SelectionPredicate
+from apiserver.election.history import Restores
+from apiserver.election.service import ElectionsService
+from apiserver.errors import Rejected, not_loaded, shutting_down
+from apiserver.registry.admission import Request
+from apiserver.registry.deletion import copy
+from apiserver.registry.mutation import Mutation, Next, Put, Version
+from apiserver.registry.store import Store
+from apiserver.registry.strategies import policy
+from apiserver.services.methods import Gate
+from apiserver.storage.committer import Conflict
+from apiserver.storage.interface import Committed, KeyValue, OutOfSpace, Storage, StorageError, Write
+from pinnace.api.core_v1_pb2 import Namespace
+from pinnace.api.names import new_uid
+from pinnace.api.quantities import canonicalize, has_quantities
+from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule
+from pinnace.api.resources import (
+    CLUSTER_KEY,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    STORAGE_FORMAT_KEY,
+    Resource,
+)
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import DeleteRequest
+from pinnace.runtime.clock import Clock
+from pinnace.runtime.logs import BootstrapFailed
+from pinnace.runtime.process import Fatal
+from pinnace.runtime.tasks import in_slices
+
+
+class ReadinessGate:
+    """Opens the server when its state is complete. `run` runs beside the cacher. `bootstrapped` is set when the bootstrap
+    objects exist."""
+
+    def __init__(
+        self,
+        cacher: Cacher,
+        identity: ClusterIdentity,
+        bootstrap: Bootstrap,
+        restores: Restores,
+        elections: ElectionsService,
+    ) -> None:
+        self._cacher = cacher
+        self._identity = identity
+        self._bootstrap = bootstrap
+        self._restores = restores
+        self._elections = elections
+        self.bootstrapped = asyncio.Event()
+        self._loaded = asyncio.Event()
+        self._restored = False
+        self._stopping = False
+        self.turned_away = 0
+        """Calls that were refused since `drain`."""
+        cacher.on_load(self._close)
+
+    async def run(self) -> None:
+        """Creates the bootstrap objects after each load of the state, until cancelled."""
+        while True:
+            await self._loaded.wait()
+            self._loaded.clear()
+            await self._identity.check()
+            if self._restored:
+                self._restored = False
+                self._elections.restored()
+                await self._restores.end_terms()
+            await self._bootstrap.run()
+            if not self._loaded.is_set():
+                self.bootstrapped.set()
+
+    def drain(self) -> None:
+        """Refuses calls from now on."""
+        self._stopping = True
+
+    def readiness(self) -> str | None:
+        """The reason why the server is not ready; None if it is ready."""
+        if self._stopping:
+            return "the server is shutting down"
+        if not self._cacher.ready:
+            return "the watch cache is not loaded, or its watch of etcd is broken"
+        return None if self.bootstrapped.is_set() else "the default namespaces and roles are not created yet"
+
+    def refusal(self) -> Refusal | None:
+        """The refusal for any call now; None if the server accepts calls."""
+        if self._stopping:
+            self.turned_away += 1
+            return shutting_down()
+        return None if self.bootstrapped.is_set() else not_loaded()
+
+    def gate(self, resource: Resource[Any]) -> Gate:
+        """A gate for calls about the resource, whose cache may be loaded after the others."""
+        cache = self._cacher.of(resource)
+        return lambda: self.refusal() or (None if cache.loaded else not_loaded())
+
+    def _close(self) -> None:
+        """Closes the server when the state was reloaded."""
+        self.bootstrapped.clear()
+        if self._cacher.restored:
+            self._restored = True
+            self._restores.part()
+        self._loaded.set()
+
+
+log = logging.getLogger(__name__)
+
+RETRY = 0.5
+"""Seconds between two attempts while etcd does not answer."""
+IDENTITY_CHECK_INTERVAL = 60.0
+"""Seconds between two looks at the CA file."""
+SHOWN = 16
+"""Hexadecimal digits of a fingerprint in a message."""
+
+
+class OtherCluster(Fatal):
+    """The keys in etcd belong to another cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityRecord:
+    """`authorities`: SHA-256 of each certificate in DER, in hexadecimal; empty for servers without TLS."""
+
+    id: str
+    authorities: frozenset[str] = frozenset()
+
+    def encode(self) -> bytes:
+        return json.dumps({"id": self.id, "authorities": sorted(self.authorities)}).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> IdentityRecord:
+        """Raises ValueError."""
+        said = json.loads(value)
+        if not isinstance(said, dict) or not isinstance(said.get("id"), str):
+            raise ValueError("no id")
+        return cls(said["id"], frozenset(map(str, said.get("authorities", ()))))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The cluster that a server claims to belong to. `id` is "" when --cluster-id is not given. `where`: etcd, for messages."""
+
+    id: str = ""
+    authorities: Callable[[], frozenset[str]] = frozenset
+    where: str = "etcd"
+
+
+def authorities_in(path: Path) -> Callable[[], frozenset[str]]:
+    """A function that reads the fingerprints of the certificates in a PEM file. While the file cannot be read, the function
+    returns the last ones that it read."""
+    last = frozenset[str]()
+
+    def read() -> frozenset[str]:
+        nonlocal last
+        try:
+            found = x509.load_pem_x509_certificates(path.read_bytes())
+        except (OSError, ValueError) as error:
+            log.warning("%s cannot be read: %s", path, error)
+        else:
+            last = frozenset(each.fingerprint(hashes.SHA256()).hex() for each in found)
+        return last
+
+    return read
+
+
+def compare(found: IdentityRecord, own: IdentityRecord, where: str) -> IdentityRecord:
+    """The identity as it is to be stored; the same as `found` if nothing is new. `own.id`: "" when it is not known. Raises
+    OtherCluster."""
+    if own.id:
+        same = own.id == found.id
+    else:
+        same = bool(own.authorities & found.authorities) or not (own.authorities or found.authorities)
+    if not same:
+        raise OtherCluster(_refusal(found, own, where))
+    return IdentityRecord(found.id, found.authorities | own.authorities)
+
+
+def _refusal(found: IdentityRecord, own: IdentityRecord, where: str) -> str:
+    message = f"{where} holds the cluster {_described(found)}, but this API server belongs to "
+    message += f"the cluster {_described(own)}" if own.id else f"another one ({_authorities(own)})"
+    message += "; give it an etcd of its own, or another --etcd-prefix"
+    if not own.id:
+        message += f". If it is the same cluster with a new CA, start it with --cluster-id {found.id}"
+    return message
+
+
+def _described(identity: IdentityRecord) -> str:
+    return f"{identity.id} ({_authorities(identity)})"
+
+
+def _authorities(identity: IdentityRecord) -> str:
+    if not identity.authorities:
+        return "without TLS"
+    return "client CA SHA-256 " + ", ".join(sorted(f"{each[:SHOWN]}..." for each in identity.authorities))
+
+
+class ClusterIdentity:
+    """Call `check` before the first write and after each reload of the state. `run` runs in the background."""
+
+    def __init__(self, storage: Storage, claim: Claim, clock: Clock, rng: random.Random) -> None:
+        self._storage = storage
+        self._claim = claim
+        self._clock = clock
+        self._rng = rng
+        self._known = claim.id
+        self._checked = frozenset[str]()
+
+    async def check(self) -> None:
+        """Returns when the identity matches. Retries until etcd answers. Raises OtherCluster."""
+        while True:
+            try:
+                await self._attempt()
+                return
+            except OutOfSpace:
+                log.warning("etcd is out of space: the identity of the cluster cannot be written")
+                return
+            except StorageError as error:
+                log.warning("the cluster's identity cannot be read yet: %s", error)
+                await self._clock.sleep(RETRY)
+
+    async def run(self) -> None:
+        """Records new authorities of the CA file, until cancelled. Raises OtherCluster."""
+        while True:
+            await self._clock.sleep(IDENTITY_CHECK_INTERVAL)
+            if self._claim.authorities() != self._checked:
+                await self.check()
+
+    async def _attempt(self) -> None:
+        found = await self._storage.get(CLUSTER_KEY)
+        own = IdentityRecord(self._known, self._claim.authorities())
+        while True:
+            wanted = self._wanted(found, own)
+            if found is not None and wanted.encode() == found.value:
+                break
+            written = await self._storage.transact(
+                [Write(CLUSTER_KEY, wanted.encode(), found.mod_revision if found is not None else 0)]
+            )
+            if isinstance(written, Committed):
+                break
+            found = written.current[CLUSTER_KEY]
+        if wanted.id != self._known:
+            log.info("this is the cluster %s", wanted.id)
+        self._known, self._checked = wanted.id, own.authorities
+
+    def _wanted(self, found: KeyValue | None, own: IdentityRecord) -> IdentityRecord:
+        if found is None:
+            return IdentityRecord(own.id or new_uid(self._rng), own.authorities)
+        try:
+            return compare(IdentityRecord.decode(found.value), own, self._claim.where)
+        except ValueError as error:
+            raise OtherCluster(f"{self._claim.where}: the key {CLUSTER_KEY} is no identity of a cluster: {error}") from None
+
+
+BOOTSTRAP_RETRY_DELAY = 0.5
+"""Seconds between two attempts."""
+READ_TIMEOUT = 5.0
+_BY = Request(SERVER)
+_OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
+
+
+class Bootstrap:
+    def __init__(self, stores: Mapping[Resource[Any], Store[Any]], cacher: Cacher, clock: Clock) -> None:
+        self._stores = stores
+        self._cacher = cacher
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Returns when everything is there; the cacher has been loaded. Writes nothing when it was before, so that a store that
+        takes no writes does not keep a server from its work."""
+        while refused := await self._provide():
+            problems = [each.message for each in refused if each.code not in _OVERTAKEN]
+            if problem := problems[0] if problems else await self._catch_up():
+                log.warning("cannot make what every cluster has: %s", problem, extra=BootstrapFailed(problem).extra)
+                await self._clock.sleep(BOOTSTRAP_RETRY_DELAY)
+
+    async def _catch_up(self) -> str:
+        """Until what others have written can be seen; why it cannot be, or ""."""
+        try:
+            await self._cacher.fresh(READ_TIMEOUT)
+        except (StorageError, CacheBehind) as error:
+            return str(error)
+        return ""
+
+    async def _provide(self) -> Sequence[Refusal]:
+        """The objects that could not be created. An object that cannot be decoded does not count: an administrator must repair
+        it."""
+        return [
+            *await self._put(NAMESPACES, map(_namespace, PERMANENT)),
+            *await self._put(CLUSTER_ROLES, rbac.cluster_roles()),
+            *await self._put(CLUSTER_ROLE_BINDINGS, rbac.cluster_role_bindings()),
+            *await self._put(PRIORITY_CLASSES, policy.system_classes()),
+        ]
+
+    async def _put(self, resource: Resource[Any], wanted: Iterable[Any]) -> Sequence[Refusal]:
+        cache, store = self._cacher.of(resource), self._stores[resource]
+        missing, lacking, others = [], [], []
+        for each in wanted:
+            entry = cache.get(resource.key("", each.metadata.name))
+            if entry is None:
+                missing.append(each)
+            elif entry.obj.metadata.annotations.get(rbac.AUTOUPDATE) == "false":
+                continue
+            elif isinstance(each, ClusterRoleBinding) and each.roleRef != entry.obj.roleRef:
+                others.append((entry.obj, each))
+            elif (completed := _completed(entry.obj, each)) is not None:
+                lacking.append(completed)
+        gone, refused = await self._remove(resource, [found for found, _ in others])
+        missing += [each for _, each in others if each.metadata.name in gone]
+        created = await store.create(missing, _BY) if missing else []
+        updated = await store.update(lacking, _BY) if lacking else []
+        refused += [outcome for outcome in (*created, *updated) if isinstance(outcome, Refusal)]
+        return [refusal for refusal in refused if refusal.reason != errors.UNREADABLE]
+
+    async def _remove(self, resource: Resource[Any], found: Iterable[Any]) -> tuple[set[str], list[Refusal]]:
+        """The names that are free now, and what was refused. What has finalizers stays: it would not go at once."""
+        doomed = list[DeleteRequest]()
+        for each in found:
+            name = each.metadata.name
+            if each.metadata.finalizers:
+                log.warning('%s "%s" gives another role than it should, and stays: it has finalizers', resource.kind, name)
+                continue
+            log.warning('%s "%s" does not refer to its default role: the binding is created again', resource.kind, name)
+            doomed.append(DeleteRequest(name=name))
+            doomed[-1].options.preconditions.uid = each.metadata.uid
+            doomed[-1].options.preconditions.resourceVersion = each.metadata.resourceVersion
+        outcomes = await self._stores[resource].delete(doomed, _BY) if doomed else []
+        gone, refused = set[str](), list[Refusal]()
+        for request, outcome in zip(doomed, outcomes, strict=True):
+            if isinstance(outcome, Refusal) and outcome.code is not Code.NOT_FOUND:
+                refused.append(outcome)
+            else:
+                gone.add(request.name)
+        return gone, refused
+
+
+def _namespace(name: str) -> Namespace:
+    namespace = Namespace()
+    namespace.metadata.name = name
+    return namespace
+
+
+def _completed(found: Any, wanted: Any) -> Any | None:
+    """What is there, with what it lacks; None: it lacks nothing."""
+    completed = type(found)()
+    completed.CopyFrom(found)
+    for there, parts in zip(_parts(completed), _parts(wanted), strict=True):
+        for each in parts:
+            if not _has(there, each):
+                there.append(each)
+    for field in ("labels", "annotations"):
+        there = getattr(completed.metadata, field)
+        there.update({key: value for key, value in getattr(wanted.metadata, field).items() if key not in there})
+    return completed if completed != found else None
+
+
+def _has(there: Any, part: Any) -> bool:
+    """Of a rule: do others allow as much?"""
+    return part in there or (isinstance(part, PolicyRule) and Held(there).cover(part))
+
+
+def _parts(obj: Message) -> Sequence[Any]:
+    """The lists that are completed."""
+    match obj:
+        case ClusterRole():
+            return obj.rules, obj.aggregationRule.clusterRoleSelectors
+        case ClusterRoleBinding():
+            return (obj.subjects,)
+        case _:
+            return ()
+
+
+FORMAT = b"canonical-quantities"
+BATCH = 100
+"""Objects to a call of the store."""
+RETRY_DELAY = 5.0
+"""Seconds between two attempts when some objects could not be written."""
+
+
+class Migration:
+    def __init__(self, storage: Storage, stores: Mapping[Resource[Any], Store[Any]], cacher: Cacher, clock: Clock) -> None:
+        self._storage = storage
+        self._stores = stores
+        self._cacher = cacher
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Returns when the whole store has the current format. Call it when the caches are loaded."""
+        while not await self._attempt():
+            await self._clock.sleep(RETRY_DELAY)
+
+    async def _attempt(self) -> bool:
+        try:
+            found = await self._storage.get(STORAGE_FORMAT_KEY)
+            if found is not None and found.value == FORMAT:
+                return True
+            if not all(self._cacher.of(resource).loaded for resource in self._stores):
+                return False
+            refused = [refusal for resource, store in self._stores.items() for refusal in await self._migrate(resource, store)]
+            if refused:
+                log.warning(
+                    "%d objects are not migrated to the storage format %s yet: %s", len(refused), FORMAT, refused[0].message
+                )
+                return False
+            await self._storage.transact([Write(STORAGE_FORMAT_KEY, FORMAT, found.mod_revision if found else 0)])
+        except (Conflict, StorageError) as error:
+            log.warning("the migration of stored objects is interrupted: %s", error)
+            return False
+        return True
+
+    async def _migrate(self, resource: Resource[Any], store: Store[Any]) -> list[Refusal]:
+        """Refusals of the objects of one resource that could not be rewritten."""
+        if not has_quantities(resource.message.DESCRIPTOR):
+            return []
+        entries = self._cacher.of(resource).select(SelectionPredicate.parse(resource, "", "", ""))
+        stale = [each for each, due in zip(entries, await in_slices(_is_due, entries, self._clock), strict=True) if due]
+        refused: list[Refusal] = []
+        for start in range(0, len(stale), BATCH):
+            batch = [_rewrite(resource, each) for each in stale[start : start + BATCH]]
+            outcomes = await store.mutate(batch)
+            refused += [each for each in outcomes if isinstance(each, Refusal) and each.code is not Code.NOT_FOUND]
+        if stale:
+            log.info(
+                "%d of %d %s are migrated to canonical quantities", len(stale) - len(refused), len(entries), resource.plural
+            )
+        return refused
+
+
+def _is_due(entry: CacheEntry[Any]) -> bool:
+    stored = entry.peek()
+    canonical = type(stored)()
+    canonical.CopyFrom(stored)
+    canonicalize(canonical)
+    return bool(canonical != stored)
+
+
+def _rewrite(resource: Resource[Any], entry: CacheEntry[Any]) -> Mutation[Any]:
+    name = entry.peek().metadata.name
+
+    def step(version: Version[Any] | None) -> Next[Any]:
+        if version is None:
+            raise Rejected(errors.not_found(resource, name))
+        new = copy(resource, version.obj)
+        canonicalize(new)
+        return Put(new)
+
+    return Mutation(entry.key, name, step)

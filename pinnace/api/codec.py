@@ -1,18 +1,18 @@
-"""API objects as dictionaries in the form of Kubernetes' JSON and YAML, and back.
+"""Converts API objects to dictionaries in the form of Kubernetes' JSON and YAML, and back.
 
     to_dict(pod)          {"apiVersion": "v1", "kind": "Pod", "metadata": {...}, "spec": {...}, "status": {...}}
     from_dict(PODS, data) the pod; or CodecError with *all* problems of the data, each with its field's path
-    as_written(pod, data) the data in JSON's form with all that they contain explicitly, zeros and nulls included
+    as_written(pod, data) the data in the form of `to_dict`, with every field that they contain, zeros and nulls included
 
-The forms are Kubernetes': quantities, times and int-or-strings are scalars, 64-bit integers are numbers, bytes are base64, null
-means absent, and fields that are inlined in Kubernetes' Go types appear in their parent. Absent and empty fields are left out,
-except for `securityContext: {}` and the like, whose presence has a meaning. Fields are in alphabetical order, after apiVersion,
-kind and metadata. Fractions of a second are shown for MicroTime only.
+The forms are those of Kubernetes: quantities, times and int-or-strings are scalars, 64-bit integers are numbers, bytes are
+base64, null means absent, and fields that are inlined in Kubernetes' Go types appear in their parent. Absent and empty fields
+are left out, except for `securityContext: {}` and the like, whose presence has a meaning. Fields are in alphabetical order,
+after apiVersion, kind and metadata. Fractions of a second are shown for MicroTime only.
 
 Fields that this version of the messages does not have are kept as bytes (protobuf's unknown fields). They are neither validated
-nor defaulted, and JSON does not show them. `revised` changes an object by its JSON form and keeps them. To find out what the
-form hides, the old object is compared with the object that is read from its own form: where both are equal, nothing is hidden.
-(To write and compare every part as JSON took a second for an object with 10,000 parts.)
+nor defaulted, and JSON does not show them. `revised` changes an object by its JSON form and keeps them. To find the fields
+that the form hides, it compares the old object with the object that is read from its own form: where both are equal, nothing is
+hidden. (Writing and comparing every part as JSON took a second for an object with 10,000 parts.)
 """
 
 import difflib
@@ -52,16 +52,16 @@ INLINED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`parents`: names of the inlined messages on the way to it. `value`: for a map, the type of its values."""
+    """`parents`: names of the inlined messages that contain the field. `value`: for a map, the type of its values."""
 
     descriptor: FieldDescriptor
     parents: tuple[str, ...]
     value: FieldDescriptor | None
 
 
-@cache  # as many entries as there are messages
+@cache  # bounded: one entry per message type
 def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
-    """By JSON name; inlined ones included."""
+    """The fields of a message by JSON name, including those of inlined messages."""
     fields: dict[str, Field] = {}
     for descriptor in message_type.fields:
         if descriptor.full_name in INLINED and descriptor.message_type is not None:
@@ -73,7 +73,7 @@ def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
 
 
 def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
-    """The type of a map's values; None when the field is no map."""
+    """The type of a map's values; None when the field is not a map."""
     entry = field.message_type
     if entry is None or not entry.GetOptions().map_entry:
         return None
@@ -81,7 +81,7 @@ def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
 
 
 MAX_HINTS = 10
-"""Unknown fields of one object for which a name that is like theirs is looked for: that takes a tenth of a millisecond."""
+"""The number of unknown fields of one object for which a similar name is suggested. One search takes about 0.1 ms."""
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T", bound=Object)
@@ -100,13 +100,13 @@ SHOWN_WHEN_ZERO = {
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
 }
-"""Fields whose zero is a statement: Kubernetes writes them always."""
+"""Fields that Kubernetes writes even when they are zero."""
 _KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in ALL}
 _FIRST = {"apiVersion": 0, "kind": 1, "metadata": 2}
 
 
 class MapKey(str):
-    """A step of a path into a map: labels[app]."""
+    """A map key as a step of a path: labels[app]."""
 
     __slots__ = ()
 
@@ -116,12 +116,12 @@ FieldPath = tuple[str | int | MapKey, ...]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with the data, and where."""
+    """One error in the data, with its path."""
 
     path: FieldPath
     message: str
     unknown: bool = False
-    """The field is not known: the rest of the data can be read without it."""
+    """Whether the field is unknown. The rest of the data can be read without it."""
 
     @property
     def field(self) -> str:
@@ -139,7 +139,7 @@ class Problem:
 
 
 class CodecError(ValueError):
-    """The data is not such an object."""
+    """The data does not describe a valid object of the requested type."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -147,7 +147,7 @@ class CodecError(ValueError):
 
 
 def to_dict(obj: Message | Object) -> dict[str, Any]:
-    """The object as JSON has it; with apiVersion and kind when it is of a kind of the API."""
+    """The object in the form of JSON, with apiVersion and kind when it is an object of the API."""
     message = cast(Message, obj)
     resource = _KINDS.get(message.DESCRIPTOR.full_name)
     if resource is None:
@@ -161,9 +161,9 @@ def from_dict(target: Resource[T], data: object, path: FieldPath = ()) -> T: ...
 @overload
 def from_dict(target: type[M], data: object, path: FieldPath = ()) -> M: ...
 def from_dict(target: Any, data: object, path: FieldPath = ()) -> Any:
-    """The object that the data describes. `path` is where the data is found, for what is told of problems.
+    """The object that the data describes. `path` is the position of the data, for error messages.
 
-    Of a kind of the API, apiVersion and kind are left out or right. Raises CodecError.
+    apiVersion and kind may be absent, but must be correct if they are present. Raises CodecError with all problems.
     """
     message, problems = _read(target, data, path)
     if problems:
@@ -172,15 +172,16 @@ def from_dict(target: Any, data: object, path: FieldPath = ()) -> Any:
 
 
 def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What the data say of the object that was read from them, in the forms of `to_dict`: what they say is zero, empty or null
-    is there as well, and what they leave out is not. Fields that are not known are left out."""
+    """The fields that the data contain explicitly, in the form of `to_dict`. `obj` is the object that was read from the data.
+
+    Fields that are zero, empty or null in the data are included. Absent and unknown fields are not."""
     said = {name: data[name] for name in ("apiVersion", "kind") if name in data}
     return said | _written(cast(Message, obj), data)
 
 
 def readable(resource: Resource[T], data: object, path: FieldPath = ()) -> tuple[T, Sequence[Problem]]:
-    """What can be read of the object that the data describes, and what is wrong with the rest: values that are wrong are left
-    out, wherever they are, or empty, where they would be messages."""
+    """The readable part of the object that the data describes, and the problems of the rest. Invalid values are left out;
+    invalid messages are empty."""
     message, problems = _read(resource, data, path)
     return message, problems
 
@@ -213,7 +214,7 @@ def _write(message: Message) -> dict[str, Any]:
 
 
 def write_value(field: FieldDescriptor, value: Any) -> Any:
-    """One value of a field (of a list or map: of one item) as JSON has it."""
+    """The JSON form of one value of a field; for a list or map, of one item."""
     if field.message_type is None:
         return write_primitive(value)
     scalar = SCALARS.get(field.message_type.full_name)
@@ -246,7 +247,7 @@ def _value_written(of: FieldDescriptor, value: Any, data: Any) -> Any:
 
 
 class _Reader:
-    """Fills messages from data, and collects what is wrong."""
+    """Fills messages from data, and collects the problems."""
 
     def __init__(self) -> None:
         self._hints = MAX_HINTS
@@ -313,7 +314,7 @@ class _Reader:
             self._wrong(path, str(error))
 
     def _primitive(self, of: FieldDescriptor, value: object, path: FieldPath) -> str | int | bytes | None:
-        """None when it is wrong."""
+        """The value; None when it is invalid."""
         try:
             return read_primitive(of, value)
         except ValueError as error:
@@ -321,8 +322,8 @@ class _Reader:
             return None
 
     def _unknown(self, name: str, fields: Mapping[str, Field]) -> str:
-        """What to say about the field."""
-        if not self._hints or len(name) > 3 * max(map(len, fields), default=0):  # nothing is like what is so much longer
+        """The message for an unknown field, with a similar name if there is one."""
+        if not self._hints or len(name) > 3 * max(map(len, fields), default=0):  # too long to be similar to a known name
             return "unknown field"
         self._hints -= 1
         by_lower = {known.lower(): known for known in fields}
@@ -334,23 +335,24 @@ class _Reader:
 
 
 def says_more(message: Message) -> bool:
-    """Has it fields that are not modelled? Then what looks like "none of the choices" may be one that we do not know."""
+    """Whether the message has unknown fields. If it has, a union that looks empty may hold a choice that this version does not
+    know."""
     return len(UnknownFieldSet(message)) > 0
 
 
 def revised(resource: Resource[T], old: T, form: Mapping[str, Any], data: object) -> T:
-    """The object that the data describes, with what the data cannot show as it is in `old`. `form`: the JSON form of `old`.
+    """The object that the data describes, with the unknown fields of `old`. `form`: the JSON form of `old`.
 
-    What reads as before stays as it was, whole. What reads differently keeps the fields that are not modelled; so do the items
-    of a list that are told apart by an identity (`merge.key_of`). What is stored may be no such object: a value that cannot be
-    read stays where it is, and the change may mend it. Raises CodecError.
+    Parts that the data do not change stay as they are in `old`. Changed messages keep their unknown fields; so do changed list
+    items that have an identity (`merge.key_of`). Values in `old` that are already invalid are kept and not reported; the data
+    may correct them. Raises CodecError for all other problems.
     """
     new, problems = readable(resource, data)
     shown, before = readable(resource, form)
     known = frozenset(before)
     _refuse(problems, known)
     _restore(cast(Message, new), cast(Message, old), cast(Message, shown))
-    if problems:  # what has moved was not found again
+    if problems:  # a value that moved is not matched with its old position
         _refuse(readable(resource, to_dict(new))[1], known)
     return new
 
@@ -375,13 +377,13 @@ def _restore(new: Message, old: Message, shown: Message) -> None:
 
 
 def _same_scalar(new: Message, shown: Message) -> bool:
-    """Are they one value in JSON, which they may say in several ways?"""
+    """Whether both have the same JSON form. A scalar such as a quantity has several encodings of one value."""
     scalar = SCALARS.get(new.DESCRIPTOR.full_name)
     return scalar is not None and scalar.write(new) == scalar.write(shown)
 
 
 def _unmodelled(message: Message) -> Message:
-    """A message of nothing else."""
+    """A message that has only the unknown fields."""
     rest = type(message)()
     rest.CopyFrom(message)
     for field, _ in message.ListFields():
@@ -390,7 +392,7 @@ def _unmodelled(message: Message) -> Message:
 
 
 def _pairs(field: FieldDescriptor, new: Message, before: Any, shown: Any) -> Iterator[tuple[Message, Message, Message]]:
-    """What of a field is the same thing in all: after, before, and as the form shows that."""
+    """The matching messages of a field: in the new object, in the old object, and in the old object as its form shows it."""
     after = getattr(new, field.name)
     value = map_value(field)
     if value is not None:
@@ -405,7 +407,7 @@ def _pairs(field: FieldDescriptor, new: Message, before: Any, shown: Any) -> Ite
 def _items(
     field: FieldDescriptor, after: Sequence[Message], known: Sequence[tuple[Message, Message]]
 ) -> Iterator[tuple[Message, Message, Message]]:
-    """Items of a list are found again by how they read, or else by their identity."""
+    """The matching items of a list. Items match by equality, or else by their identity."""
     alike = {_bytes(shown): at for at, (_, shown) in enumerate(known)}
     same: dict[Key, int] | None = None
     for into in after:
@@ -428,7 +430,7 @@ def _identity(field: FieldDescriptor, item: Message) -> Key | None:
 
 
 def _plain(message: Message) -> dict[str, Any]:
-    """Its values that have no parts, as JSON has them: what identities are made of."""
+    """The primitive fields of a message in the form of JSON. Identities consist of these."""
     plain: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.full_name in INLINED:
@@ -443,7 +445,7 @@ _REQUIRED = "Required."
 
 
 class Description(NamedTuple):
-    """`text`: sentences, on one line; "" when nothing has been written."""
+    """`text`: sentences on one line; "" when the field is not documented."""
 
     text: str
     required: bool = False
@@ -460,6 +462,6 @@ def of_field(field: FieldDescriptor) -> Description:
 
 @cache
 def _all() -> Mapping[str, Mapping[str, str]]:
-    """By full name of the message, and JSON name of the field."""
+    """All descriptions, by full name of the message and JSON name of the field."""
     found: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text())
     return found

@@ -1,11 +1,12 @@
-"""YAML or JSON text as plain data with line numbers.
+"""Reads YAML or JSON text as plain data with line numbers.
 
 The data are dictionaries with string keys, lists, and the scalars of JSON. Scalars are read as Kubernetes' tools read them (as
-in YAML 1.1, an unquoted `yes` is a boolean and `0644` is octal), but dates stay text and keys are always text. JSON is nearly
-always valid YAML; other JSON, such as a sequence of objects (as jq writes it), is read as JSON, and each object has one line.
+in YAML 1.1, an unquoted `yes` is a boolean and `0644` is octal), but dates stay text and keys are always text. Most JSON is
+valid YAML. JSON that is not, such as a sequence of objects (the output of jq), is read as JSON, with one line number per
+object.
 
-The text is not trusted: it is read event by event (JSON object by object), and reading stops as soon as there is too much text,
-too much depth, or an expansion of aliases that is too large. Values are plain data: no tag creates an object.
+The text is not trusted. It is read event by event (JSON object by object), and reading stops at the first limit that is
+exceeded: size, depth, or number of values after alias expansion. Values are plain data: no tag creates an object.
 """
 
 import json
@@ -19,10 +20,10 @@ import yaml
 from yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
 MAX_SIZE = 3 << 20
-"""Bytes of a text."""
+"""The maximum size of a text, in bytes."""
 MAX_DEPTH = 64
 MAX_NODES = 500_000
-"""Values of a text, with its aliases unfolded: a manifest of a thousand pods has some 50,000."""
+"""The maximum number of values in a text, after alias expansion. A manifest with 1,000 pods has about 50,000."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE = "<<"
@@ -41,15 +42,15 @@ _WORDS = {
 } | {"": None}
 _NUMBERS = (_INTEGER, _BINARY, _OCTAL, _HEXADECIMAL, _FLOAT)
 _NUMERIC = frozenset("+-.0123456789")
-"""How a number begins."""
+"""The first characters of numbers."""
 _MAX_PLAIN = 64
-"""A longer scalar is text."""
+"""The maximum length of a number or word. Longer scalars are text."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NO_UNICODE = "not valid Unicode"
 
 
 class DocumentError(ValueError):
-    """The text cannot be read any further."""
+    """The text cannot be read beyond this line."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -57,11 +58,11 @@ class DocumentError(ValueError):
 
 
 class _NotYaml(DocumentError):
-    """It may still be JSON."""
+    """The text is not YAML, but may be JSON."""
 
 
 class LocatedDict(dict[str, Any]):
-    """`lines`: where each key is; `line`: where the whole begins. Lines count from 1."""
+    """`line`: the line where the mapping begins; `lines`: the line of each key. Lines count from 1."""
 
     __slots__ = ("line", "lines")
 
@@ -72,7 +73,7 @@ class LocatedDict(dict[str, Any]):
 
 
 class LocatedList(list[Any]):
-    """`lines`: where each item is."""
+    """`line`: the line where the list begins; `lines`: the line of each item. Lines count from 1."""
 
     __slots__ = ("line", "lines")
 
@@ -87,7 +88,7 @@ class Document:
     data: Any
     line: int
     mistakes: tuple[tuple[int, str], ...]
-    """What is wrong with its YAML though it could be read: (line, message)."""
+    """Errors, such as duplicate keys, that do not prevent reading: (line, message)."""
 
 
 def parse(text: str) -> Iterator[Document]:
@@ -97,7 +98,7 @@ def parse(text: str) -> Iterator[Document]:
     except UnicodeEncodeError as error:
         raise DocumentError(text.count("\n", 0, error.start) + 1, _NO_UNICODE) from None
     if size > MAX_SIZE:
-        raise DocumentError(1, f"the text has {size} bytes; the most that is read is {MAX_SIZE}")
+        raise DocumentError(1, f"the text has {size} bytes: at most {MAX_SIZE} are allowed")
     if not text.lstrip().startswith("{"):
         yield from _yaml(text)
         return
@@ -110,8 +111,7 @@ def parse(text: str) -> Iterator[Document]:
 
 
 def plain(text: str) -> list[Any]:
-    """The documents of a configuration file, as plain dictionaries and lists. Raises DocumentError, also for what is given
-    twice."""
+    """The documents of a configuration file, as plain dictionaries and lists. Raises DocumentError, also for duplicate keys."""
     found = []
     for document in parse(text):
         for line, what in document.mistakes:
@@ -134,7 +134,7 @@ def _yaml(text: str) -> Iterator[Document]:
 
 
 def mistake(error: yaml.YAMLError, text: str) -> tuple[int, str]:
-    """In which line of a text it is, and what it is, in one line."""
+    """The line of a YAML error in the text, and its message on one line."""
     match error:
         case yaml.MarkedYAMLError():
             mark = error.problem_mark or error.context_mark
@@ -146,12 +146,13 @@ def mistake(error: yaml.YAMLError, text: str) -> tuple[int, str]:
 
 
 def is_text(text: str) -> bool:
-    """Does an unquoted scalar mean this very text? (Of any length: Kubernetes' tools read long numbers as numbers.)"""
+    """Whether an unquoted scalar is read as this text. Numbers of any length are not: Kubernetes' tools read them as
+    numbers."""
     return text not in _WORDS and not any(form.fullmatch(_without_underscores(text)) for form in _NUMBERS)
 
 
 def line_of(data: object, path: tuple[str | int, ...], line: int) -> int:
-    """The line of what is at the path, or of the nearest thing above it. `line` is that of the data."""
+    """The line of the value at the path, or of its nearest parent that has one. `line` is the line of `data`."""
     for step in path:
         if isinstance(data, LocatedDict) and step in data:
             line, data = data.lines[str(step)], data[str(step)]
@@ -167,7 +168,7 @@ class _Parser:
         self._next = _LOADER(text).get_event
         self._nodes = 0
         self._anchors: dict[str, tuple[Any, int]] = {}
-        """Values by anchor, with the number of nodes that each unfolds to."""
+        """Values by anchor, each with its number of nodes after alias expansion."""
         self._mistakes: list[tuple[int, str]] = []
 
     def documents(self) -> Iterator[Document]:
@@ -224,7 +225,7 @@ class _Parser:
         return value
 
     def _sources(self, item: Any, line: int) -> list[LocatedDict]:
-        """The mappings that a merge key names. Their keys come after those of the mapping itself, the first mapping first."""
+        """The mappings that a merge key names. Keys of the mapping itself take precedence, then those of the first mapping."""
         sources = item if isinstance(item, LocatedList) else [item]
         if not all(isinstance(each, LocatedDict) for each in sources):
             raise DocumentError(line, "a merge key (<<) takes a mapping or a list of mappings")
@@ -256,7 +257,7 @@ class _Parser:
 
 
 class _JsonParser:
-    """Objects one after another."""
+    """Parses a sequence of JSON objects."""
 
     def __init__(self, text: str) -> None:
         self._json = text
@@ -268,7 +269,7 @@ class _JsonParser:
         )
 
     def documents(self, otherwise: DocumentError) -> Iterator[Document]:
-        """Raises `otherwise` when not even the first can be read: then the text is no JSON."""
+        """The objects of the text. Raises `otherwise` when the first cannot be read, because the text is then not JSON."""
         end = 0
         while (start := _next(self._json, end)) < len(self._json):
             self._line += self._json.count("\n", end, start)
@@ -316,13 +317,13 @@ class _JsonParser:
 
 
 def _next(text: str, at: int) -> int:
-    """Where the next object begins, or the text ends."""
+    """The position where the next object begins, or the text ends."""
     found = _SPACE.match(text, at)
     return found.end() if found else at
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _too_deep(line: int) -> DocumentError:
@@ -334,7 +335,7 @@ def _too_many(line: int) -> DocumentError:
 
 
 def _is_unicode(text: str) -> bool:
-    """Half of a character ("\\ud800") can be written in JSON, but is no text."""
+    """Whether the text is valid Unicode. JSON can contain an unpaired surrogate ("\\ud800"), which is not."""
     if text.isascii():
         return True
     try:
@@ -345,7 +346,8 @@ def _is_unicode(text: str) -> bool:
 
 
 def _text(event: Any) -> str:
-    """PyYAML's loader in Python reads each half of an escaped character as one; that in C refuses them."""
+    """The text of a scalar. Checked here because PyYAML's loader in Python accepts unpaired surrogates; the one in C does
+    not."""
     text: str = event.value
     if not _is_unicode(text):
         raise _NotYaml(event.start_mark.line + 1, _NO_UNICODE)
@@ -364,13 +366,13 @@ def _unquoted(text: str) -> Any:
 
 
 def _without_underscores(text: str) -> str:
-    """go-yaml ignores underscores in numbers: 1_000."""
+    """The text without underscores if it begins like a number: go-yaml ignores them (1_000)."""
     return text.replace("_", "") if text[:1] in _NUMERIC else text
 
 
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> Any:
-    """What an unquoted scalar means."""
+    """The value of an unquoted scalar."""
     if text in _WORDS:
         return _WORDS[text]
     digits = _without_underscores(text)

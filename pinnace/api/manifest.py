@@ -1,9 +1,9 @@
-"""Manifests: YAML text as API objects. All problems are reported at once, by file and line.
+"""Reads manifests: YAML or JSON text as API objects. All problems are reported at once, by file and line.
 
     pods.yaml:14: spec.tolerations[0].efect: unknown field; did you mean "effect"?
 
-A text contains any number of documents; a document is one object, or a list of objects (`kind: List`, or `kind: PodList`, whose
-items need no kind of their own), which may be nested.
+A text contains any number of documents. A document is one object, or a list of objects: `kind: List`, or a list of one kind
+such as `kind: PodList`, whose items may omit their kind. Lists can be nested.
 """
 
 import difflib
@@ -18,20 +18,20 @@ from pinnace.api.resources import ALL, Object, Resource, absent, by_kind
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object, and where it was written."""
+    """One object, with its position in the source."""
 
     resource: Resource[Any]
     obj: Object
     written: Mapping[str, Any]
-    """What was written of it, see codec.as_written: the object does not show which zeros were."""
+    """The fields that the manifest contains (codec.as_written). The object itself does not show which zeros were written."""
     source: str
     line: int
     warnings: tuple[str, ...] = ()
-    """Fields that are not known and were left out, as sentences with file and line."""
+    """Messages about unknown fields that were left out, with file and line."""
 
 
 class ManifestError(ValueError):
-    """The text cannot be used. `problems`: one line for each thing that is wrong, "source:line: what"."""
+    """The text is not a valid manifest. `problems`: one line per problem, "source:line: message"."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -42,13 +42,13 @@ Validate: TypeAlias = Literal["strict", "warn", "ignore", "name"]
 
 
 def load(text: str, source: str, *, validate: Validate = "strict", named: bool = False) -> list[Manifest]:
-    """The objects of a text, in its order. `validate`: "strict" refuses fields that are not known, "warn" and "ignore" leave
-    them out; "name" reads only which object it is. `named`: generateName is no name.
+    """The objects of a text, in its order. `validate`: "strict" refuses unknown fields; "warn" and "ignore" leave them out;
+    "name" reads only the kind, namespace and name. `named`: metadata.name is required, and generateName is not sufficient.
 
-    Unknown fields of a status are always left out, because the server resets the status: a manifest that was exported from
-    another cluster can be applied (kubernetes#90066).
+    Unknown fields of a status are always left out, because the server resets the status. A manifest that was exported from
+    another cluster can therefore be applied (kubernetes#90066).
 
-    Raises ManifestError. What only the server knows (is the image named, is the port free) is not checked here.
+    Raises ManifestError. The values of fields are validated by the server, not here.
     """
     loader = _Loader(source, validate, named)
     try:
@@ -101,12 +101,12 @@ class _Loader:
             self.manifests.append(Manifest(resource, obj, as_written(obj, data), self._source, line, warned))
 
     def _is_left_out(self, path: FieldPath) -> bool:
-        """Whether an unknown field is left out, and not refused. `path` begins at the object."""
+        """Whether an unknown field is left out instead of refused. `path` is relative to the object."""
         return self._validate != "strict" or path[0] == "status"
 
 
 def _unnamed(obj: Object, named: bool) -> str:
-    """What is missing; "" when nothing is."""
+    """The error message for a missing name; "" when the object has one."""
     if obj.metadata.name:
         return ""
     if named:
@@ -115,7 +115,7 @@ def _unnamed(obj: Object, named: bool) -> str:
 
 
 def _naming(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an object's data those that say which one it is."""
+    """The part of the data that identifies the object: apiVersion, kind, and the names in the metadata."""
     kept = {name: data[name] for name in ("apiVersion", "kind", "metadata") if name in data}
     if isinstance(metadata := kept.get("metadata"), Mapping):
         kept["metadata"] = {name: metadata[name] for name in ("name", "namespace", "generateName") if name in metadata}
@@ -129,7 +129,7 @@ class _UnknownKind(ValueError):
 
 
 def _objects(data: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
-    """The objects of a document, each with its path: one, or those of a list, and of the lists in it."""
+    """The objects of a document, each with its path. Lists, and lists within lists, are flattened."""
     if not _is_list(data):
         yield path, data
         return
@@ -145,7 +145,7 @@ def _is_list(data: Any) -> bool:
 
 
 def _as_of(whole: Mapping[str, Any], item: Any) -> Any:
-    """An item, with the kind that a list of one kind says for all."""
+    """The item of a list, with the kind and apiVersion of a list of one kind if it has none of its own."""
     kind = whole["kind"].removesuffix("List")
     if not isinstance(item, Mapping) or "kind" in item or kind not in _KINDS:
         return item
@@ -156,7 +156,7 @@ _KINDS = {resource.kind: resource for resource in ALL}
 
 
 def _resource(data: Any) -> Resource[Any]:
-    """The resource that a document says it is of. Raises _UnknownKind."""
+    """The resource that the kind and apiVersion of a document name. Raises _UnknownKind."""
     if not isinstance(data, Mapping):
         raise _UnknownKind("", "not an object: a document begins with apiVersion and kind")
     kind, version = data.get("kind"), data.get("apiVersion")
@@ -170,7 +170,7 @@ def _resource(data: Any) -> Resource[Any]:
         raise _UnknownKind("kind", f'kind: unknown kind "{kind}"{hint} (supported: {", ".join(_KINDS)})')
     expected = _KINDS[kind].api_version
     if not isinstance(version, str):
-        raise _UnknownKind("apiVersion", f'apiVersion: required; that of a {kind} is "{expected}"')
+        raise _UnknownKind("apiVersion", f'apiVersion: required; the apiVersion of {kind} is "{expected}"')
     resource = by_kind(kind, version)
     if resource is None:
         raise _UnknownKind("apiVersion", f'apiVersion: "{version}" has no kind "{kind}"; expected "{expected}"')

@@ -1,15 +1,15 @@
-"""Merging the JSON forms of objects, and `apply`: a three-way merge on the client, as with `kubectl apply`.
+"""Merges the JSON forms of objects. `apply` is a three-way merge on the client, as in `kubectl apply`.
 
-The last applied configuration is kept with the object, in an annotation. The next `apply`
+The last applied configuration is stored in an annotation of the object. The next `apply`
 
 * sets the fields that the new configuration contains,
 * removes the fields that the last configuration contained and the new one does not,
 * leaves all other fields (defaults, status, fields set by others) unchanged.
 
 Objects merge field by field, maps key by key. Lists of objects that have an identity (containers by name, mounts by path) merge
-item by item; other lists are replaced as a whole. In a union (a volume, a strategy), only the fields of the new configuration
-remain once it changes. All functions here take and return dictionaries, and do not modify their arguments. Patches
-(pinnace.api.patch) merge by the same rules, except for lists and retained fields.
+item by item; other lists are replaced as a whole. When a union (a volume, a strategy) changes, only the fields of the new
+configuration remain. All functions take and return dictionaries, and do not modify their arguments. Patches (pinnace.api.patch)
+merge by the same rules, except for lists and retained fields.
 """
 
 import json
@@ -40,34 +40,34 @@ _IDENTITY: Mapping[str, tuple[str, ...]] = {
     "volumeMounts": ("mountPath",),
     "volumes": ("name",),
 }
-"""What tells the items of a list apart, by the list's field: Kubernetes' patchMergeKey and listMapKeys. (A node's taints have
-neither.)"""
+"""The fields that identify the items of a list, by the name of the list: Kubernetes' patchMergeKey and listMapKeys. (A node's
+taints have neither.)"""
 SETS = frozenset({"finalizers", "podCIDRs"})
-"""Lists of plain values to which others may add."""
+"""Lists of plain values that merge as sets: values that other clients added are kept."""
 _UNIONS = frozenset({"strategy", "volumes"})
-"""What is one of several kinds, each with fields of its own: Kubernetes' retainKeys. The defaults of the kind that it was
-exclude the kind that it is to be."""
+"""Unions, whose variants have different fields: Kubernetes' retainKeys. The defaults of the old variant are not valid for the
+new variant."""
 _DEFAULTS = {"protocol": "TCP"}
-"""Values of identity fields that are left out, or empty."""
+"""The values of identity fields that are absent or empty."""
 
 Data = Mapping[str, Any]
 Key = tuple[str, ...]
 
 
 def key_of(name: str, item: Any) -> Key | None:
-    """What tells an item of the list `name` from the others; None: nothing does."""
+    """The identity of an item of the list `name`; None when its items have none."""
     if name not in _IDENTITY or not isinstance(item, Mapping):
         return None
     return tuple(str(item.get(field) or _DEFAULTS.get(field)) for field in _IDENTITY[name])
 
 
 class Merge:
-    """Merges field by field; a null removes, and lists are replaced as a whole. Where nothing was wanted before (`last`), that
-    is a JSON merge patch, RFC 7386."""
+    """Merges field by field. A null removes a field, and lists are replaced as a whole. With an empty previous configuration
+    (`last`), this is a JSON merge patch (RFC 7386)."""
 
     def objects(self, last: Data, live: Data, desired: Data) -> dict[str, Any]:
         merged = {
-            name: None if name in desired else deepcopy(value)  # what is wanted keeps its place, and is merged once
+            name: None if name in desired else deepcopy(value)  # a desired field keeps its position, and is merged below
             for name, value in live.items()
             if name in desired or name not in last
         }
@@ -79,7 +79,7 @@ class Merge:
         return merged
 
     def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
-        """The merged list; None: it is replaced by the wanted one."""
+        """The merged list; None when the desired list replaces the live one."""
         return None
 
     def _value(self, name: str, last: Any, live: Any, desired: Any) -> Any:
@@ -93,12 +93,13 @@ class Merge:
 
 
 def apply(last: Data | None, live: Data, desired: Data) -> dict[str, Any]:
-    """The object to store. `last`: what was applied before, None if nothing was. A null in `desired` removes the field."""
+    """The object to store. `last`: the last applied configuration, None if there is none. A null in `desired` removes the
+    field."""
     return _APPLY.objects(last or {}, live, desired)
 
 
 def last_applied(live: Data) -> dict[str, Any] | None:
-    """What was applied to the object last; None when nothing was, or when somebody has spoilt the annotation."""
+    """The last applied configuration of the object; None when it has none, or when the annotation is not valid."""
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
     try:
         found = json.loads(text) if isinstance(text, str) else None
@@ -108,7 +109,7 @@ def last_applied(live: Data) -> dict[str, Any] | None:
 
 
 def with_last_applied(desired: Data) -> dict[str, Any]:
-    """The object with itself in its annotation, for the next apply."""
+    """The object, with its own configuration in the annotation for the next apply."""
     result = deepcopy(dict(desired))
     metadata = result["metadata"] = dict(result.get("metadata") or {})
     annotations = metadata["annotations"] = dict(metadata.get("annotations") or {})
@@ -125,8 +126,9 @@ def _without_annotation(desired: Data) -> dict[str, Any]:
 
 
 class _Apply(Merge):
-    """The wanted items of a list come in their order, with those of others before what they were before. When a union is to be
-    another, it loses all that is not wanted; one that is as wanted keeps its defaults, and what others have set."""
+    """Desired items of a list keep their order; items of other clients keep their position relative to them. A union that
+    changes loses all fields that are not desired. A union that does not change keeps its defaults and the fields that other
+    clients set."""
 
     def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
         if name in SETS:
@@ -151,8 +153,8 @@ _APPLY = _Apply()
 
 
 def in_order(kept: Sequence[tuple[int, Any]], named: Sequence[tuple[int | None, Any]]) -> list[Any]:
-    """The items of a list that are named, in that order; before each of them what was there before it and is not there yet. All
-    with their index in the live list, if they are in it.
+    """Merges the items of a list: `named` in that order, and before each of them those of `kept` that preceded it in the live
+    list. Each item has its index in the live list, if it is in it.
 
     Source: mergeSortedSlice in k8s.io/apimachinery/pkg/util/strategicpatch."""
     merged, rest = list[Any](), deque(kept)
@@ -164,7 +166,7 @@ def in_order(kept: Sequence[tuple[int, Any]], named: Sequence[tuple[int | None, 
 
 
 def by_key(name: str, items: Sequence[Any]) -> dict[Key, Any] | None:
-    """The items of the list `name` by what tells them apart; None: nothing does, or two are the same."""
+    """The items of the list `name` by their identity; None when an item has no identity, or two have the same."""
     found = {key: item for item in items if (key := key_of(name, item)) is not None}
     return found if len(found) == len(items) else None
 

@@ -1,23 +1,23 @@
-"""Patches: changes of an object, as JSON.
+"""Applies patches: changes to an object, written in JSON.
 
     MERGE             RFC 7386
     STRATEGIC_MERGE   as Kubernetes documents it: lists whose items have an identity merge item by item, sets grow
-    JSON              RFC 6902: a list of operations, of which all are applied or none
+    JSON              RFC 6902: a list of operations; either all are applied or none
 
-The first two merge as `apply` does (pinnace.api.merge), with an empty previous configuration. The items of a list come in the
-order of the patch, new ones before those that it does not name. A directive removes parts of the present object; then the rest
-of the patch is merged:
+The first two merge as `apply` does (pinnace.api.merge), with an empty previous configuration. List items take the order of the
+patch; new items come before items that the patch does not name. A directive removes parts of the live object; then the rest of
+the patch is merged:
 
-    {"$patch": "replace", ...}                 the object is what follows; as an item of a list: the list is the other items
-    {"$patch": "delete"}                       the object is empty; as an item of a list: the item of this identity is removed
-    {"$deleteFromPrimitiveList/<field>": [..]} these values are removed from the list
-    {"$retainKeys": [..]}                      all fields except these are removed
-    {"$setElementOrder/<field>": [..]}         the items of the list come in this order; others keep their place before them
+    {"$patch": "replace", ...}                 replaces the object with the other fields; as an item: the list with the others
+    {"$patch": "delete"}                       empties the object; as a list item: removes the item with this identity
+    {"$deleteFromPrimitiveList/<field>": [..]} removes these values from the list
+    {"$retainKeys": [..]}                      removes all fields except these
+    {"$setElementOrder/<field>": [..]}         sorts the items of the list; other items keep their relative position
 
-Other fields that look like directives stay in the object as unknown fields, and are refused by their name.
+Other fields that look like directives remain in the object, and are refused as unknown fields.
 
-Differences from Kubernetes: ports are identified by their number and protocol (as in its server-side apply), spread constraints
-by their key and whenUnsatisfiable.
+Differences from Kubernetes: ports are identified by number and protocol, as in server-side apply; topology spread constraints
+are identified by topologyKey and whenUnsatisfiable.
 
 Source: https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/ and
 https://github.com/kubernetes/community/blob/main/contributors/devel/sig-api-machinery/strategic-merge-patch.md
@@ -34,12 +34,12 @@ from pinnace.api.merge import SETS, Data, Key, Merge, in_order, is_list, key_of
 from pinnace.api.verbs_pb2 import PatchRequest
 
 MAX_VALUES = 10_000
-"""Values that a patch may have: fields of objects and items of arrays, at any depth. No object has more items in its lists and
-maps, either."""
+"""The maximum number of values in a patch: fields of objects and items of arrays, at any depth. The limit for the lists and
+maps of an object is the same."""
 
 
 def left(room: int, document: Any) -> int:
-    """Of the room, after the values in the document; below 0: there are more, and who knows how many."""
+    """`room` minus the number of values in the document. Counting stops when the result is negative."""
     waiting = [document]
     while waiting and room >= 0:
         match waiting.pop():
@@ -54,9 +54,9 @@ def left(room: int, document: Any) -> int:
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED = 3 << 20
-"""Bytes of JSON that the copies of one patch may add up to: each could double the document."""
+"""The maximum total size, in bytes of JSON, of the copies of one patch. Each copy could double the document."""
 MAX_DEPTH = 100
-"""Parts of a path. No object of the API is so deep."""
+"""The maximum number of parts of a path. No API object is as deep."""
 
 _OPS = ("add", "remove", "replace", "move", "copy", "test")
 _TAKES_VALUE = ("add", "replace", "test")
@@ -67,7 +67,7 @@ Pointer = tuple[str, ...]
 
 
 class JsonPatchError(ValueError):
-    """The patch is none, or does not apply."""
+    """The JSON patch is not valid, or does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +76,24 @@ class Operation:
     path: Pointer
     value: Any = None
     source: Pointer = ()
-    """Of a move or copy: "from"."""
+    """The "from" of a move or copy."""
 
 
 def operations(patch: object) -> Sequence[Operation]:
-    """A patch out of its JSON. Raises JsonPatchError."""
+    """Reads a JSON patch. Raises JsonPatchError."""
     if not isinstance(patch, Sequence) or isinstance(patch, str):
         raise JsonPatchError("expected a JSON array of operations")
     if len(patch) > MAX_OPERATIONS:
         raise JsonPatchError(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}")
     found = [_operation(number, each) for number, each in enumerate(patch)]
     if left(MAX_VALUES, [each.value for each in found if each.op in _TAKES_VALUE]) < 0:
-        raise JsonPatchError(f"more than {MAX_VALUES:,} values: send it in parts")
+        raise JsonPatchError(f"more than {MAX_VALUES:,} values: split the patch")
     return found
 
 
 def applied(document: Any, patch: Sequence[Operation]) -> Any:
-    """The document as the patch leaves it; both stay as they were. Raises JsonPatchError, and RecursionError for values that
-    are nested too deeply."""
+    """The document with the patch applied. The arguments are not modified. Raises JsonPatchError, and RecursionError for values
+    that are nested too deeply."""
     editor = _Editor(deepcopy(document))
     for operation in patch:
         editor.do(operation)
@@ -101,12 +101,12 @@ def applied(document: Any, patch: Sequence[Operation]) -> Any:
 
 
 class _Editor:
-    """`document` is changed in place."""
+    """Applies operations to `document`, in place."""
 
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied = 0
-        self._room = MAX_VALUES  # of copies
+        self._room = MAX_VALUES  # values that copies may still add
 
     def do(self, operation: Operation) -> None:
         path = operation.path
@@ -135,7 +135,7 @@ class _Editor:
             parent.insert(_index(op, path, len(parent), last, behind=True), value)
 
     def _remove(self, op: str, path: Pointer) -> Any:
-        """What was there."""
+        """Removes the value at the path, and returns it."""
         if not path:
             raise JsonPatchError(f"{op} operation does not apply: the whole document cannot be removed")
         parent, key = self._place(op, path)
@@ -171,7 +171,7 @@ class _Editor:
             raise JsonPatchError(f"testing value {_text(path)} failed: test failed")
 
     def _field(self, op: str, path: Pointer) -> Any:
-        """As `_find`, but that a field is null that is not there."""
+        """As `_find`, but a missing field of an object is null."""
         parent = self._parent(op, path) if path else None
         return parent.get(path[-1]) if isinstance(parent, dict) else self._find(op, path)
 
@@ -182,7 +182,7 @@ class _Editor:
         return parent[key]
 
     def _place(self, op: str, path: Pointer) -> tuple[Any, str | int]:
-        """An object or array, and the name or index of what is there at the path."""
+        """The object or array that contains the value at the path, and the name or index of the value."""
         parent, last = self._parent(op, path), path[-1]
         if isinstance(parent, list):
             return parent, _index(op, path, len(parent), last)
@@ -191,7 +191,7 @@ class _Editor:
         return parent, last
 
     def _parent(self, op: str, path: Pointer) -> Any:
-        """The object or array that the last part of the path is about."""
+        """The object or array that the last part of the path refers to."""
         found = self.document
         for part in path[:-1]:
             found = _child(op, path, found, part)
@@ -209,11 +209,11 @@ def _child(op: str, path: Pointer, parent: Any, part: str) -> Any:
 
 
 def _index(op: str, path: Pointer, length: int, part: str, *, behind: bool = False) -> int:
-    """Of an item of an array. `behind`: that may also be where the next one would be."""
+    """The index of an item of an array. `behind`: the position after the last item is valid, too."""
     if behind and part == "-":
         return length
     if not _WHOLE.fullmatch(part):
-        raise JsonPatchError(f'{op} operation does not apply: "{part[:32]}" in "{_text(path)}" is no index of an array')
+        raise JsonPatchError(f'{op} operation does not apply: "{part[:32]}" in "{_text(path)}" is not an array index')
     places, index = length + behind, int(part)
     if not -places <= index < places:
         raise _missing(op, path)
@@ -253,7 +253,7 @@ def _missing(op: str, path: Pointer) -> JsonPatchError:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """As JSON has it: numbers by their value, and true is no number."""
+    """Whether two JSON values are equal. Numbers compare by value; true is not a number."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
@@ -270,16 +270,16 @@ Patch = Data | Sequence[Operation]
 
 
 class PatchError(ValueError):
-    """This is no patch, or it does not apply."""
+    """The patch is not valid, or does not apply."""
 
 
 def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
-    """The patch as data. Raises PatchError."""
+    """Parses a patch of this type. Raises PatchError."""
     try:
         patch = json.loads(text.decode(), parse_constant=_no_constant)
-        json.dumps(patch, ensure_ascii=False).encode()  # halves of characters ("\ud800") are JSON, but no text
+        json.dumps(patch, ensure_ascii=False).encode()  # unpaired surrogates ("\ud800") are valid JSON, but not valid text
     except UnicodeError:
-        raise PatchError("not a text in UTF-8") from None
+        raise PatchError("not valid UTF-8") from None
     except ValueError as error:
         raise PatchError(f"not JSON: {error}") from None
     except RecursionError:
@@ -292,12 +292,12 @@ def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
     if not isinstance(patch, Mapping):
         raise PatchError("expected a JSON object")
     if left(MAX_VALUES, patch) < 0:
-        raise PatchError(f"more than {MAX_VALUES:,} values: send it in parts")
+        raise PatchError(f"more than {MAX_VALUES:,} values: split the patch")
     return patch
 
 
 def patched(live: Data, kind: PatchRequest.Type, patch: Patch) -> dict[str, Any]:
-    """The object as the patch wants it: its JSON form, which may be that of no valid object. Raises PatchError."""
+    """The JSON form of the object with the patch applied. The result is not validated. Raises PatchError."""
     try:
         result = _MERGES[kind].objects({}, live, patch) if isinstance(patch, Mapping) else applied(dict(live), patch)
     except RecursionError:
@@ -305,7 +305,7 @@ def patched(live: Data, kind: PatchRequest.Type, patch: Patch) -> dict[str, Any]
     except JsonPatchError as error:
         raise PatchError(str(error)) from None
     if not isinstance(result, dict):
-        raise PatchError("what comes of it is no JSON object")
+        raise PatchError("the result is not a JSON object")
     return result
 
 
@@ -347,7 +347,7 @@ class _Strategic(Merge):
         directives = [item.get(_PATCH) for item in desired]
         gone = {key_of(name, item) for item, directive in zip(desired, directives, strict=True) if directive == _DELETE}
         present = [] if _REPLACE in directives else [item for item in live if key_of(name, item) not in gone]
-        places: dict[Key | None, int] = {}  # of the first item that is the same one
+        places: dict[Key | None, int] = {}  # of the first item with this identity
         for index, item in enumerate(present):
             places.setdefault(key_of(name, item), index)
         changed = dict[Key | None, Any]()
@@ -362,7 +362,8 @@ class _Strategic(Merge):
 
 
 def _ordered(name: str, items: Sequence[Any], order: Sequence[Any], live: Sequence[Any]) -> list[Any]:
-    """The merged items of the list `name`: those of `order` in that order, before each of them what was before it in `live`."""
+    """The merged items of the list `name`: those in `order` in that order, and before each of them the others that preceded it
+    in `live`."""
     at = [_place(name, live, item) for item in items]
     named, left_over = list[tuple[int | None, Any]](), dict(enumerate(items))
     for entry in order:
@@ -373,21 +374,21 @@ def _ordered(name: str, items: Sequence[Any], order: Sequence[Any], live: Sequen
 
 
 def _is_entry(entry: Any, item: Any) -> bool:
-    """Whether an entry of an order, which has the merge key only, stands for an item."""
+    """Whether an entry of `order`, which has only the merge key, refers to the item."""
     if isinstance(entry, Mapping) and isinstance(item, Mapping):
         return bool(entry) and all(item.get(field) == value for field, value in entry.items())
     return bool(entry == item)
 
 
 def _place(name: str, live: Sequence[Any], item: Any) -> int | None:
-    """Where the item was."""
+    """The index in `live` of the item with the same identity, or of an equal item; None when there is none."""
     key = key_of(name, item)
     same = (index for index, each in enumerate(live) if (key_of(name, each) == key if key is not None else each == item))
     return next(same, None)
 
 
 def _united(live: Sequence[Any], desired: Sequence[Any]) -> list[Any]:
-    """Two sets of values. What is no value is for the reader to refuse."""
+    """The union of two sets of plain values. Other items are kept, and refused when the object is read."""
     places = {item: index for index, item in enumerate(live) if not isinstance(item, dict | list)}
     wanted = _plain(desired)
     odd = [item for item in desired if isinstance(item, dict | list)]
@@ -399,7 +400,7 @@ _MERGES: Mapping[PatchRequest.Type, Merge] = {PatchRequest.MERGE: Merge(), Patch
 
 
 def _plain(values: Sequence[Any]) -> set[Any]:
-    """Those of the values that have no parts: what sets hold, and names."""
+    """The plain values: neither objects nor arrays."""
     return {value for value in values if not isinstance(value, dict | list)}
 
 
@@ -408,4 +409,4 @@ def _is_in(plain: set[Any], value: Any) -> bool:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a JSON number")

@@ -1,4 +1,4 @@
-"""The table of resources that the API serves, and the kinds of Kubernetes that it does not have.
+"""The table of resources that the API serves, and the Kubernetes kinds that it does not serve.
 
 Server, client and CLI are generic over the table: a new resource is a row here, a service in proto/, and a strategy in
 apiserver.registry.
@@ -59,7 +59,7 @@ class Object(Protocol):
 
 
 ROOT = "/registry/"
-"""Keys in etcd of all that is state of the cluster begin with this."""
+"""The prefix of all etcd keys that hold cluster state."""
 
 T = TypeVar("T", bound=Object)
 T_co = TypeVar("T_co", bound=Object, covariant=True)
@@ -86,7 +86,7 @@ class Resource(Generic[T_co]):
 
     @property
     def group(self) -> str:
-        """The API group, without its version; "" is the core's."""
+        """The API group without its version; "" is the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
@@ -101,11 +101,12 @@ class Resource(Generic[T_co]):
 
     @property
     def prefix(self) -> str:
-        """Keys of all objects of this resource in etcd begin with this."""
+        """The prefix of the etcd keys of all objects of this resource."""
         return f"{ROOT}{self.plural}/"
 
     def home(self, said: str) -> str:
-        """The namespace of an object of which this is said: "default" if nothing is; nowhere ("") if it is cluster-scoped."""
+        """The effective namespace of an object whose namespace is given as `said`: "default" if that is empty; "" if the
+        resource is cluster-scoped."""
         return (said or DEFAULT_NAMESPACE) if self.namespaced else ""
 
     def key(self, namespace: str, name: str) -> str:
@@ -117,13 +118,13 @@ class Resource(Generic[T_co]):
 
 
 def prefix_of(key: str) -> str:
-    """Of a key in etcd, or a prefix: "/registry/pods/" of "/registry/pods/default/a", which is the resource's `prefix`; "" when
-    it has fewer segments."""
+    """The `prefix` of the resource that an etcd key or prefix belongs to: "/registry/pods/" for "/registry/pods/default/a"; ""
+    when the key has fewer segments."""
     return key[: key.find("/", len(ROOT)) + 1]
 
 
 def namespace_of(key: str) -> str:
-    """Of the key in etcd of a namespaced object: "default" of "/registry/pods/default/a"."""
+    """The namespace in the etcd key of a namespaced object: "default" for "/registry/pods/default/a"."""
     return key.split("/", 4)[3]
 
 
@@ -250,8 +251,8 @@ ALL: tuple[Resource[Any], ...] = (
 COLLECTED = tuple(
     resource for resource in ALL if resource not in (EVENTS, LEASES, ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
 )
-"""What the garbage collector sees to. The others go by themselves, or give permissions: those are for administrators, unlike in
-Kubernetes. No finalizer may wait for the collector on what it does not see to."""
+"""The resources that the garbage collector manages. Events and leases expire by themselves, and RBAC objects are left to
+administrators, unlike in Kubernetes. On other resources, a finalizer that waits for the garbage collector is not allowed."""
 
 
 _BY_KIND = {(resource.kind, resource.api_version): resource for resource in ALL}
@@ -262,7 +263,7 @@ def by_kind(kind: str, api_version: str) -> Resource[Any] | None:
 
 
 def by_name(name: str) -> Resource[Any] | None:
-    """Finds a resource as people type it: plural, singular, kind or short name, in any case."""
+    """The resource with this plural, singular, kind or short name, in any case; None when there is none."""
     wanted = name.lower()
     return next((r for r in ALL if wanted in names(r)), None)
 
@@ -289,7 +290,7 @@ CANDIDATES_PREFIX = f"{ROOT}candidates/"
 
 
 def candidates_prefix(election: str) -> str:
-    """Keys of all candidates of an election begin with this."""
+    """The prefix of the keys of all candidates of an election."""
     return f"{CANDIDATES_PREFIX}{election}/"
 
 
@@ -301,25 +302,25 @@ TERMS_PREFIX = f"{ROOT}terms/"
 
 
 def terms_prefix(election: str) -> str:
-    """Keys of all terms of an election begin with this."""
+    """The prefix of the keys of all terms of an election."""
     return f"{TERMS_PREFIX}{election}/"
 
 
 def term_key(election: str, token: int) -> str:
-    """In the order of the tokens."""
+    """The etcd key of a term. Keys sort in the order of their tokens."""
     return f"{terms_prefix(election)}{token:020d}"
 
 
 RESTORES_KEY = f"{ROOT}restores"
-"""An id for each restore that this history has seen (apiserver.election.history)."""
+"""The key that holds an ID for each restore in this history (apiserver.election.history)."""
 
 
 CLUSTER_KEY = f"{ROOT}cluster"
-"""Which cluster the keys belong to (apiserver.startup)."""
+"""The key that identifies the cluster that the other keys belong to (apiserver.startup)."""
 
 
 COMMITS_PREFIX = "/pinnace.io/commits/"
-"""Outside /registry/: what is here is no state of the cluster, and no cache holds it."""
+"""Outside /registry/, because commit markers are not cluster state and no cache holds them."""
 
 
 def commit_key(server: str, chain: int) -> str:
@@ -327,15 +328,17 @@ def commit_key(server: str, chain: int) -> str:
 
 
 STORAGE_FORMAT_KEY = "/pinnace.io/storage-format"
-"""Outside /registry/ as well: the form in which all objects are stored (apiserver.startup)."""
+"""The key that holds the format in which all objects are stored (apiserver.startup). Outside /registry/."""
 
 
 COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
-"""Likewise outside. The API servers agree by it on who compacts (apiserver.storage.compactor); the name is Kubernetes'."""
+"""The key through which the API servers decide which of them compacts (apiserver.storage.compactor). Outside /registry/. The
+name is the one that Kubernetes uses."""
 
 
 EVENTS_TRIM_KEY = "/pinnace.io/events-trim"
-"""Likewise. The API servers agree by it on who deletes events that are over the bounds (apiserver.registry.events)."""
+"""The key through which the API servers decide which of them deletes events above the limits (apiserver.registry.events).
+Outside /registry/."""
 
 
 DEFAULT_NAMESPACE = "default"
@@ -346,12 +349,12 @@ SYSTEM_NAMESPACE = "kube-system"
 
 
 _DEPLOYMENT = "a Deployment keeps pods running"
-_CONFIGURATION = "write values into `env`; pods that refer to one run as if it were there, but not with --runtime process"
-_CERTIFICATES = "who somebody is, a certificate says: `pinnace pki DIR --user NAME`; bind roles to users and groups"
-_ROUTING = "nothing is routed here; a Service has EndpointSlices, which say where its pods are"
+_CONFIGURATION = "write values into `env`; pods that refer to one run as if it existed, except with --runtime process"
+_CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
+_ROUTING = "traffic is not routed; the EndpointSlices of a Service list the addresses of its pods"
 _KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
-_ADMISSION = "the API servers have a file that names webhooks; see docs/admission.md"
-_CLAIMS = "a PersistentVolumeClaim of a StorageClass asks for storage; see docs/workloads.md"
+_ADMISSION = "webhooks are configured in a file of the API servers; see docs/admission.md"
+_CLAIMS = "request storage with a PersistentVolumeClaim and a StorageClass; see docs/workloads.md"
 _DEVICES = "extended resources of nodes, such as example.com/gpu, are requested like cpu"
 
 
@@ -359,9 +362,9 @@ _DEVICES = "extended resources of nodes, such as example.com/gpu, are requested 
 class Absent:
     kind: str
     plural: str
-    """In the kind's letters."""
+    """The plural in the spelling of the kind."""
     instead: str
-    """What to do, for a hint."""
+    """The alternative, for a hint."""
     short_names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -375,14 +378,16 @@ ABSENT = (
     Absent(
         "ComponentStatus",
         "componentstatuses",
-        "`pinnace doctor` says what is wrong; `pinnace status` shows a local cluster",
+        "`pinnace doctor` diagnoses a cluster; `pinnace status` shows a local cluster",
         ("cs",),
     ),
     Absent("ConfigMap", "ConfigMaps", _CONFIGURATION, ("cm",)),
     Absent(
-        "ControllerRevision", "ControllerRevisions", "`pinnace rollout history deployment/NAME` shows those of a Deployment"
+        "ControllerRevision",
+        "ControllerRevisions",
+        "`pinnace rollout history deployment/NAME` shows the revisions of a Deployment",
     ),
-    Absent("CronJob", "CronJobs", "a Job runs once; `pinnace create -f` of one with generateName, from cron", ("cj",)),
+    Absent("CronJob", "CronJobs", "run `pinnace create -f` from cron, on a Job with generateName", ("cj",)),
     Absent("CSIDriver", "CSIDrivers", _CLAIMS),
     Absent("CSIStorageCapacity", "CSIStorageCapacities", _CLAIMS),
     Absent("CustomResourceDefinition", "CustomResourceDefinitions", _KINDS, ("crd", "crds")),
@@ -390,7 +395,7 @@ ABSENT = (
         "DaemonSet", "DaemonSets", f"{_DEPLOYMENT}; one for each node with podAntiAffinity on kubernetes.io/hostname", ("ds",)
     ),
     Absent("DeviceClass", "DeviceClasses", _DEVICES),
-    Absent("Endpoints", "Endpoints", "`pinnace get endpointslices` shows where the pods of services are", ("ep",)),
+    Absent("Endpoints", "Endpoints", "`pinnace get endpointslices` shows the addresses of the pods of services", ("ep",)),
     Absent("FlowSchema", "FlowSchemas", "flow control is the API servers' own"),
     Absent("HorizontalPodAutoscaler", "HorizontalPodAutoscalers", "`pinnace scale deployment/NAME --replicas N`", ("hpa",)),
     Absent("Ingress", "Ingresses", _ROUTING, ("ing",)),
@@ -403,7 +408,7 @@ ABSENT = (
     Absent("ResourceClaim", "ResourceClaims", _DEVICES),
     Absent("ResourceClaimTemplate", "ResourceClaimTemplates", _DEVICES),
     Absent("ResourceSlice", "ResourceSlices", _DEVICES),
-    Absent("RuntimeClass", "RuntimeClasses", "all containers of a fleet are run the same way: `pinnace-kubelet --runtime`"),
+    Absent("RuntimeClass", "RuntimeClasses", "all containers of a fleet use the same runtime: `pinnace-kubelet --runtime`"),
     Absent("Secret", "Secrets", _CONFIGURATION),
     Absent("ServiceAccount", "ServiceAccounts", _CERTIFICATES, ("sa",)),
     Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
@@ -411,12 +416,12 @@ ABSENT = (
     Absent("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicies", _ADMISSION),
     Absent("ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBindings", _ADMISSION),
     Absent("ValidatingWebhookConfiguration", "ValidatingWebhookConfigurations", _ADMISSION),
-    Absent("VolumeAttachment", "VolumeAttachments", "the kubelet says it: `pinnace describe pod NAME` shows what it waits for"),
+    Absent("VolumeAttachment", "VolumeAttachments", "`pinnace describe pod NAME` shows the volumes that a pod waits for"),
     Absent("VolumeAttributesClass", "VolumeAttributesClasses", _CLAIMS, ("vac",)),
 )
 
 
 def absent(name: str) -> Absent | None:
-    """As `resources.by_name`: plural, kind or short name, in any case."""
+    """The missing Kubernetes kind with this plural, kind or short name, in any case; None when there is none."""
     wanted = name.lower()
     return next((each for each in ABSENT if wanted in (each.plural.lower(), each.kind.lower(), *each.short_names)), None)

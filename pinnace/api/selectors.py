@@ -1,4 +1,4 @@
-"""Label and field selectors: what their text means, and whether an object matches.
+"""Label and field selectors: parses their text, and matches objects.
 
     selector    = [ requirement *( "," requirement ) ]          all must hold; an empty selector matches everything
     requirement = name ( "=" | "==" | "!=" ) [ value ]
@@ -6,15 +6,14 @@
                 | name "notin" "(" ... ")"                      labels only
                 | [ "!" ] name                                  labels only: the label is there, or is not
 
-An object without the label matches `!=` and `notin`. Keys and values of labels must be such as a label can have. Fields are
-those of pinnace.api.selectors; in their values a backslash takes the next character literally.
+An object without the label matches `!=` and `notin`. Keys and values of label selectors must be valid label keys and values.
+The fields of each resource are in FIELDS. In values of field selectors, a backslash escapes the next character.
 
 Sources: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/ and .../field-selectors/
-(`in` for fields is ours: a fleet of kubelets watches the pods of all its nodes at once).
+(`in` for fields is an extension: a fleet of kubelets watches the pods of all its nodes with one selector).
 
-The fields by which objects can be selected, per resource, and how each is read from an object: those of Kubernetes.
-
-The same tables are in the comments of the services in proto/; a test compares them.
+The fields of each resource are those of Kubernetes. The comments of the services in proto/ list the same fields; a test
+compares them.
 """
 
 import re
@@ -29,24 +28,27 @@ from pinnace.api.names import label_key, label_value
 R = TypeVar("R")
 _TOKEN = re.compile(r"\s*(?P<sign>==|!=|=|!|,|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()])+)", re.DOTALL)
 _PLAIN = re.compile(r"[^\s\\=!,()]*(?:,[^\s\\=!,()]*)*\)")
-"""Values in parentheses, from behind the first one, without blanks and backslashes."""
+"""Values up to the closing parenthesis, after the opening one, without blanks and backslashes."""
 _SIGNS = re.compile(r"([\\=!,()\s])")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 MAX_LENGTH = {"label": 32 << 10, "field": 512 << 10}
-"""Characters of a selector; a megabyte may take a second to parse. Kubelets name all their nodes in a field selector."""
+"""The maximum length of a selector, in characters. One million may take a second to parse. Kubelets name all their nodes in a
+field selector."""
 MAX_REQUIREMENTS = 100
-"""Of a selector: each is asked of each object, and of each event for a watch. A requirement may have many values."""
+"""The maximum number of requirements of a selector: each is evaluated for each object, and for each event of a watch. A
+requirement may have any number of values."""
 MAX_REMEMBERED = 1 << 10
-"""Bytes of a selector of an object that is remembered, of which there are thousands: read, it takes many times as much."""
+"""The maximum encoded size, in bytes, of a cached selector. The parsed form takes many times as much, and the cache holds
+thousands."""
 _LABEL_HINT = "write it like app=web,tier in (a,b),env!=test,gpu,!old"
 _FIELD_HINT = "write it like metadata.name=a,spec.nodeName in (b,c)"
 
 Read = Callable[[Any], str]
-"""The field of an object, as a selector writes it: absent is "", booleans are "true" and "false"."""
+"""Reads a field of an object as text: absent is "", booleans are "true" and "false"."""
 
 
 class SelectorError(ValueError):
-    """The text is no selector. `hint` is the way out; str() has both."""
+    """The text is not a valid selector. `hint` shows a valid form; str() contains both."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(f"{message}; {hint}")
@@ -58,7 +60,7 @@ class SelectorError(ValueError):
 class LabelRequirement:
     key: str
     values: frozenset[str] | None
-    """One of these; None: any, as long as the label is there."""
+    """The accepted values; None accepts any value of an existing label."""
     negated: bool = False
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -72,18 +74,18 @@ class LabelRequirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Requirements in the order of their text, so that selectors which mean the same by other words are equal."""
+    """Requirements are sorted by their text, so that equivalent selectors are equal."""
 
     requirements: tuple[LabelRequirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        for requirement in self.requirements:  # noqa: SIM110 (a loop takes half the time: watches ask it of each event)
+        for requirement in self.requirements:  # noqa: SIM110 (a loop takes half the time, and watches call this for each event)
             if not requirement.matches(labels):
                 return False
         return True
 
     def and_also(self, more: Iterable[LabelRequirement]) -> "LabelSelector":
-        """Matches where both do."""
+        """A selector that also has these requirements."""
         return LabelSelector(_in_order({*self.requirements, *more}))
 
     def __str__(self) -> str:
@@ -110,7 +112,7 @@ class FieldRequirement:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """Requirements in the order of their text."""
+    """Requirements are sorted by their text."""
 
     requirements: tuple[FieldRequirement, ...] = ()
 
@@ -118,7 +120,7 @@ class FieldSelector:
         return all(requirement.matches(obj) for requirement in self.requirements)
 
     def allowed(self, name: str) -> frozenset[str] | None:
-        """The values that the field must have one of; None: the selector does not say."""
+        """The values that the selector accepts for the field; None when it accepts any."""
         found = [each.values for each in self.requirements if each.name == name and not each.negated]
         return reduce(frozenset.intersection, found) if found else None
 
@@ -127,34 +129,35 @@ class FieldSelector:
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """Raises SelectorError."""
+    """The label selector that the text describes. Raises SelectorError."""
     return LabelSelector(_in_order({_label(term, text) for term in _Parser("label", text, _LABEL_HINT)}))
 
 
 def parse_fields(text: str, allowed: Mapping[str, Read]) -> FieldSelector:
-    """`allowed`: the resource's row of pinnace.api.selectors.FIELDS. Raises SelectorError."""
+    """The field selector that the text describes. `allowed`: the resource's entry in FIELDS. Raises SelectorError."""
     return FieldSelector(_in_order({_field(term, text, allowed) for term in _Parser("field", text, _FIELD_HINT)}))
 
 
 def _in_order(requirements: Collection[R]) -> tuple[R, ...]:
-    """By their texts, of which one with thousands of values has a long one."""
+    """The requirements sorted by their text. A single one is not rendered: with thousands of values its text is long."""
     return tuple(sorted(requirements, key=str) if len(requirements) > 1 else requirements)
 
 
 def one_of(field: str, values: Iterable[str]) -> str:
-    """The text of a field selector: the field has one of the values (at least one), whatever characters these are made of."""
+    """The text of a field selector that requires one of the values. There must be at least one; values are escaped as
+    needed."""
     return _format(field, frozenset(values), False)
 
 
 def from_message(message: meta_v1_pb2.LabelSelector) -> LabelSelector:
-    """A selector as objects hold it. What it must not say (an unknown operator) matches nothing."""
+    """The selector of an object's `selector` field. A selector with an unknown operator matches nothing."""
     encoded = message.SerializeToString(deterministic=True)
     return _remembered(encoded) if len(encoded) <= MAX_REMEMBERED else _of_bytes(encoded)
 
 
 @lru_cache(maxsize=4096)
 def _remembered(encoded: bytes) -> LabelSelector:
-    """Controllers ask for the same few selectors for each of thousands of objects."""
+    """Cached, because controllers read the same few selectors for each of thousands of objects."""
     return _of_bytes(encoded)
 
 
@@ -177,7 +180,7 @@ class _Term(NamedTuple):
     values: Sequence[str] | None
     negated: bool
     word: str
-    """The operator as it was written."""
+    """The operator in the text."""
 
 
 def _label(term: _Term, text: str) -> LabelRequirement:
@@ -200,11 +203,11 @@ def _field(term: _Term, text: str, allowed: Mapping[str, Read]) -> FieldRequirem
 
 
 class _Parser:
-    """Iterates over the terms of a selector, by the grammar above."""
+    """Iterates over the terms of a selector, according to the grammar in the module's docstring."""
 
     def __init__(self, kind: str, text: str, hint: str) -> None:
         if len(text) > MAX_LENGTH[kind]:
-            raise SelectorError(f"{kind} selector of {len(text):,} characters: at most {MAX_LENGTH[kind]:,} are read", hint)
+            raise SelectorError(f"{kind} selector of {len(text):,} characters: at most {MAX_LENGTH[kind]:,} are allowed", hint)
         self._kind = kind
         self._text = text
         self._hint = hint
@@ -221,7 +224,7 @@ class _Parser:
         while self._next:
             self._expect(",")
             if not more:
-                raise SelectorError(f"{self._kind} selector: at most {MAX_REQUIREMENTS} requirements are read", self._hint)
+                raise SelectorError(f"{self._kind} selector: at most {MAX_REQUIREMENTS} requirements are allowed", self._hint)
             more -= 1
             yield self._term()
 
@@ -259,7 +262,7 @@ class _Parser:
         return self._value()
 
     def _value(self) -> str:
-        """A word, or nothing."""
+        """The next word; "" when the next token is not a word."""
         word = self._next if self._is_word else ""
         if word:
             self._advance()
@@ -366,4 +369,4 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     },
     "endpointslices": _NAMESPACED,
 }
-"""By the resource's plural."""
+"""The selectable fields of each resource, by its plural."""

@@ -133,7 +133,7 @@ def test_deep_enough_is_fine() -> None:
 
 
 def test_too_much_text() -> None:
-    with pytest.raises(DocumentError, match="the most that is read"):
+    with pytest.raises(DocumentError, match=r"at most \d+ are allowed"):
         list(parse("#" * (MAX_SIZE + 1)))
 
 
@@ -170,7 +170,7 @@ def test_what_begins_like_json_may_be_yaml() -> None:
     ("second", "line", "message"),
     [
         ('{"a": }', 2, "invalid JSON: Expecting value"),
-        ('\n{"a": NaN}', 3, "invalid JSON: NaN is no number"),
+        ('\n{"a": NaN}', 3, "invalid JSON: NaN is not a JSON number"),
         (r'{"a": ["\ud83d"]}', 2, "not valid Unicode"),
         (r'{"\ud83d": 1}', 2, "not valid Unicode"),
         ("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), 2, f"more than {MAX_DEPTH} levels deep"),

@@ -119,7 +119,7 @@ def test_everything_wrong_is_told_in_the_order_of_the_lines() -> None:
     [
         ("- a\n", "1: not an object: a document begins with apiVersion and kind"),
         ("a: 1\n", f"1: kind: required; supported: {KINDS}"),
-        ("kind: Pod\n", '1: apiVersion: required; that of a Pod is "v1"'),
+        ("kind: Pod\n", '1: apiVersion: required; the apiVersion of Pod is "v1"'),
         ("kind: Pod\napiVersion: v2\n", '2: apiVersion: "v2" has no kind "Pod"; expected "v1"'),
         (
             "apiVersion: v1\nkind: PriorityClass\n",
@@ -131,7 +131,7 @@ def test_everything_wrong_is_told_in_the_order_of_the_lines() -> None:
             "2: kind: pinnace has no HorizontalPodAutoscalers: `pinnace scale deployment/NAME --replicas N`",
         ),
         ("apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {}\n", "3: metadata.name: required, or metadata.generateName"),
-        ("kind: List\nitems:\n- kind: Pod\n", '3: apiVersion: required; that of a Pod is "v1"'),
+        ("kind: List\nitems:\n- kind: Pod\n", '3: apiVersion: required; the apiVersion of Pod is "v1"'),
         ("kind: List\nitems: [7]\n", "2: not an object: a document begins with apiVersion and kind"),
         ("a: [\n", "2: invalid YAML: while parsing a flow node, did not find expected node content"),
     ],

@@ -77,8 +77,8 @@ def test_who_names_no_kind_is_told_how() -> None:
         ("cm", "pinnace has no ConfigMaps", "`env`"),
         ("DaemonSet", "pinnace has no DaemonSets", "a Deployment"),
         ("statefulsets.apps", "pinnace has no StatefulSets", "a Deployment"),
-        ("ingress/web", "pinnace has no Ingresses", "nothing is routed"),
-        ("netpol", "pinnace has no NetworkPolicies", "nothing is routed"),
+        ("ingress/web", "pinnace has no Ingresses", "traffic is not routed"),
+        ("netpol", "pinnace has no NetworkPolicies", "traffic is not routed"),
         ("pods,endpoints", "pinnace has no Endpoints", "endpointslices"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The results of a benchmark: the runs, the machine, percentiles, JSON, and tables."""
+"""Benchmark results: runs, machine, percentiles, JSON, and tables."""
 
 import math
 import os
@@ -23,7 +23,7 @@ class Machine:
     kernel: str
     python: str
     commit: str
-    """As pinnace.runtime.build says it."""
+    """The commit from pinnace.runtime.build."""
 
 
 def this_machine() -> Machine:
@@ -33,7 +33,7 @@ def this_machine() -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of samples in seconds."""
+    """Statistics of samples, in seconds."""
 
     count: int
     p50: float
@@ -42,13 +42,13 @@ class Summary:
 
 
 def summarize(samples: Sequence[float]) -> Summary:
-    """Raises ValueError without samples: nothing measured is not a figure of zero."""
+    """Raises ValueError without samples, because no measurement is not a measurement of zero."""
     ordered = sorted(samples)
     return Summary(len(ordered), percentile(ordered, 0.5), percentile(ordered, 0.99), ordered[-1])
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """The nearest-rank percentile: a value that really occurred, and that at least this fraction does not exceed.
+    """The nearest-rank percentile: the smallest sample that at least this fraction of the samples do not exceed.
 
     Source: https://en.wikipedia.org/wiki/Percentile#The_nearest-rank_method
     """
@@ -59,8 +59,9 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run on one cluster. `rate` is items per second, of which there were `items`; 0.0 where only times matter.
-    `samples` are seconds, by stage. `violations`: how often what must never be has been. `counts`: what else was counted."""
+    """One run on one cluster. `items` is the number of items, and `rate` their number per second; 0.0 in benchmarks that
+    measure only latency. `samples`: seconds, by stage. `violations`: the number of invariant violations, by name. `counts`:
+    other counters."""
 
     calibration: Calibration
     usage: Mapping[str, ProcessUsage]
@@ -70,18 +71,18 @@ class Run:
     violations: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     stage_cpu: Mapping[str, float] = field(default_factory=dict)
-    """CPU seconds of the API servers by stage (apiserver.stages); {}: not counted."""
+    """CPU seconds of the API servers by stage (apiserver.stages); {} if not measured."""
 
     @property
     def per_1000_transactions(self) -> float:
-        """Items for each 1,000 calibrated etcd transactions: travels better between machines than the rate."""
+        """Items per 1,000 calibrated etcd transactions. Comparable between machines, unlike the rate."""
         return self.rate / self.calibration.transactions_per_s * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """All runs of one row. `unit` is that of the rate, such as "pods/s"; "" when the row has none. `headline` is the stage
-    whose percentiles are the row's result, or "". `date` is RFC 3339."""
+    """All runs of one row. `unit`: the unit of the rate, such as "pods/s"; "" if the row has no rate. `headline`: the stage
+    whose percentiles are the result of the row, or "". `date`: RFC 3339."""
 
     row: str
     unit: str
@@ -93,7 +94,7 @@ class BenchReport:
 
     @property
     def stages(self) -> dict[str, Summary]:
-        """Over the samples of all runs."""
+        """Statistics of each stage, over the samples of all runs."""
         return {
             stage: summarize([sample for run in self.runs for sample in run.samples[stage]])
             for stage in self.runs[0].samples
@@ -102,7 +103,7 @@ class BenchReport:
 
     @property
     def median(self) -> Run:
-        """The run whose rate is the median one (of an even number, the lower)."""
+        """The run with the median rate; the lower one if their number is even."""
         return sorted(self.runs, key=lambda run: run.rate)[(len(self.runs) - 1) // 2]
 
     @property
@@ -116,8 +117,8 @@ class BenchReport:
         return _sum([run.counts for run in self.runs])
 
     def to_json(self) -> dict[str, Any]:
-        """Seconds (`stage_cpu_us`: microseconds for each item), megabytes (10^6), items per second. Figures of processes are
-        those of the median run."""
+        """The report as JSON data. Units: seconds, megabytes (10^6 bytes), items per second; `stage_cpu_us`: microseconds per
+        item. Values for processes are from the median run."""
         stages = {stage: _summary(summary) for stage, summary in self.stages.items()}
         return {
             "row": self.row,
@@ -194,7 +195,7 @@ class BenchReport:
 
     @property
     def _item(self) -> str:
-        """What the rate counts, in the singular."""
+        """The unit of items, in the singular."""
         return self.unit.partition("/")[0].removesuffix("s")
 
 

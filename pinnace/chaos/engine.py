@@ -1,14 +1,15 @@
 """Schedules faults, executes them on a cluster, and records them.
 
-The schedule is a pure function of a seed. Kinds are dealt like cards: first each once, in random order, then each as often as
-its weight says. A card whose area is in use waits until it is free; the next one that fits is taken first. The second deck is
-dealt after the last card of the first: so every kind happens before any happens twice. A run may be too short for all of them.
+The schedule is a pure function of a seed. Kinds are drawn from decks of cards. The first deck has each kind once, in random
+order; later decks have each kind as often as its weight. A card whose area is in use waits until the area is free, and the next
+card that fits is drawn instead. The second deck begins after the last card of the first, so every kind is scheduled before any
+is scheduled twice. A run may be too short for all kinds.
 
-Each fault lasts as long as the schedule says, and is undone in any case. A fault that is not possible at its time (there is no
-leader to kill) is retried, then skipped, and recorded as not fired. A fault whose area is still in use, because the previous
-one took longer than scheduled, waits.
+Each fault lasts as long as scheduled, and is always undone. A fault that is not possible at its time (there is no leader to
+kill) is retried, then skipped, and recorded as not fired. A fault waits while its area is still in use, because the previous
+fault took longer than scheduled.
 
-A run whose records are incomplete proves nothing: it ends at once.
+A run with incomplete records is void, and ends immediately.
 """
 
 import asyncio
@@ -30,18 +31,18 @@ from pinnace.cluster.links import HelperError
 from pinnace.cluster.spec import ELECTION, ClusterSpec
 
 INTERVAL = 4.5
-"""Mean seconds from one fault to the next."""
+"""Mean seconds between the begins of two faults."""
 SHORTEST, LONGEST = 0.5, 9.0
 AT_ONCE = 3
-"""Faults that may be on together."""
+"""The maximum number of faults that are active at once."""
 RECOVERY = 1.5
-"""Seconds for which an area is left alone after a fault: a process that was started has begun to work by then."""
+"""Seconds between the end of a fault and the next fault in its area, in which a restarted process becomes ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault that is to happen `at` so many seconds after the start, and to last `seconds`. `draw`: the seed of what it
-    chooses itself."""
+    """One scheduled fault. It begins `at` seconds after the start, and lasts `seconds`. `draw`: the seed of its own random
+    choices."""
 
     at: float
     kind: Kind
@@ -55,11 +56,12 @@ class Strike:
 
 
 def schedule(seed: int, duration: float, kinds: Sequence[Kind], spec: ClusterSpec) -> list[Strike]:
-    """What happens in `duration` seconds, in order; all is over by then. The same for the same arguments."""
+    """The faults of a run of `duration` seconds, in order. All end within the duration. Deterministic for the same
+    arguments."""
     rng = random.Random(seed)
     cards = _cards(rng, kinds)
     hand = [next(cards) for _ in kinds]
-    first = True  # the first deck is not used up
+    first = True  # whether the first deck still has cards
     strikes: list[Strike] = []
     now = _pause(rng)
     while now < duration:
@@ -79,13 +81,13 @@ def schedule(seed: int, duration: float, kinds: Sequence[Kind], spec: ClusterSpe
 
 
 def without_turn(kinds: Sequence[Kind], strikes: Sequence[Strike]) -> tuple[str, ...]:
-    """The names of the kinds for which the time was too short."""
+    """The names of the kinds that were not scheduled because the run was too short."""
     dealt = {strike.kind.name for strike in strikes}
     return tuple(kind.name for kind in kinds if kind.name not in dealt)
 
 
 def _cards(rng: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
-    """Without end."""
+    """Yields cards without end."""
     deck = list(kinds)
     while True:
         rng.shuffle(deck)
@@ -106,27 +108,27 @@ def _pause(rng: random.Random) -> float:
 
 
 RETRY_TIMEOUT = 5.0
-"""Seconds for which a fault that is not possible is tried again."""
+"""Seconds during which a fault that is not possible is retried."""
 RETRY = 0.25
 Say = Callable[[str], None]
 CRASH_POLL = 1.0
-"""Seconds between looks: also those for which what has crashed stays down."""
+"""Seconds between checks for crashed processes, which stay down until the next check."""
 
 
 @dataclass(slots=True)
 class Damage:
-    """What has been done, and what was found on the way."""
+    """The faults that fired, and the failures that were found."""
 
     fired: dict[str, int] = field(default_factory=dict)
-    """How often, by kind."""
+    """The number of faults that fired, by kind."""
     missed: list[str] = field(default_factory=list)
-    """Faults that were due and not possible, and why."""
+    """Faults that were due but not possible, with the reason."""
     failures: list[str] = field(default_factory=list)
-    """Processes that ended by themselves, or did not when they were asked to, or failed; errors in their logs."""
+    """Processes that ended unexpectedly, did not stop on request, or failed; errors in their logs."""
 
 
 class Engine:
-    """`say` is told a line for each fault."""
+    """Executes a schedule. `say` is called with a line for each fault."""
 
     def __init__(self, world: World, journal: Journal, say: Say) -> None:
         self.damage = Damage()
@@ -136,8 +138,8 @@ class Engine:
         self._areas: dict[Area, asyncio.Lock] = {area: asyncio.Lock() for area in Area if area is not Area.NONE}
 
     async def run(self, strikes: Sequence[Strike]) -> None:
-        """Returns when all faults are over and undone. Raises ChaosError when records were lost, and what a fault raised that
-        has a bug, or whose tools failed."""
+        """Returns when all faults are undone. Raises ChaosError when records were lost. Unexpected exceptions of faults are
+        passed on."""
         started = time.monotonic()
         try:
             await self._strike_all(strikes, started)
@@ -145,7 +147,7 @@ class Engine:
             raise group.exceptions[0] from None
         await self._world.heal()
         await self._look_for_crashes(started)
-        self.damage.failures += [f"{name} was not ready again after the last fault" for name in await self._world.unready()]
+        self.damage.failures += [f"{name} was not ready after the last fault" for name in await self._world.unready()]
         self.damage.failures += self._world.astray
 
     async def _strike_all(self, strikes: Sequence[Strike], started: float) -> None:
@@ -176,7 +178,7 @@ class Engine:
             await asyncio.sleep(strike.seconds)
         except (NotPossible, HelperError) as error:
             self.damage.missed.append(f"{strike.kind.name} {strike.target}: {error}")
-            self._tell(started, number, f"{strike.kind.name} {strike.target}: not possible, {error}")
+            self._tell(started, number, f"{strike.kind.name} {strike.target}: not possible: {error}")
         finally:
             await fault.end()
         record(time.monotonic(), fired)
@@ -189,8 +191,8 @@ class Engine:
         self._tell(started, number, f"{name} {details or strike.target}, {strike.seconds:.1f} s")
 
     async def _guard(self, started: float) -> None:
-        """Starts again what has ended by itself, as any supervisor would, and keeps that it has. Raises ChaosError when the
-        journal or the recorder of etcd has failed."""
+        """Restarts processes that have ended unexpectedly, as a supervisor would, and records each as a failure. Raises
+        ChaosError when the journal or the recorder of etcd has failed."""
         while True:
             self._journal.check()
             self._world.recorded()
@@ -199,7 +201,7 @@ class Engine:
 
     async def _look_for_crashes(self, started: float) -> None:
         for name, code in self._world.crashed():
-            found = f"{name} ended by itself, {time.monotonic() - started:.1f} s after the start: exit code {code}"
+            found = f"{name} ended unexpectedly, {time.monotonic() - started:.1f} s after the start: exit code {code}"
             self.damage.failures.append(found)
             self._say(f"!! {found}")
             await self._world.start(name)
@@ -209,7 +211,8 @@ class Engine:
 
 
 async def _begin(fault: Fault) -> None:
-    """What is not there now, such as a leader, may be in a moment. Raises NotPossible, HelperError."""
+    """Begins a fault. Retries while it is not possible, because its target, such as a leader, may appear soon. Raises
+    NotPossible, HelperError."""
     deadline = time.monotonic() + RETRY_TIMEOUT
     while True:
         try:
@@ -223,13 +226,14 @@ async def _begin(fault: Fault) -> None:
 
 
 BIND_WITHIN = 5.0
-"""Seconds in which some waiting pod is bound. A leader is replaced in two or three, which `aftermath` covers."""
+"""Seconds within which a waiting pod must be bound. Failover takes two or three, which `aftermath` covers."""
 ANSWER_WITHIN = 1.0
-"""Seconds for nine of ten calls of the bystander; without a flood they take some 10 ms."""
+"""The maximum 90th percentile of the bystander's latency, in seconds. Without a flood, a call takes about 10 ms."""
 
 
 def heading(began: float, seed: int, what: str, settle: float, faults: tuple[str, ...] = ()) -> Run:
-    """`began` is Unix time; within `settle` seconds all must be well again. `faults`: the kinds that must have fired."""
+    """The first record of a history. `began`: Unix time. `settle`: the seconds within which the cluster must recover. `faults`:
+    the kinds that must fire."""
     return Run(
         began,
         seed,

@@ -1,6 +1,6 @@
-"""One chaos run: a cluster of its own, load, scheduled faults, recovery, and a verdict; and its report.
+"""Executes one chaos run on its own cluster (load, scheduled faults, recovery, verdict), and reports it.
 
-links -> cluster, every connection through a link -> recorder -> load -> faults -> all undone -> settle -> check
+links -> cluster, every connection through a link -> recorder -> load -> faults -> all faults undone -> settle -> check
 """
 
 import asyncio
@@ -35,22 +35,22 @@ from pinnace.cluster.spec import ClusterSpec
 from pinnace.cluster.startup import Progress
 
 LEAST_RATE = 20.0
-"""Calls a second that must have been answered, on average: with fewer nothing much was tried."""
+"""The minimum average of answered calls per second. A run with fewer is void."""
 SHOWN = 5
-"""Violations of one invariant that are shown to people."""
+"""The number of violations of one invariant in a text report."""
 _MARKS = {"holds": "✓", "violated": "✗", "void": "○", "not checked": "-"}
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What clients did, counted while their records go by."""
+    """Counts the calls and watch messages in a stream of records."""
 
     calls: Counter[str] = field(default_factory=Counter)
-    """By verb."""
+    """Calls by verb."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """Calls: ok, refused, unknown."""
+    """Calls by outcome: ok, refused, unknown."""
     words: int = 0
-    """What watchers were told."""
+    """The number of messages that watchers received."""
 
     def counting(self, records: Iterable[Record]) -> Iterator[Record]:
         for record in records:
@@ -64,9 +64,9 @@ class Traffic:
 
 @dataclass(slots=True)
 class ChaosReport:
-    """`seconds`: of the load. `repeat`: the command that does the same again. `skipped`: faults that cannot be done here,
-    and why. `idle`: those that had no turn, since the run was too short. `attempts`: the adversary's, see adversary.py.
-    `kept`: where the history and the logs are, "" when they were removed."""
+    """`seconds`: the duration of the load. `repeat`: the command that repeats the run. `skipped`: faults that are not possible
+    on this machine, with the reason. `idle`: faults that the run was too short for. `attempts`: the counts of the adversary
+    (workers.py). `kept`: the folder of the history and the logs; "" if they were removed."""
 
     what: str
     repeat: str
@@ -85,20 +85,20 @@ class ChaosReport:
 
     @property
     def violations(self) -> list[str]:
-        """What must not be, beside the invariants."""
+        """Failures of the run other than violated invariants."""
         found = [*self.damage.failures, *workers.succeeded(self.attempts)]
-        found += [f"not well again {self.settled.seconds:.0f} s after the faults: {what}" for what in self.settled.lacking]
+        found += [f"not healthy {self.settled.seconds:.0f} s after the last fault: {what}" for what in self.settled.lacking]
         return found
 
     @property
     def void(self) -> list[str]:
-        """Why the run proves nothing."""
+        """The reasons why the run is void."""
         reasons = list(self.check.void)
         if not self.damage.fired:
-            reasons.append("no fault was done")
+            reasons.append("no fault fired")
         if self.rate(self.traffic.outcomes["ok"]) < LEAST_RATE:
             answered = self.rate(self.traffic.outcomes["ok"])
-            reasons.append(f"only {answered:.1f} calls a second were answered; at least {LEAST_RATE:g} are needed")
+            reasons.append(f"only {answered:.1f} calls/s were answered; at least {LEAST_RATE:g} are required")
         return reasons
 
     @property
@@ -139,7 +139,7 @@ class ChaosReport:
         }
 
     def to_junit(self) -> str:
-        """A test case for each invariant, and for what else a run can fail."""
+        """The report as JUnit XML, with a test case for each invariant, for other failures, and for sufficient load."""
         suite = ElementTree.Element("testsuite", name="pinnace chaos", time=f"{self.seconds:.1f}", timestamp=self.started)
         properties = ElementTree.SubElement(suite, "properties")
         for name, value in {"seed": str(self.seed), "repeat": self.repeat, "kept": self.kept, **self.versions}.items():
@@ -147,8 +147,8 @@ class ChaosReport:
         for verdict in self.check.verdicts:
             told = [violation.text for violation in verdict.violations]
             _case(suite, f"{verdict.name} {verdict.statement}", told, skipped=verdict.status in ("void", "not checked"))
-        _case(suite, "no process ends by itself, and all is well after the faults", self.violations)
-        _case(suite, "enough has happened", self.void)
+        _case(suite, "no process ends unexpectedly, and the cluster is healthy after the faults", self.violations)
+        _case(suite, "the run is not void", self.void)
         suite.set("tests", str(len(suite.findall("testcase"))))
         suite.set("failures", str(len(suite.findall("testcase/failure"))))
         ElementTree.indent(suite)
@@ -162,16 +162,16 @@ class ChaosReport:
         yield f"{sum(fired.values())} faults of {len(fired)} kinds in {self.seconds:.0f} s, seed {self.seed}"
         yield "  " + ", ".join(f"{name} {count}" for name, count in sorted(fired.items()))
         if self.damage.missed:
-            yield f"  {len(self.damage.missed)} were not possible when they were due"
+            yield f"  {len(self.damage.missed)} faults were not possible when they were due"
         if self.skipped:
-            yield "  left out: " + ", ".join(f"{name} ({reason})" for name, reason in self.skipped.items())
+            yield "  skipped: " + ", ".join(f"{name} ({reason})" for name, reason in self.skipped.items())
         if self.idle:
-            yield f"  had no turn in so short a time (see --minutes): {', '.join(self.idle)}"
+            yield f"  not scheduled in so short a run (see --minutes): {', '.join(self.idle)}"
         verbs = ", ".join(f"{verb} {self.rate(count):.0f}" for verb, count in self.traffic.calls.most_common())
         yield f"{self.rate(outcomes.total()):.0f} calls/s ({verbs}); {self.rate(self.traffic.words):.0f} watch events/s"
         yield f"  answered {outcomes['ok']:,}, refused {outcomes['refused']:,}, unknown {outcomes['unknown']:,}"
-        yield "  attempts at what must be refused: " + ", ".join(f"{name} {count}" for name, count in self.attempts.items())
-        yield f"all well {self.settled.seconds:.1f} s after the last fault; {self.settled.pods} pods"
+        yield "  attempted calls that must be refused: " + ", ".join(f"{name} {count}" for name, count in self.attempts.items())
+        yield f"healthy {self.settled.seconds:.1f} s after the last fault; {self.settled.pods} pods"
         yield ""
         for verdict in self.check.verdicts:
             examined = f"({verdict.status}, {verdict.examined:,} examined)"
@@ -183,10 +183,10 @@ class ChaosReport:
         yield from (f"○ void: {reason}" for reason in self.void)
         yield ""
         yield f"verdict: {self.status}"
-        yield f"again: {self.repeat}"
+        yield f"repeat: {self.repeat}"
         if self.kept:
             yield f"history and logs: {self.kept}"
-            yield f"judge again: pinnace check {self.kept}/*.jsonl"
+            yield f"check again: pinnace check {self.kept}/*.jsonl"
 
 
 def _case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped: bool = False) -> None:
@@ -198,16 +198,16 @@ def _case(suite: ElementTree.Element, name: str, failures: list[str], *, skipped
 
 
 STORE_STALL = "store-stall"
-"""The name, in a history, of a time in which etcd was too slow to work."""
+"""The name, in a history, of a period in which etcd was too slow."""
 SETTLE = 60.0
-"""Seconds after the last fault within which all must be well."""
+"""Seconds after the last fault within which the cluster must be healthy."""
 CATCH_UP = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`seconds`: how long faults happen. `named`: somebody asked for just these kinds, so that each must happen, or nothing is
-    proven; of all that there are a short run deals some. `repeat`: the command line that makes the same run."""
+    """`seconds`: the duration of the faults. `named`: the kinds were selected by name, so the run is void unless each fires;
+    otherwise a short run may schedule only some. `repeat`: the command line that repeats the run."""
 
     spec: ClusterSpec
     kinds: Sequence[Kind]
@@ -218,8 +218,8 @@ class Options:
 
 
 async def run(options: Options, folder: Path, progress: Progress, say: Say) -> ChaosReport:
-    """Everything is in `folder` afterwards, and nothing of the cluster is left. Raises ChaosError, LoadError, ClusterError,
-    HelperError, HistoryError."""
+    """Executes a run. Afterwards, the history and the logs are in `folder`, and no process of the cluster is left. Raises
+    ChaosError, LoadError, ClusterError, HelperError, HistoryError."""
     skipped = {kind.name: reason for kind in options.kinds if (reason := lacking(kind, options.spec))}
     kinds = [kind.on(options.spec) for kind in options.kinds if kind.name not in skipped]
     strikes = schedule(options.seed, options.seconds, kinds, options.spec)
@@ -236,10 +236,10 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
             engine = Engine(on.world, journal, say)
             began = time.monotonic()
             async with on.bystander, Load(on.cluster.config, journal, on.nodes, seed=options.seed) as load:
-                progress.waiting(f"{what} to happen")
+                progress.waiting(f"{what}")
                 await engine.run(strikes)
                 seconds = time.monotonic() - began
-                progress.waiting("all to be well again")
+                progress.waiting("recovery")
                 settled = await load.settle(within=SETTLE)
                 attempts = dict(load.attempts)
             await on.recorder.reached(settled.revision, CATCH_UP)
@@ -255,7 +255,7 @@ async def run(options: Options, folder: Path, progress: Progress, say: Say) -> C
 
 
 def _note_stalls(journal: Journal, logs: Path, damage: Damage, last: int) -> None:
-    """Adds the stalls of the store to the faults of the history. `last`: the id of the last injected fault. Raises OSError."""
+    """Adds the stalls of etcd to the faults of the history. `last`: the id of the last injected fault. Raises OSError."""
     to_monotonic = time.monotonic() - time.time()
     for number, stall in enumerate(store_stalls(logs), last + 1):
         began, ended = stall.began + to_monotonic, stall.ended + to_monotonic
@@ -265,7 +265,7 @@ def _note_stalls(journal: Journal, logs: Path, damage: Damage, last: int) -> Non
 
 
 def lacking(kind: Kind, spec: ClusterSpec) -> str:
-    """Why a kind of fault cannot be done on this machine, to a cluster like this; "" when it can."""
+    """The reason why a kind of fault is not possible on this machine and cluster; "" if it is possible."""
     there: Mapping[Need, Callable[[], bool]] = {
         Need.MEMBERS: lambda: spec.etcd_members > 1,
         Need.FAKETIME: lambda: find_library() is not None,

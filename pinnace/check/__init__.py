@@ -1,4 +1,4 @@
-"""Invariants of a run, checked on its history (docs/checking.md): a history in, a report out.
+"""Checks the invariants of a run on its history, and reports the verdicts (docs/checking.md).
 
-history.py defines the records, index.py sorts them, check.py lists the invariants, and verdict.py reports them.
+history.py defines the records, index.py indexes them, check.py lists the invariants, and verdict.py renders the report.
 """

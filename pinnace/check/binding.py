@@ -1,21 +1,21 @@
-"""I1 to I4, replayed from etcd's history: binds, the capacity of nodes, fences, and election tokens.
+"""Checks I1 to I4 on etcd's history: binds, the capacity of nodes, fences, and election tokens.
 
 I1: a pod's `nodeName` changes from empty to a node once, and never again. A pod that is created with a `nodeName` counts as
 bound.
 
 I2: at each revision, the requests of the unfinished pods that a scheduler bound to a node are at most its allocatable. Requests
-are those of pinnace.fit. Pods without a fence are excluded: no scheduler decided about them. A node whose allocatable shrinks
-violates nothing, so its largest allocatable (by uid) counts. A bind does not check whether its node exists
-(apiserver.registry.binding), and a scheduler learns of a deletion a little later: a bind to a deleted node violates nothing, as
-long as it fits into what the node had.
+are computed as in pinnace.fit. Pods without a fence are excluded, because no scheduler placed them. A node may reduce its
+allocatable, so the largest allocatable of each node uid counts. A bind does not check whether its node exists
+(apiserver.registry.binding), and a scheduler learns of a deletion with a delay. So a bind to a deleted node is allowed if the
+pod fits into the last known allocatable of the node.
 
 I3: each fenced bind leaves its election and token on the pod. The transaction compares the election's key in the state *before*
-it; so at the revision before that of the bind, the key must exist with that token as its create_revision. The key's value must
-name the scheduler of the pod: a token of another election, such as that of the controllers, does not allow binding. Histories
-of version 1 do not have these names. A bind without a fence is not checked, except for pods that the run declares as fenced.
+it; so one revision before the bind, the key must exist with that token as its create_revision. The key's value must name the
+scheduler of the pod: a token of another election, such as that of the controllers, does not permit binding. Histories of
+version 1 do not have these names. A bind without a fence is not checked, except for pods that the run declares as fenced.
 
-I4: the token is the create_revision of the election's key: it belongs to one holder and one session from the creation of the
-key to its deletion. The key is written again only with the same content (when a leader resumes with another API server), and
+I4: the token is the create_revision of the election's key. It belongs to one holder and one session from the creation of the
+key to its deletion. The key is rewritten only with the same content (when a leader resumes with another API server), and
 always under the session's lease.
 """
 
@@ -37,7 +37,7 @@ def examine_bind_once(history: History, found: Findings) -> None:
             continue
         if not now.node:
             if before is not None and before.node:
-                text = f"pod {stored.key} (uid {now.uid}) was on node {before.node}, and is on none any more"
+                text = f"pod {stored.key} (uid {now.uid}) was unbound from node {before.node}"
                 found.violated(text, revision=stored.revision, at=stored.at)
             continue
         if before is not None and (before.node, before.token) == (now.node, now.token):
@@ -57,7 +57,7 @@ CAPACITY = ("I2", "no node is over its allocatable at any revision")
 
 
 class _Node:
-    """What is known of one node by name. `uid` "" : it has never been there."""
+    """The capacity and usage of the node with one name. `uid` is "" if the node has never existed."""
 
     __slots__ = ("allocatable", "uid", "used")
 
@@ -99,13 +99,13 @@ def examine_capacity(history: History, found: Findings) -> None:
 
 
 def _uses(pod: PodFacts | None) -> PodFacts | None:
-    """The pod, if it takes room on its node and a scheduler put it there."""
+    """The pod if a scheduler bound it and it still uses resources of its node; else None."""
     return pod if pod is not None and pod.node and pod.by_scheduler and not pod.finished else None
 
 
 def _compare(name: str, node: _Node, stored: Stored, found: Findings) -> None:
     if not node.uid:
-        text = f"pod {stored.key} was bound to node {name}, which has never been there"
+        text = f"pod {stored.key} was bound to node {name}, which has never existed"
         found.violated(text, revision=stored.revision, at=stored.at)
         return
     for resource, used in node.used.items():
@@ -115,7 +115,7 @@ def _compare(name: str, node: _Node, stored: Stored, found: Findings) -> None:
             found.violated(text, revision=stored.revision, at=stored.at)
 
 
-FENCED_BINDS = ("I3", "no bind but by the present leader of the pod's scheduler")
+FENCED_BINDS = ("I3", "only the current leader of the pod's scheduler binds it")
 
 
 def examine_fencing(history: History, found: Findings) -> None:
@@ -134,7 +134,7 @@ def examine_fencing(history: History, found: Findings) -> None:
         found.examined += 1
         leader = history.state(election_key(now.election), stored.revision - 1)
         if leader is None or leader.create_revision != now.token:
-            valid = f"the token was {leader.create_revision}" if leader else "nobody led"
+            valid = f"the token was {leader.create_revision}" if leader else "there was no leader"
             text = f'pod {stored.key} was bound to {now.node} with token {now.token} of election "{now.election}", when {valid}'
             found.violated(text, revision=stored.revision, at=stored.at)
         elif named and isinstance(leader.facts, ElectionFacts) and now.scheduler not in leader.facts.scheduler_names:
@@ -160,20 +160,20 @@ def examine_elections(history: History, found: Findings) -> None:
 
 
 def _problems(held: Stored | None, stored: Stored) -> list[str]:
-    """What is wrong with a version of the key. `held`: the version before, of the same leader or of an earlier one."""
+    """The problems of a version of the key. `held`: the previous version, by the same or an earlier leader."""
     token, facts = stored.create_revision, stored.facts
     if not isinstance(facts, ElectionFacts):
         return ["the key holds no election"]
     problems = []
     if stored.lease != facts.session:
-        problems.append(f"token {token}: the key is attached to lease {stored.lease:x}, the session is {facts.session:x}")
+        problems.append(f"token {token}: the key is attached to lease {stored.lease:x}, but the session is {facts.session:x}")
     if held is None or not isinstance(held.facts, ElectionFacts):
         return problems
     if token < held.create_revision:
         problems.append(f"token {token} of {facts.holder} comes after the later token {held.create_revision}")
     elif token == held.create_revision and facts != held.facts:
         problems.append(
-            f"token {token} was that of {held.facts.holder} (session {held.facts.session:x}), "
-            f"and is now that of {facts.holder} (session {facts.session:x})"
+            f"token {token} belonged to {held.facts.holder} (session {held.facts.session:x}), "
+            f"and now belongs to {facts.holder} (session {facts.session:x})"
         )
     return problems

@@ -1,4 +1,4 @@
-"""All invariants, checked on one history."""
+"""Checks all invariants on one history."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pinnace.check.verdict import CheckReport, Findings, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """`examine(history, *findings)`: one Findings for each of the invariants (name, statement) that it judges."""
+    """`examine(history, *findings)` takes one Findings for each of `invariants` (name, statement)."""
 
     invariants: tuple[tuple[str, str], ...]
     examine: Callable[..., None]
@@ -41,7 +41,7 @@ NAMES = tuple(name for checker in CHECKERS for name, _ in checker.invariants)
 
 
 def check(records: Iterable[Record], only: Collection[str] | None = None) -> CheckReport:
-    """Judges a history. `only`: names of the invariants to try; the others are "not checked"."""
+    """Checks a history. `only`: names of the invariants to check; the others are "not checked"."""
     history = History(records)
     verdicts: list[Verdict] = []
     void = _void(history)
@@ -57,7 +57,7 @@ def check(records: Iterable[Record], only: Collection[str] | None = None) -> Che
 
 
 def _void(history: History) -> list[str]:
-    """Why the run proves nothing."""
+    """The reasons why the run as a whole is void."""
     reasons = []
     if not history.stored:
         reasons.append("nothing was written to etcd")

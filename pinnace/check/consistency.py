@@ -1,36 +1,39 @@
-"""I5: an acknowledged write survives. I6: no client sees a resourceVersion decrease. I7: reads and writes are linearizable. H:
-the history is complete.
+"""Checks I5 (an acknowledged write survives), I6 (no client sees a resourceVersion decrease), I7 (reads and writes are
+linearizable) and H (the history is complete).
 
-I7, over all keys together, because etcd gives all of them one order. No search is needed. Every call names its place in etcd's
-order: a write its own revision, a list its snapshot, a get the versions between the one it found and the next. What remains is
-whether places agree with real time: whatever certainly happened before a call began must be before its place. The calls are
-processed in real time, and the smallest possible place of each is exact, because places only ever increase:
+I7 is checked over all keys together, because etcd orders all its writes. The check needs no search. Every call names its
+position in etcd's order: a write its own revision, a list its snapshot, a get the versions between the one it found and the
+next. The check compares these positions with real time: everything that certainly happened before a call began must be before
+its position. Calls are processed in real time, with the smallest possible position of each. This is exact, because positions
+only increase:
 
-    floor at the begin of a call   the largest place of any call that had ended, and the latest revision that etcd's
+    floor at the begin of a call   the largest position of any call that had ended, and the latest revision that etcd's
                                    watch had reported by then
-    a write at revision R          R > floor; or, if there was nothing to change, the version it named still existed at the
-    floor a get that found version V     the version after V is later than the floor a get that found nothing, a write refused
-    because something did (not) exist: true at the floor or at a revision after it a list                         snapshot >=
-    floor
+    a write at revision R          R > floor; or, if nothing changed, the version that it named still existed at the floor
+    a get that found version V     the version after V is later than the floor
+    a get that found nothing, or
+    a write refused because an
+    object did (not) exist         true at the floor or at a later revision
+    a list                         snapshot >= floor
 
-A conditional write (`expected`) replaced the version that it named, and no other write did: otherwise an update was lost.
+A conditional write (`expected`) replaced the version that it named, and no other write did. Otherwise an update was lost.
 
-A write with an unknown outcome may have happened at any time after its start, or never: it has no place to compare. But under
-the `private` prefixes of a run only recorded clients write. There, every version that no acknowledged write claims must be
-explained by an unknown one, each at most once, begun before it. Candidates for one version are candidates for all later ones,
-so taking any is exact here too. (Two equal writes of this kind are not distinguished.)
+A write with an unknown outcome may have happened at any time after its start, or never, so it has no position to compare. But
+only recorded clients write under the `private` prefixes of a run. Each version there that no acknowledged write claims must be
+explained by an unknown write that began before it; each unknown write explains at most one version. A candidate for one version
+is also a candidate for all later ones, so choosing any is exact. (Two equal writes of this kind are not distinguished.)
 
-I6: after a call of a client has ended that showed revision R, lists that begin later show R or later, and a get of an object
-does not find an older version than the client has seen. In watch streams, revisions never decrease, not even across
-reconnections. Reads that asked for less than the latest state (`stale`) are excluded.
+I6: after a call of a client that returned revision R has ended, lists that begin later return R or later, and a get of an
+object does not return an older version than the client has seen. In watch streams, revisions never decrease, not even across
+reconnections. Reads that permit stale data (`stale`) are excluded.
 
 I5: every write that was answered with a revision is in etcd's history at that revision, with the content of the answer and of
-the request: a deleted pod is gone or marked there, and a written pod has the requested labels. Otherwise a write that is
-acknowledged and never done would pass for one that found nothing to change.
+the request: a deleted pod is absent or marked for deletion, and a written pod has the requested labels. Without the comparison
+with the request, a write that was acknowledged but never executed would look like one that changed nothing.
 
-H: etcd gives every change the next revision. So the recorder has every revision from its first on, in order; a key is created
-when it is absent, keeps its create_revision until it is deleted, and is deleted only when it exists. A recorder that missed
-something, and a store that was set back, both show here. All other verdicts rely on it.
+H: etcd gives every change the next revision. So the recorder has every revision from its first on, in order. A key is created
+only when it is absent, keeps its create_revision until it is deleted, and is deleted only when it exists. H detects a recorder
+that missed changes, and a store that was rolled back. All other verdicts depend on H.
 """
 
 from collections import Counter, defaultdict
@@ -42,7 +45,7 @@ from pinnace.check.verdict import Findings
 
 LINEARIZABILITY = ("I7", "API reads and writes are linearizable")
 CLAIMS = ("create", "bind")
-"""Writes that never succeed by finding that there is nothing to do."""
+"""Verbs whose success always writes a new revision."""
 
 
 def examine_linearizability(history: History, found: Findings) -> None:
@@ -60,8 +63,8 @@ class _Scan:
         self._history = history
         self._found = found
         self._floor = 0
-        self._recorded = 0  # of history.stored: those of which etcd's watch had told
-        self._places: dict[int, int] = {}  # of calls that are under way
+        self._recorded = 0  # the number of entries of history.stored that etcd's watch had reported
+        self._places: dict[int, int] = {}  # positions of calls in progress, by index
         self._private = history.run.private if history.run else ()
         self._claimed: set[tuple[str, int]] = set()
         self._authors: dict[tuple[str, int], str] = {}
@@ -84,12 +87,12 @@ class _Scan:
         self._floor = max(self._floor, self._places.pop(index, 0))
 
     def explain(self) -> None:
-        """Accounts for every version under a private prefix."""
+        """Checks that a call explains each version under a private prefix."""
         for key, versions in self._history.keys.items():
             if not key.startswith(self._private or "\0"):
                 continue
             begun = sorted(self._unknown[key])
-            ready: Counter[str] = Counter()  # unknown writes by what they may have done, begun before the version
+            ready: Counter[str] = Counter()  # unknown writes that began before the version, by their effect
             for stored in versions:
                 while begun and begun[0][0] < stored.revision:
                     ready[_effect_of(begun.pop(0)[1])] += 1
@@ -98,7 +101,7 @@ class _Scan:
                 self._found.examined += 1
                 effect = _effect(self._history, stored)
                 if not ready[effect]:
-                    text = f"{key} was {effect}d at revision {stored.revision}, and no call did that"
+                    text = f"{key} was {effect}d at revision {stored.revision}, but by no recorded call"
                     self._found.violated(text, revision=stored.revision, at=stored.at)
                 else:
                     ready[effect] -= 1
@@ -124,7 +127,7 @@ class _Scan:
         return call.snapshot
 
     def _item(self, call: Call, item: Item, floor: int) -> int:
-        """The place of what a call did to one object, or saw of it; 0: it says nothing."""
+        """The position of a call for one object; 0 if the call does not determine one."""
         if call.verb == "get":
             return 0 if call.stale or call.outcome != "ok" else self._get(call, item, floor)
         if item.outcome == "ok" and call.outcome == "ok":
@@ -138,19 +141,19 @@ class _Scan:
         if not item.revision:
             return self._when(call, item.key, floor, lambda now: now is None, "did not find it")
         if item.revision > self._history.last_revision:
-            return 0  # more than the history knows
+            return 0  # after the end of the history
         stored = self._history.version(item.key, item.revision)
         if stored is None or not stored.digest:
-            self._violated(call, f"found {item.key} at revision {item.revision}, where it never was", floor)
+            self._violated(call, f"found {item.key} at revision {item.revision}, at which it was not written", floor)
         elif item.digest and item.digest != stored.digest:
-            self._violated(call, f"found {item.key} at revision {item.revision} with other content than was stored", floor)
+            self._violated(call, f"found {item.key} at revision {item.revision} with different content than etcd stored", floor)
         self._still_there(call, item, floor)
         return item.revision
 
     def _write(self, call: Call, item: Item, floor: int) -> int:
         stored = self._history.version(item.key, item.revision)
         if stored is None:
-            return 0  # I5 tells
+            return 0  # reported by I5
         if item.revision <= floor:
             if _is_its_own(call, item) or not stored.digest:
                 self._violated(call, f"{item.key}: acknowledged with revision {item.revision}", floor)
@@ -161,17 +164,17 @@ class _Scan:
         return item.revision
 
     def _claim(self, call: Call, item: Item, stored: Stored, floor: int) -> None:
-        """The write may be its own: is it the one that it was to be?"""
+        """Checks a write that may have made its revision itself: that it met its condition, and that no other call made it."""
         if item.key.startswith(self._private or "\0"):
             self._claimed.add((item.key, item.revision))
         before = self._history.before(stored)
         if item.expected and item.expected != item.revision and (before is None or before.revision != item.expected):
-            was = f"revision {before.revision}" if before else "not there"
+            was = f"revision {before.revision}" if before else "absent"
             self._violated(
-                call, f"replaced {item.key} on condition that it was at revision {item.expected}; it was {was}", floor
+                call, f"replaced {item.key} on the condition that it was at revision {item.expected}, but it was {was}", floor
             )
         if call.verb == "create" and before is not None:
-            self._violated(call, f"created {item.key}, which was there since revision {before.create_revision}", floor)
+            self._violated(call, f"created {item.key}, which existed since revision {before.create_revision}", floor)
         if _is_its_own(call, item):
             name = f"{call.verb} #{call.id} of {call.client}"
             other = self._authors.setdefault((item.key, item.revision), name)
@@ -195,15 +198,15 @@ class _Scan:
         return 0
 
     def _still_there(self, call: Call, item: Item, floor: int) -> None:
-        """Was the version that the call names the latest at the floor, or after it?"""
+        """Checks that the version that the call names was the latest at the floor, or became the latest after it."""
         following = self._history.next_version(item.key, item.revision)
         if following is not None and following.revision <= floor:
             what = "replaced" if following.digest else "deleted"
-            text = f"told of {item.key} at revision {item.revision}, which had been {what} at revision {following.revision}"
+            text = f"returned {item.key} at revision {item.revision}, which had been {what} at revision {following.revision}"
             self._violated(call, text, floor)
 
     def _when(self, call: Call, key: str, floor: int, holds: Callable[[Stored | None], bool], what: str) -> int:
-        """The first revision from the floor on at which this holds of the key."""
+        """The first revision, from the floor on, at which the condition holds for the key; 0 if there is none."""
         now = self._history.state(key, floor)
         if holds(now):
             return floor
@@ -211,7 +214,7 @@ class _Scan:
             if holds(stored if stored.digest else None):
                 return stored.revision
         was = f"at revision {now.revision}" if now else "absent"
-        self._violated(call, f"{what} ({key}), but it was {was} then, and has not changed so since", floor)
+        self._violated(call, f"{what} ({key}), but it was {was} then, and did not change accordingly later", floor)
         return 0
 
     def _violated(self, call: Call, text: str, floor: int) -> None:
@@ -221,8 +224,8 @@ class _Scan:
 
 
 def _is_its_own(call: Call, item: Item) -> bool:
-    """Must this write have made the revision that it was answered with? One that found nothing to change is answered with what
-    it found: if it is conditional, with the version that it named."""
+    """Whether this write must have made the revision in its answer. A write that changes nothing returns the existing version;
+    if it is conditional, that is the version that it named."""
     return call.verb in CLAIMS or item.expected not in (0, item.revision)
 
 
@@ -238,7 +241,7 @@ def _effect(history: History, stored: Stored) -> str:
 
 
 def _effect_of(verb: str) -> str:
-    """What a write does to its key, if it happens."""
+    """The effect of a write on its key if it is executed."""
     return verb if verb in ("create", "delete") else "update"
 
 
@@ -257,7 +260,7 @@ def examine_sessions(history: History, found: Findings) -> None:
 
 
 def _examine_calls(calls: list[Call], found: Findings) -> None:
-    objects: dict[str, int] = {}  # key -> the latest revision of it that was seen
+    objects: dict[str, int] = {}  # key -> the latest revision that the client has seen
     latest = 0
     for began, _, call in moments(calls):
         if began:
@@ -275,11 +278,11 @@ def _examine_calls(calls: list[Call], found: Findings) -> None:
 
 def _problem(call: Call, latest: int, objects: dict[str, int]) -> str:
     if call.verb == "list" and call.snapshot < latest:
-        return f"shows revision {call.snapshot}, when the client had seen revision {latest}"
+        return f"returned revision {call.snapshot}, after the client had seen revision {latest}"
     if call.verb == "get":
         for item in call.items:
             if 0 < item.revision < (seen := objects.get(item.key, 0)):
-                return f"found {item.key} at revision {item.revision}, when the client had seen it at {seen}"
+                return f"found {item.key} at revision {item.revision}, after the client had seen it at {seen}"
     return ""
 
 
@@ -298,8 +301,8 @@ def _examine_stream(words: list[Told], found: Findings) -> None:
                 initial = initial and told.kind != "synced"
                 if told.revision < latest:
                     text = (
-                        f"watch {told.stream} of {told.client}: {told.kind} {told.key} from {told.server} is of revision "
-                        f"{told.revision}, when revision {latest} had been told"
+                        f"watch {told.stream} of {told.client}: {told.kind} {told.key} from {told.server} has revision "
+                        f"{told.revision}, after revision {latest}"
                     )
                     found.violated(text, revision=told.revision, at=told.at)
                 latest = max(latest, told.revision)
@@ -326,21 +329,21 @@ def _unacknowledged(history: History, call: Call, item: Item, stored: Stored | N
     if item.revision > history.last_revision:
         return f"the history ends at revision {history.last_revision}"
     if stored is None:
-        return "nothing was written to it at that revision"
+        return "it was not written at that revision"
     if call.verb != "delete" and not stored.digest:
         return "it was deleted at that revision"
     if stored.digest and item.digest and item.digest != stored.digest:
-        return f"something else is stored there (digest {stored.digest}, answered {item.digest})"
+        return f"different content is stored at that revision (digest {stored.digest}, answered {item.digest})"
     if isinstance(stored.facts, PodFacts):
         if call.verb == "delete" and not stored.facts.terminating:
-            return "the pod is there at that revision, and not marked to be deleted"
+            return "the pod exists at that revision and is not marked for deletion"
         if item.labels not in (None, stored.facts.labels):
             was, wanted = stored.facts.labels or "none", item.labels or "none"
-            return f"other labels are stored there (digest {was}, asked for {wanted})"
+            return f"different labels are stored at that revision (digest {was}, requested {wanted})"
     return ""
 
 
-COMPLETE_HISTORY = ("H", "etcd's history is whole: every revision, in order")
+COMPLETE_HISTORY = ("H", "etcd's history is complete: every revision, in order")
 FIRST = 2
 """An empty etcd is at revision 1."""
 
@@ -352,7 +355,7 @@ def examine_completeness(history: History, found: Findings) -> None:
         found.examined += 1
         revision = stored.revision
         if not last <= revision <= last + 1 or revision < FIRST:
-            text = f"revision {revision} follows revision {last}: {'it goes back' if revision < last else 'some are missing'}"
+            text = f"revision {revision} follows revision {last}: {'a decrease' if revision < last else 'some are missing'}"
             found.violated(text, revision=revision, at=stored.at)
         last = revision
         if problem := _gap(alive, stored):
@@ -360,10 +363,10 @@ def examine_completeness(history: History, found: Findings) -> None:
 
 
 def _gap(alive: dict[str, int], stored: Stored) -> str:
-    """Also keeps `alive`: the create_revision of each key that is there."""
+    """The problem of a change, or "". Also updates `alive`, the create_revision of each existing key."""
     created = alive.get(stored.key)
     if not stored.digest:
-        return "" if alive.pop(stored.key, None) else "is deleted, and was not there"
+        return "" if alive.pop(stored.key, None) else "is deleted, but did not exist"
     alive[stored.key] = stored.create_revision
     expected = created or stored.revision
     return "" if stored.create_revision == expected else f"has create_revision {stored.create_revision}, expected {expected}"

@@ -1,18 +1,18 @@
-"""A history: the record of a run. Checkers read nothing else.
+"""Defines histories, the records of runs. A history is the only input of the checkers.
 
     Stored, Compaction   etcd's changes, from a watch since revision 1 that does not pass through the API server
-    Call, Told           what clients saw: every call with its start and end, every event of every watch
-    Ran                  what kubelets report that they ran
-    Fault, Phase         what was done to the cluster, and when
-    Observed             what a fault measured while it was active
+    Call, Told           every call of the clients with its start and end, and every event of their watches
+    Ran                  the pods that the kubelets ran
+    Fault, Phase         the faults that were injected, and the phases of the run
+    Observed             measurements of a fault while it was active
     Run                  the parameters of the run: the first record
 
 All times are seconds of CLOCK_MONOTONIC (`time.monotonic()`), comparable between the processes of one machine, except for
-`Run.started`. `key` is always etcd's ("/registry/pods/default/x"). Records of several sources may be interleaved in any order,
-but those of one source (etcd; one watch stream; one kubelet) are in the order in which they happened.
+`Run.started`. `key` is always the etcd key ("/registry/pods/default/x"). Records of different sources may be interleaved in any
+order. Records of one source (etcd, one watch stream, one kubelet) are in the order in which they happened.
 
-In a file a record is one JSON object per line; "t" names its type, and fields with their default value are left out. Objects
-are reduced to facts: the parts that checkers need.
+A history file has one record per line, as a JSON object; "t" names its type, and fields with their default value are omitted.
+Objects are reduced to facts, the parts that checkers need.
 """
 
 import json
@@ -43,20 +43,21 @@ _MESSAGES: dict[str, type[Any]] = {resource.prefix: resource.message for resourc
 class PodFacts:
     uid: str
     node: str = ""
-    """spec.nodeName; "" while it is not bound."""
+    """spec.nodeName; "" while the pod is not bound."""
     election: str = ""
-    """Whose leader bound it; "": nobody, or somebody without a fence."""
+    """The election whose leader bound the pod; "" if the pod is not bound, or was bound without a fence."""
     token: int = 0
-    """The fencing token under which it was bound."""
+    """The fencing token of the bind."""
     phase: str = ""
     requests: Amounts = ()
     started: int = 0
-    """status.startTime in Unix seconds: when a kubelet accepted it; 0: none has."""
+    """status.startTime in Unix seconds, at which a kubelet accepted the pod; 0 if none has."""
     terminating: bool = False
     labels: str = ""
-    """`labels_digest`."""
+    """The `labels_digest` of the labels."""
     picky: bool = False
-    """It asks for more than room (selectors, affinity, host ports, another scheduler): whether it is feasible is not judged."""
+    """Whether the pod has constraints beyond resources (selectors, affinity, host ports, another scheduler). The feasibility of
+    such a pod is not checked."""
     scheduler: str = wellknown.DEFAULT_SCHEDULER
     """spec.schedulerName."""
 
@@ -74,7 +75,7 @@ class NodeFacts:
     uid: str
     allocatable: Amounts = ()
     open: bool = True
-    """Takes any pod that fits: it is neither cordoned nor tainted."""
+    """Whether the node is neither cordoned nor tainted with NoSchedule or NoExecute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ Facts = PodFacts | NodeFacts | ElectionFacts | LeaseFacts
 
 
 def digest(obj: Message | Object) -> str:
-    """16 hex digits that are equal for equal objects, whatever their resourceVersion and however their maps are ordered."""
+    """16 hex digits that are equal for equal objects, independent of resourceVersion and the order of maps."""
     message: Any = obj
     version = message.metadata.resourceVersion
     message.metadata.resourceVersion = ""
@@ -111,7 +112,8 @@ def labels_digest(labels: Mapping[str, str]) -> str:
 
 
 def digest_of(key: str, value: bytes | None) -> str:
-    """The `digest` of an object as etcd has it; of its bytes, when the key is no API object's. "" for no value: deleted."""
+    """The `digest` of a value in etcd; a hash of its bytes if the key does not hold an API object. "" for a deletion (no
+    value)."""
     if value is None:
         return ""
     message = _MESSAGES.get(prefix_of(key))
@@ -119,7 +121,7 @@ def digest_of(key: str, value: bytes | None) -> str:
 
 
 def facts_of(key: str, value: bytes | None) -> Facts | None:
-    """None for a kind that no checker looks into, and for a deletion (no value)."""
+    """The facts of a value in etcd; None for kinds that no checker uses, and for a deletion (no value)."""
     if not value:
         return None
     if key.startswith(PODS.prefix):
@@ -170,10 +172,11 @@ def _hash(data: bytes) -> str:
 
 
 VERSION = 2
-"""2: elections name the schedulers whose pods their holders bind."""
+"""The version of the format. Since version 2, elections name the schedulers whose pods their holders bind."""
 
 Outcome = Literal["ok", "refused", "unknown"]
-"""refused: it certainly did not happen. unknown: the answer was lost; it may have happened, or may yet."""
+"""refused: the write certainly did not happen. unknown: the answer was lost; the write may have happened, or may still
+happen."""
 Verb = Literal["create", "get", "list", "update", "update_status", "delete", "bind"]
 Word = Literal["began", "added", "modified", "deleted", "bookmark", "relisted", "synced", "ended"]
 
@@ -185,57 +188,57 @@ class Run:
     """Unix seconds."""
     seed: int = 0
     what: str = ""
-    """For people: the command, or the scenario."""
+    """A description of the run, such as the command or the scenario."""
     version: int = VERSION
     faults: tuple[str, ...] = ()
-    """Names of the faults that are meant to happen. One that never fires makes the run void."""
+    """Names of the faults that must fire. If one never fires, the run is void."""
     private: tuple[str, ...] = ()
-    """Prefixes of keys that nobody but the recorded calls writes: every change of these must be explained by a call."""
+    """Prefixes of keys that only recorded calls write. A recorded call must explain each of their changes."""
     fenced: tuple[str, ...] = ()
-    """I3: prefixes of keys of pods that nobody binds without a fence."""
+    """I3: prefixes of the keys of pods that are bound only with a fence."""
     settle: float = 60.0
-    """L1: seconds after the last fault within which every feasible pod is bound and Running."""
+    """L1: seconds after the last fault within which every feasible pod must be bound and Running."""
     elections: tuple[str, ...] = ()
-    """L2: names of elections that have candidates when the load begins, so that somebody must lead soon after."""
+    """L2: names of elections that have candidates when the load begins, so that they must have a leader soon after."""
     unsteady: tuple[str, ...] = ()
-    """L2: names of elections whose holders come and go as they like, which are not judged."""
+    """L2: names of elections that are not checked, because their holders resign at any time."""
     leaderless: float = 10.0
-    """L2: most seconds without a leader, but for the time that faults are on."""
+    """L2: maximum seconds without a leader, not counting time covered by faults."""
     aftermath: float = 3.0
-    """L2: seconds after its end for which a fault may still move leadership: a lease that runs out, and a little more."""
+    """L2: seconds after its end during which a fault may still move leadership: the lease timeout plus a margin."""
     harmless: tuple[str, ...] = ()
-    """L2: names of faults that do not move leadership, nor delay it, however many there are."""
+    """L2: names of faults that neither move nor delay leadership, even several at once."""
     bearable: tuple[str, ...] = ()
-    """L2: names of faults that do not move leadership, while they come one at a time."""
+    """L2: names of faults that do not move leadership if only one of them is active."""
     freezing: tuple[str, ...] = ()
-    """L2: names of faults under which their target, the holder of an election, stands still."""
+    """L2: names of faults that freeze their target, the holder of an election."""
     tolerated: tuple[str, ...] = ()
-    """L3, L4: names of faults that excuse no delay."""
+    """L3, L4: names of faults that do not excuse delays."""
     bind_within: float = 10.0
-    """L3: most seconds in which pods wait and none is bound, without the time that other faults cover."""
+    """L3: maximum seconds in which pods wait and none is bound, not counting time covered by other faults."""
     bystanders: tuple[str, ...] = ()
-    """L4: names of the clients whose calls must be answered in time while a hostile fault is on."""
+    """L4: names of the clients whose calls must be answered in time while a hostile fault is active."""
     hostile: tuple[str, ...] = ()
-    """L4: names of faults by which one user does harm to others."""
+    """L4: names of faults in which one user overloads the servers."""
     answer_within: float = 1.0
-    """L4: most seconds for nine of ten calls of the bystanders during one fault."""
+    """L4: maximum 90th percentile of the latency of bystanders' calls during one fault, in seconds."""
     observing: tuple[str, ...] = ()
-    """F: names of faults that write an Observed record each time that they fire."""
+    """F: names of faults that must write an Observed record each time they fire."""
     doubling: tuple[str, ...] = ()
-    """I13: names of faults under which a second process plays the same nodes: no excuse for both running a pod."""
+    """I13: names of faults that start a second process for the same nodes. They do not excuse that both run a pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One change of one key in etcd. Records of one revision are together, and revisions are in order, with none left out."""
+    """One change of one key in etcd. Records are in order of revision, and no revision is missing."""
 
     tag: ClassVar[str] = "stored"
     at: float
-    """When the recorder was told: it had happened by then."""
+    """The time at which the recorder received the change, after it happened."""
     revision: int
     key: str
     digest: str = ""
-    """"": the key was deleted."""
+    """The `digest` of the object; "" if the key was deleted."""
     create_revision: int = 0
     """0 for a deletion; equal to `revision` for a creation."""
     lease: int = 0
@@ -251,66 +254,68 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What a call says of one object."""
+    """The part of a call that concerns one object."""
 
     key: str
     revision: int = 0
-    """The object's resourceVersion in the answer: of a write its own revision. 0: not told, or (get) it is not there."""
+    """The object's resourceVersion in the answer; for a write, its own revision. 0 if the answer has none, or a get found
+    nothing."""
     uid: str = ""
     digest: str = ""
-    """Of the object in the answer. "": the answer has no object."""
+    """The digest of the object in the answer; "" if the answer has no object."""
     outcome: Outcome = "ok"
     expected: int = 0
-    """The resourceVersion on which the write was conditional; 0: on none."""
+    """The resourceVersion that the write required; 0 if it was unconditional."""
     code: str = ""
-    """Of an item of a batch: name of its gRPC code unless it is OK. Else that of the call counts."""
+    """For an item of a batch, the name of its gRPC code unless it is OK. Otherwise the code of the call applies."""
     labels: str | None = None
-    """What a create or update of a pod asks for, whatever it is answered: the `labels_digest`. None: it does not say."""
+    """The `labels_digest` in the request of a create or update of a pod, independent of the answer. None if it is not
+    recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of one client that sent it once: clients of a history do not retry. A get that finds nothing is "ok" with the
-    code NOT_FOUND and one item of revision 0. A batch has an item for each object; it is "ok" when an answer came."""
+    """One call of one client, sent once: the clients of a history do not retry. A get that finds nothing is "ok" with the code
+    NOT_FOUND and one item of revision 0. A batch has one item per object; it is "ok" if it was answered."""
 
     tag: ClassVar[str] = "call"
     client: str
     id: int
-    """Unique for the client."""
+    """Unique within the client."""
     server: str
     verb: Verb
     resource: str
     """Plural: "pods"."""
     began: float
     ended: float
-    """Of an unknown outcome: when the client gave up."""
+    """The time of the answer; for an unknown outcome, the time at which the client gave up."""
     outcome: Outcome = "ok"
     code: str = ""
-    """Name of the gRPC code unless it is OK."""
+    """The name of the gRPC code unless it is OK."""
     items: tuple[Item, ...] = ()
     snapshot: int = 0
-    """Of a list: its resourceVersion."""
+    """For a list: its resourceVersion."""
     prefix: str = ""
-    """Of a list: what it asks for; "/registry/pods/" or "/registry/pods/<namespace>/"."""
+    """For a list: the requested prefix, "/registry/pods/" or "/registry/pods/<namespace>/"."""
     selection: str = ""
-    """Of a list: its selector; "" for everything under the prefix."""
+    """For a list: its selector; "" selects everything under the prefix."""
     of: int = 0
-    """Of a list: the id of the call that fetched the first page; its own for the first."""
+    """For a list: the id of the call that fetched the first page."""
     more: bool = False
-    """Of a list: there are further pages."""
+    """For a list: whether there are further pages."""
     stale: bool = False
-    """A read that asked for less than the latest state (a resourceVersion was given): later pages, too."""
+    """Whether the read permits stale data (it names a resourceVersion). Also set for its later pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One word of a watch. A stream is one follower of one selection, across reconnections:
+    """One message of a watch. A stream is one watcher of one selection, across reconnections:
 
-    began(0) added* synced(R)      the initial state, anew: whatever was known before is forgotten
+    began(0) added* synced(R)      the initial state, which replaces everything that was received before
     began(R) ...                   resumed after revision R
-    relisted(R) (added | modified | deleted)* synced(R)   an informer's differences to what it knew
-    added modified deleted         `revision` is the object's; its digest that of the object told (deleted: as it was last)
-    bookmark(R)                    everything up to R has been told; also for a response whose revision is above its events'
+    relisted(R) (added | modified | deleted)* synced(R)   the differences of a new list to an informer's store
+    added modified deleted         `revision` is the object's; `digest` that of the object received (deleted: its last version)
+    bookmark(R)                    all events up to R have been sent; also for a response with a higher revision than its events
     ended                          with its code
     """
 
@@ -321,13 +326,14 @@ class Told:
     kind: Word
     revision: int = 0
     key: str = ""
-    """Of an object. Of began: the prefix that is watched."""
+    """The key of the object; for began, the prefix that is watched."""
     digest: str = ""
     server: str = ""
     selection: str = ""
-    """Of began: "" for everything under the prefix, "spec.nodeName=<node>", or else: only the order is checked."""
+    """For began: "" selects everything under the prefix. With selectors other than "spec.nodeName=<node>", only the order of
+    events is checked."""
     code: str = ""
-    """Of ended: name of the gRPC code."""
+    """For ended: the name of the gRPC code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,15 +344,15 @@ class Ran:
     uid: str
     key: str
     what: Literal["started", "stopped", "alive"]
-    """started: a first container of the pod began to run. stopped: none does any more. alive: of no pod; the process is there,
-    and says so every second."""
+    """started: the first container of the pod started. stopped: its last container stopped. alive: not about a pod; written by
+    each live process every second."""
     process: str = ""
-    """Whose word it is: a process has a name of its own each time that it is started."""
+    """The process that wrote the record. A process gets a new name each time it is started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Written when it begins (`ended` None) and again, with the same id, when it ends."""
+    """Written when the fault begins (`ended` None), and again with the same id when it ends."""
 
     tag: ClassVar[str] = "fault"
     id: int
@@ -354,15 +360,15 @@ class Fault:
     target: str
     began: float
     ended: float | None = None
-    """None: still on."""
+    """None while the fault is active."""
     fired: bool = True
-    """False: it was due and could not be done (there was no such target)."""
+    """False if the fault was due but not possible, for example because it had no target."""
     details: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A figure that a fault read from its target (a metric, an exit code, a field of a JSON log), and the bounds for it."""
+    """A value that a fault read from its target (a metric, an exit code, a field of a JSON log), with its bounds."""
 
     tag: ClassVar[str] = "observed"
     at: float
@@ -370,11 +376,11 @@ class Observed:
     """The id of the Fault."""
     target: str
     what: str
-    """The name of the figure: "apiserver_audit_lines_lost_total"."""
+    """The name of the value, such as "apiserver_audit_lines_lost_total"."""
     value: float
     least: float | None = None
     most: float | None = None
-    """None: no bound on this side."""
+    """Both: None for no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +388,7 @@ class Phase:
     tag: ClassVar[str] = "phase"
     at: float
     name: Literal["load", "quiet", "end"]
-    """quiet: all faults are over, and nothing new is asked for. end: the run is judged by the state of now."""
+    """quiet: all faults are over, and the load has stopped. end: the run is checked on the state at this time."""
 
 
 Record = Run | Stored | Compaction | Call | Told | Ran | Fault | Observed | Phase
@@ -400,11 +406,11 @@ _dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class HistoryError(Exception):
-    """A file is not a history; the message says where."""
+    """A file is not a history. The message contains the position of the error."""
 
 
 def encode(record: Record) -> str:
-    """One line, with its end."""
+    """The record as one line, with its newline."""
     data = _told(record)
     if isinstance(record, Stored) and record.facts is not None:
         data["facts"] = {"t": _FACT_TAGS[type(record.facts)], **_told(record.facts)}
@@ -414,11 +420,11 @@ def encode(record: Record) -> str:
 
 
 def decode(line: str | bytes) -> Record:
-    """Raises HistoryError."""
+    """Reads one line. Raises HistoryError."""
     try:
         data = json.loads(line)
-    except ValueError:  # it would tell the line, which may be of any length, and of any bytes
-        raise HistoryError("no record of a history: it is not JSON") from None
+    except ValueError:  # its message would contain the line, which may have any length and any bytes
+        raise HistoryError("not a record of a history: invalid JSON") from None
     try:
         kind = _RECORDS[data.pop("t")]
         if kind is Stored:
@@ -429,12 +435,12 @@ def decode(line: str | bytes) -> Record:
             data |= {name: tuple(data.get(name, ())) for name in _NAMES}
         record: Record = kind(**data)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise HistoryError(f"no record of a history: {error!r}") from None
+        raise HistoryError(f"not a record of a history: {error!r}") from None
     return record
 
 
 def read(path: Path) -> Iterator[Record]:
-    """A last line without an end was cut off by the death of its writer, and is left out. Raises HistoryError, OSError."""
+    """The records of a file. A last line without a newline is ignored: its writer was killed. Raises HistoryError, OSError."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
@@ -446,7 +452,7 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def is_cut_off(path: Path) -> bool:
-    """Whether the last line has no end. Raises OSError."""
+    """Whether the last line has no newline. Raises OSError."""
     with path.open("rb") as file:
         if not file.seek(0, SEEK_END):
             return False
@@ -455,7 +461,7 @@ def is_cut_off(path: Path) -> bool:
 
 
 def _told(record: Record | Item | Facts) -> dict[str, Any]:
-    """The fields that do not have their default."""
+    """The fields that do not have their default value."""
     told = {}
     for name, default in _FIELDS[type(record)]:
         value = getattr(record, name)

@@ -1,5 +1,5 @@
-"""A history, sorted so that each checker finds its records without searching all of them: versions of keys, changes of pods,
-calls in real time, the state of etcd at many revisions, and the selections of lists and watches.
+"""Indexes a history for the checkers: versions of keys, changes of pods, calls in real time, the state of etcd at given
+revisions, and the selections of lists and watches.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,9 +15,9 @@ from pinnace.check.history import Call, Fault, Observed, Phase, PodFacts, Ran, R
 
 
 def moments(calls: Iterable[Call]) -> Iterator[tuple[bool, int, Call]]:
-    """(began, index, call): twice for each call, its begin and its end, as time goes by.
+    """Yields (began, index, call) twice for each call, for its begin and its end, in order of time.
 
-    One call is before another only when it ended before the other began. So at one instant all begins come first.
+    A call precedes another only if it ended before the other began. So begins come before ends of the same instant.
     """
     listed = list(calls)
     order = [(call.began, 0, index) for index, call in enumerate(listed)]
@@ -32,7 +32,7 @@ def end_of(fault: Fault) -> float:
 
 
 def uncovered(since: float, until: float, faults: Iterable[Fault]) -> float:
-    """Seconds of a time that are in no fault."""
+    """The seconds between `since` and `until` that no fault covers."""
     left, at = 0.0, since
     for began, ended in sorted((fault.began, end_of(fault)) for fault in faults):
         if began > at:
@@ -51,11 +51,11 @@ class Query:
 
     @property
     def judged(self) -> bool:
-        """Can be decided from facts; else only what was told can be compared, not what was left out."""
+        """Whether the selector can be evaluated from facts. Otherwise, missing objects are not detected."""
         return not self.selector or (self.selector.startswith(BY_NODE) and "," not in self.selector)
 
     def selects(self, stored: Stored | None) -> bool:
-        """Of a key under the prefix."""
+        """Whether the selector matches this version of a key under the prefix."""
         if stored is None or not stored.digest:
             return False
         if not self.selector:
@@ -67,11 +67,11 @@ _revision = attrgetter("revision")
 
 
 class PodChange(NamedTuple):
-    """A change of one pod. A namesake (another uid) is another pod: the one before is then None."""
+    """A change of one pod. A pod with the same name and another uid is another pod; `before` is then None."""
 
     stored: Stored
     now: PodFacts | None
-    """None: deleted."""
+    """None if the pod was deleted."""
     before: PodFacts | None
 
 
@@ -79,52 +79,52 @@ class History:
     def __init__(self, records: Iterable[Record]) -> None:
         self.run: Run | None = None
         self.stored: list[Stored] = []
-        """In the order of the record: that of revisions, unless the history is not sound."""
+        """Changes in the order of their records. This is the order of revisions if the history is complete (H)."""
         self.keys: dict[str, list[Stored]] = {}
-        """All versions of each key, deletions too."""
+        """All versions of each key, including deletions."""
         self.pods: list[PodChange] = []
         self.nodes: list[Stored] = []
         self.elections: dict[str, list[Stored]] = {}
-        """By name."""
+        """Versions of election keys, by the name of the election."""
         self.calls: list[Call] = []
         self.streams: dict[tuple[str, str], list[Told]] = {}
-        """By (client, stream)."""
+        """Watch records by (client, stream)."""
         self.ran: list[Ran] = []
         self.faults: dict[int, Fault] = {}
-        """As they were last written: with their end, if they have one."""
+        """The last record of each fault, by id. It contains the end if the fault has ended."""
         self.observed: list[Observed] = []
         self.phases: dict[str, float] = {}
-        """When each phase began first."""
+        """The time at which each phase first began."""
         self.last_revision = 0
-        """The highest that is known."""
+        """The highest revision in the history."""
         for record in records:
             self._add(record)
 
     def version(self, key: str, revision: int) -> Stored | None:
-        """What was written to the key at exactly this revision."""
+        """The version of the key that was written at this revision; None if there is none."""
         versions = self.keys.get(key, ())
         index = bisect_left(versions, revision, key=_revision)
         return versions[index] if index < len(versions) and versions[index].revision == revision else None
 
     def state(self, key: str, revision: int) -> Stored | None:
-        """The key as it was at a revision; None: absent."""
+        """The version of the key that was current at a revision; None if the key was absent."""
         versions = self.keys.get(key, ())
         index = bisect_right(versions, revision, key=_revision)
         return versions[index - 1] if index and versions[index - 1].digest else None
 
     def after(self, key: str, revision: int) -> Sequence[Stored]:
-        """The versions that followed the revision."""
+        """The versions of the key after the revision."""
         versions = self.keys.get(key, [])
         return versions[bisect_right(versions, revision, key=_revision) :]
 
     def next_version(self, key: str, revision: int) -> Stored | None:
-        """The first version that followed the revision."""
+        """The first version of the key after the revision."""
         versions = self.keys.get(key, ())
         index = bisect_right(versions, revision, key=_revision)
         return versions[index] if index < len(versions) else None
 
     def before(self, stored: Stored) -> Stored | None:
-        """The version that this one replaced."""
+        """The version that this one replaced; None if the key was absent."""
         return self.state(stored.key, stored.revision - 1)
 
     def _add(self, record: Record) -> None:
@@ -172,7 +172,7 @@ class History:
 
 
 class State:
-    """What is there at one revision. Keys of one resource are kept in order."""
+    """The keys that exist at one revision, sorted within each resource."""
 
     def __init__(self) -> None:
         self._resources: dict[str, SortedDict] = {}
@@ -187,7 +187,7 @@ class State:
             resource.pop(stored.key, None)
 
     def range(self, prefix: str, after: str = "", upto: str = "") -> Iterator[Stored]:
-        """The keys that begin with `prefix`, in order: those after `after`, and not after `upto` ("": to the end)."""
+        """The keys with this prefix, in order, greater than `after` and up to `upto` (""; to the end)."""
         resource = self._resources.get(prefix_of(prefix))
         if resource is None:
             return
@@ -198,14 +198,14 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Somebody who wants to see the state at a revision."""
+    """A callback that receives the state at a revision."""
 
     revision: int
     see: Callable[[State], None]
 
 
 def visit(history: History, looks: Iterable[Look]) -> None:
-    """Shows everybody the state they want. A revision after the last is not shown: the history does not know."""
+    """Calls each look with the state at its revision. Looks at revisions after the end of the history are skipped."""
     state = State()
     changes = iter(history.stored)
     change = next(changes, None)

@@ -1,25 +1,23 @@
-"""L1: when faults stop, every feasible pod is bound and Running within a bound. L2: a leader within the bound, and leadership
-does not move without a fault. L3, L4: pods are bound and users are answered while one user does harm. F: observations of faults
-are within their bounds.
+"""Checks L1 (after the last fault, every feasible pod is bound and Running within a bound), L2 (an election has a leader within
+the bound, and leadership does not move without a fault), L3 and L4 (pods are bound, and users are answered, while another user
+overloads the servers) and F (observations of faults are within their bounds).
 
 L1 and L2 need the phases of a run. L1 checks the pods that exist when the run ends, `settle` seconds after the last fault (or
-after their creation, if that was later). A pod is feasible if it is bound, or if an open node has room for it at the end; pods
-that ask for more than room are not checked. Pods whose time has not passed when the run ends make the run void: it ended too
-early.
+after their creation, if that was later). A pod is feasible if it is bound, or if an open node has free resources for it at the
+end. Pods with other constraints than resources are not checked. If the bound of a pod has not passed when the run ends, the run
+ended too early and is void.
 
 L2 adds up the time without a leader that no fault covers, in each gap of each election. The elections that the run names must
-have a leader from the load phase on; others from their first leader on, unless the run calls them unsteady. A replaced leader
-must have been hit: some fault lasted until at most `aftermath` seconds before, and not only a fault that the run calls
-bearable. Faults that the run calls harmless are neither a cause nor an excuse. A leader that is frozen for longer than
-`leaderless` seconds, without any other fault, must not lead any more.
+have a leader from the load phase on; others from their first leader on, unless the run declares them unsteady. When a leader is
+replaced, a fault must have been active in the `aftermath` seconds before; a single bearable fault is not sufficient. Harmless
+faults are neither a cause nor an excuse. A leader that is frozen for longer than `leaderless` seconds, without any other fault,
+must have lost leadership.
 
-L3: a span begins when a pod waits for a node and ends with the next bind of any pod; it is violated if its uncovered time
-exceeds
-    `bind_within`. It covers the pods under the run's `fenced` prefixes that ask for room only, from the load to the quiet
-    phase.
-L4: while one user does harm (a fault that the run calls hostile), no call of the bystanders fails, and nine of ten take at most
-    `answer_within` seconds.
-F:  a figure that a fault has read from its target is within its bounds, and each fault that must read one did.
+L3: a span begins when a pod waits for a node and ends with the next bind of any pod. Its uncovered time must be at most
+    `bind_within`. L3 checks the pods under the run's `fenced` prefixes that have no constraints beyond resources, from the load
+    phase to the quiet phase.
+L4: during a hostile fault, no call of the bystanders fails, and nine of ten take at most `answer_within` seconds.
+F:  a value that a fault has read from its target is within its bounds, and each fault that must read a value did.
 
 For L3 and L4 a fault covers its duration and `aftermath` seconds after it, unless the run tolerates it.
 """
@@ -33,8 +31,8 @@ from pinnace.check.history import Call, ElectionFacts, Fault, NodeFacts, PodFact
 from pinnace.check.index import History, end_of, uncovered
 from pinnace.check.verdict import Findings
 
-PODS_RUN = ("L1", "when faults stop, every feasible pod is bound and Running within a bound")
-LEADERSHIP = ("L2", "a leader within the bound; leadership does not move without a fault")
+PODS_RUN = ("L1", "after the last fault, every feasible pod is bound and Running within a bound")
+LEADERSHIP = ("L2", "there is a leader within a bound; leadership does not move without a fault")
 
 
 def examine_pods(history: History, found: Findings) -> None:
@@ -65,7 +63,7 @@ def examine_pods(history: History, found: Findings) -> None:
         elif node := room.for_pod(pod):
             found.violated(f"pod {key} is not bound {end - quiet:.1f} s after the last fault; node {node} has room", at=at)
     if unjudged:
-        found.void.append(f"it ended {end - quiet:.1f} s after the last fault, when pods were still to run: {unjudged}")
+        found.void.append(f"the run ended {end - quiet:.1f} s after the last fault, before the bound for {unjudged} pods")
 
 
 def examine_leaders(history: History, found: Findings) -> None:
@@ -80,7 +78,7 @@ def examine_leaders(history: History, found: Findings) -> None:
         if name in _run(history).unsteady:
             continue
         versions = history.elections.get(name, [])
-        vacant = load if name in wanted else None  # since when nobody leads
+        vacant = load if name in wanted else None  # the time since which there is no leader
         token = 0
         for stored in versions:
             if not stored.digest:
@@ -99,17 +97,17 @@ def examine_leaders(history: History, found: Findings) -> None:
 
 
 def _check_cause(name: str, token: int, stored: Stored, at: float, faults: Iterable[Fault], run: Run, found: Findings) -> None:
-    """`at`: when the leader before lost its place."""
+    """Checks that a fault explains a change of leadership. `at`: the time at which the previous leader lost it."""
     near = [fault for fault in faults if fault.began <= at <= end_of(fault) + run.aftermath]
     if len(near) > 1 or any(fault.name not in run.bearable for fault in near):
         return
-    cause = f"the only fault near was {near[0].name} {near[0].target}, which is bearable" if near else "no fault was near"
+    cause = f"the only fault near it was {near[0].name} {near[0].target}, which is bearable" if near else "no fault was near"
     text = f'election "{name}": leadership moved from token {token} to {stored.create_revision}, and {cause}'
     found.violated(text, revision=stored.revision, at=stored.at)
 
 
 def _check_frozen(name: str, versions: list[Stored], history: History, limit: float, found: Findings) -> None:
-    """A leader that stands still is replaced, or leaves its place."""
+    """Checks that a frozen leader loses leadership."""
     freezing = _run(history).freezing
     faults = [fault for fault in history.faults.values() if fault.fired]
     for fault in faults:
@@ -122,12 +120,12 @@ def _check_frozen(name: str, versions: list[Stored], history: History, limit: fl
             continue
         found.examined += 1
         if leader == later:
-            text = f"{fault.target} stands still, and leads with token {leader[0]} after {limit:g} s"
+            text = f"{fault.target} is frozen, but still leads with token {leader[0]} after {limit:g} s"
             found.violated(f'election "{name}": {text}', at=due)
 
 
 def _leader(versions: list[Stored], at: float) -> tuple[int, str] | None:
-    """Token and holder."""
+    """The token and holder of the election at a time; None if it had no leader."""
     last = next((stored for stored in reversed(versions) if stored.at <= at), None)
     facts = last.facts if last is not None else None
     return (last.create_revision, facts.holder) if last is not None and isinstance(facts, ElectionFacts) else None
@@ -136,7 +134,7 @@ def _leader(versions: list[Stored], at: float) -> tuple[int, str] | None:
 def _check_gap(name: str, since: float, until: float, faults: Iterable[Fault], limit: float, found: Findings) -> None:
     alone = uncovered(since, until, faults)
     if alone > limit:
-        text = f"nobody led for {until - since:.1f} s, {alone:.1f} s of it without a fault; bound {limit:g} s"
+        text = f"no leader for {until - since:.1f} s, {alone:.1f} s of it without a fault; bound {limit:g} s"
         found.violated(f'election "{name}": {text}', at=until)
 
 
@@ -145,7 +143,7 @@ def _run(history: History) -> Run:
 
 
 def _created(versions: list[Stored]) -> float:
-    """When the pod that is there now was created."""
+    """The time at which the current pod was created."""
     return next((stored.at for stored in reversed(versions) if stored.create_revision == stored.revision), versions[0].at)
 
 
@@ -155,7 +153,7 @@ def _runs(stored: Stored, uid: str) -> bool:
 
 
 class _Room:
-    """What is free on each open node at the end of the history."""
+    """The free resources of each open node at the end of the history."""
 
     def __init__(self, history: History) -> None:
         self._free: dict[str, Counter[str]] = defaultdict(Counter)
@@ -169,7 +167,7 @@ class _Room:
                 self._free[facts.node].subtract(dict(facts.requests))
 
     def for_pod(self, pod: PodFacts) -> str:
-        """A node with room for it; "": none, or it asks for more than room."""
+        """A node with free resources for the pod; "" if there is none, or the pod has other constraints."""
         if pod.picky:
             return ""
         return next(
@@ -178,11 +176,11 @@ class _Room:
         )
 
 
-BINDS_CONTINUE = ("L3", "while pods wait for a node, some are bound within a bound")
-ANSWERED = ("L4", "other users are answered in time while one of them does harm")
-OBSERVATIONS = ("F", "each fault shows of its target what it must")
+BINDS_CONTINUE = ("L3", "while pods wait for a node, binds continue within a bound")
+ANSWERED = ("L4", "users are answered in time while another user overloads the servers")
+OBSERVATIONS = ("F", "the values that faults read from their targets are within bounds")
 FEWEST = 10
-"""Calls of bystanders during one fault; with fewer their times say nothing."""
+"""The minimum number of bystanders' calls during one fault; with fewer, L4 is not checked."""
 
 
 def examine_binds(history: History, found: Findings) -> None:
@@ -198,7 +196,7 @@ def examine_binds(history: History, found: Findings) -> None:
         found.examined += 1
         alone = uncovered(since, until, covering) if until - since > run.bind_within else 0.0
         if alone > run.bind_within:
-            text = f"no pod was bound for {until - since:.1f} s, {alone:.1f} s of it without a fault that excuses it"
+            text = f"no pod was bound for {until - since:.1f} s, {alone:.1f} s of it without an excusing fault"
             found.violated(f"{text}; {len(waiting)} waited, bound {run.bind_within:g} s", at=until)
 
     for at, uid, waits, bound in _waits(history, run):
@@ -215,7 +213,7 @@ def examine_binds(history: History, found: Findings) -> None:
 
 
 def _waits(history: History, run: Run) -> Iterator[tuple[float, str, bool, bool]]:
-    """Each change of a pod: when, its uid, whether it waits for a node now, and whether it was just bound."""
+    """Yields each change of a pod: its time, the uid, whether the pod now waits for a node, and whether it was just bound."""
     for stored, now, before in history.pods:
         if stored.key.startswith(run.fenced):
             facts = now or before
@@ -233,7 +231,7 @@ def examine_answers(history: History, found: Findings) -> None:
 
 
 def _during(fault: Fault, calls: Sequence[Call], covering: Sequence[Fault]) -> list[Call]:
-    """The calls that began while the fault was on, and that no covering fault touches."""
+    """The calls that began during the fault and do not overlap with a covering fault."""
     until = end_of(fault)
     inside = (call for call in calls if fault.began <= call.began <= until)
     return [call for call in inside if not any(each.began <= call.ended and end_of(each) >= call.began for each in covering)]
@@ -243,7 +241,7 @@ def _judge_answers(fault: Fault, calls: Sequence[Call], run: Run, found: Finding
     if len(calls) < FEWEST:
         return
     found.examined += len(calls)
-    during = f"while {fault.name} {fault.target} was on"
+    during = f"during {fault.name} {fault.target}"
     failed = [call for call in calls if call.outcome != "ok"]
     if failed:
         codes = ", ".join(sorted({call.code or call.outcome for call in failed}))
@@ -274,6 +272,6 @@ def examine_observations(history: History, found: Findings) -> None:
 
 
 def _covering(history: History, run: Run) -> list[Fault]:
-    """The faults that excuse a delay, each longer by the time that its target takes to recover."""
+    """The faults that excuse a delay, each extended by the time that its target takes to recover."""
     fired = (fault for fault in history.faults.values() if fault.fired and fault.name not in run.tolerated)
     return [replace(fault, ended=end_of(fault) + run.aftermath) for fault in fired]

@@ -1,19 +1,19 @@
-"""I10: a pod's status moves along the phase graph, by one writer. I11: a pod runs on at most one node. I13: a pod runs in one
-process at a time, and no longer than it exists.
+"""Checks I10 (a pod's status follows the phase graph and has one writer), I11 (a pod runs on at most one node) and I13 (a pod
+runs in one process at a time, and only while it exists).
 
 I10:  Pending --> Running --> Succeeded | Failed          Pending --> Succeeded | Failed
 
-`Unknown` is left out: Kubernetes has not set it since 2015, and nothing here does. A pod is created Pending. It is Running or
-Succeeded on a node only. One writer: the kubelet that accepts a pod writes `startTime`, and every later write keeps it. A
-startTime that changes means that two kubelets manage the pod. Each transition once: no write stores the same object again.
-Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
+`Unknown` is not a valid phase: Kubernetes has not set it since 2015, and no component sets it here. A pod is created Pending.
+Only a bound pod can be Running or Succeeded. One writer: the kubelet that accepts a pod writes `startTime`, and every later
+write keeps it. A startTime that changes means that two kubelets manage the pod. Each transition is written once: no write
+stores an unchanged object. Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
 
-I11 and I13 use the run logs of the kubelets, in which each process records when it starts and stops a pod, and a line every
+I11 and I13 use the run logs of the kubelets. Each process records when it starts and stops a pod, and writes a line every
 second. Two processes of one fleet (twins) may run the same pod for at most LINGER, the time that the older one needs to learn
-that it has been evicted; time covered by a fault is not counted, except for faults that make twins. At the end of the run, no
-living process runs a pod that etcd has not had for STOP_TIMEOUT. And a pod that is Running in etcd has been started by a
-process. A process that is killed writes nothing more: its pods end with its last line. Logs whose lines name no process are not
-checked for twins.
+that it has been evicted. Time covered by a fault is not counted, except for faults that start a second process. At the end of
+the run, no live process runs a pod that was deleted from etcd more than STOP_TIMEOUT ago. A pod that is Running in etcd has
+been started by a process. A killed process writes no further lines, so its pods end with its last line. Logs whose lines do not
+name a process are not checked for twins.
 """
 
 from collections import defaultdict
@@ -24,7 +24,7 @@ from pinnace.check.history import PodFacts
 from pinnace.check.index import History, PodChange, uncovered
 from pinnace.check.verdict import Findings
 
-PHASES = ("I10", "a pod's status moves along the phase graph, by one writer, each transition once")
+PHASES = ("I10", "a pod's status follows the phase graph, has one writer, and each transition is written once")
 TRANSITIONS = {
     "Pending": ("Pending", "Running", "Succeeded", "Failed"),
     "Running": ("Running", "Succeeded", "Failed"),
@@ -47,12 +47,12 @@ def examine_phases(history: History, found: Findings) -> None:
 
 def _problem(now: PodFacts, before: PodFacts | None) -> str:
     if now.phase in ON_A_NODE and not now.node:
-        return f"is {now.phase}, and on no node"
+        return f"is {now.phase}, but not bound to a node"
     if before is None:
-        return "" if now.phase in ("", "Pending") else f"is born {now.phase}, expected Pending"
+        return "" if now.phase in ("", "Pending") else f"was created {now.phase}, expected Pending"
     was = before.phase or "Pending"
     if now.phase not in TRANSITIONS.get(was, ()) and now.phase != before.phase:
-        return f"goes from {was} to {now.phase or 'no phase'}, expected one of {', '.join(TRANSITIONS.get(was, ()))}"
+        return f"went from {was} to {now.phase or 'no phase'}, expected one of {', '.join(TRANSITIONS.get(was, ()))}"
     if before.started and now.started != before.started:
         return f"was accepted at {before.started} (startTime), and again at {now.started}: two kubelets write its status"
     return ""
@@ -63,17 +63,17 @@ def _repeated(history: History, change: PodChange) -> str:
         return ""
     before = history.before(change.stored)
     if before is not None and before.digest == change.stored.digest:
-        return f"is stored again as it was at revision {before.revision}"
+        return f"was written without a change since revision {before.revision}"
     return ""
 
 
-ONE_PROCESS = ("I13", "a pod runs in one process at a time, and no longer than it is there")
+ONE_PROCESS = ("I13", "a pod runs in one process at a time, and only while it exists")
 LINGER = 3.0
-"""Seconds. On a machine with eight processes for each of its cores 1.8 were seen."""
+"""Seconds. On a machine with eight processes per core, 1.8 s have been observed."""
 STOP_TIMEOUT = 15.0
-"""Seconds: a watch that hears nothing for so long is given up by its client."""
+"""Seconds. A client gives up a watch that has been silent for as long."""
 LIVING = 3.0
-"""Seconds within which a process that lives has said something."""
+"""Seconds. A live process has written a line within this time."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class _Run:
     key: str
     began: float
     ended: float | None = None
-    """None: it was not stopped."""
+    """None if the run was not stopped."""
 
 
 def examine_processes(history: History, found: Findings) -> None:
@@ -98,7 +98,7 @@ def examine_processes(history: History, found: Findings) -> None:
 
 
 def _runs(history: History) -> dict[str, list[_Run]]:
-    """By the uid of the pod; those that the same process begins are one after the other."""
+    """The runs by the uid of the pod. Runs of the same process do not overlap."""
     runs: defaultdict[str, list[_Run]] = defaultdict(list)
     on: dict[tuple[str, str], _Run] = {}
     for ran in history.ran:
@@ -111,7 +111,7 @@ def _runs(history: History) -> dict[str, list[_Run]]:
 
 
 def _last_words(history: History) -> dict[str, float]:
-    """When each process has said something last."""
+    """The time of the last line of each process."""
     last: dict[str, float] = {}
     for ran in history.ran:
         if ran.process:
@@ -137,7 +137,7 @@ def _check_twins(history: History, uid: str, runs: list[_Run], last: dict[str, f
 
 
 def _check_left(history: History, runs: dict[str, list[_Run]], last: dict[str, float], found: Findings) -> None:
-    """What runs on although it is gone."""
+    """Checks that pods that were deleted no longer run at the end."""
     end = history.phases.get("end")
     if end is None:
         return
@@ -148,7 +148,7 @@ def _check_left(history: History, runs: dict[str, list[_Run]], last: dict[str, f
         for run in runs.get(uid, ()):
             lives = last.get(run.process, 0.0) > end - LIVING
             if lives and run.began <= end and (run.ended is None or run.ended > end):
-                text = f"still ran in {run.process} at the end, {end - at:.1f} s after it was gone"
+                text = f"still ran in {run.process} at the end, {end - at:.1f} s after it was deleted"
                 found.violated(f"pod {run.key} (uid {uid}) {text}", at=end)
 
 
@@ -156,7 +156,7 @@ def _check_started(history: History, runs: dict[str, list[_Run]], found: Finding
     for stored, now, before in history.pods:
         if now is not None and now.phase == "Running" and (before is None or before.phase != "Running") and now.uid not in runs:
             found.violated(
-                f"pod {stored.key} (uid {now.uid}) is Running, and no kubelet has started it",
+                f"pod {stored.key} (uid {now.uid}) is Running, but no kubelet started it",
                 revision=stored.revision,
                 at=stored.at,
             )
@@ -177,8 +177,8 @@ def examine_nodes(history: History, found: Findings) -> None:
         found.examined += 1
         node, since = first.setdefault(ran.uid, (ran.node, ran.at))
         if ran.node != node:
-            found.violated(f"pod {ran.key} (uid {ran.uid}) runs on {ran.node}, and ran on {node} since {since:.3f}", at=ran.at)
+            found.violated(f"pod {ran.key} (uid {ran.uid}) runs on {ran.node}, but ran on {node} since {since:.3f}", at=ran.at)
         elif ran.node != (wanted := bound.get(ran.uid, "")):
             found.violated(
-                f"pod {ran.key} (uid {ran.uid}) runs on {ran.node}, and is bound to {wanted or 'no node'}", at=ran.at
+                f"pod {ran.key} (uid {ran.uid}) runs on {ran.node}, but is bound to {wanted or 'no node'}", at=ran.at
             )

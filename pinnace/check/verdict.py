@@ -1,4 +1,4 @@
-"""Verdicts on invariants, and reports for people and programs."""
+"""Verdicts on invariants, and reports in text and JSON."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Status = Literal["holds", "violated", "void", "not checked"]
-"""void: nothing was there to examine, so nothing is proven."""
+"""void: the history contains nothing to examine, so the invariant is not proven."""
 
 KEPT = 100
-"""Violations of one invariant that are kept in words; the others are counted."""
+"""The maximum number of violations of one invariant that are stored with their text; others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One place where an invariant does not hold: who, what, and what it should have been."""
+    """One violation of an invariant. `text` names the object, the observed value and the expected value."""
 
     text: str
     revision: int = 0
-    """Of etcd; 0 where that is not what tells the place."""
+    """The etcd revision of the violation; 0 if it has none."""
     at: float = 0.0
     """Monotonic seconds; 0.0 where only the revision is known."""
 
@@ -26,22 +26,22 @@ class Violation:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     name: str
-    """As in the list of invariants: "I1"."""
+    """The name of the invariant, such as "I1"."""
     statement: str
     status: Status
     examined: int = 0
-    """How many binds, reads, events ... the invariant was tried on."""
+    """The number of items (binds, reads, events) that were checked."""
     count: int = 0
-    """Violations, all of them."""
+    """The number of all violations."""
     violations: Sequence[Violation] = ()
-    """The first KEPT of them."""
+    """The first KEPT violations."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
     verdicts: Sequence[Verdict]
     void: Sequence[str] = ()
-    """Why the run as a whole proves nothing, if so: a fault that never fired, a history that is empty."""
+    """The reasons why the run as a whole is void, such as a fault that never fired or an empty history."""
 
     @property
     def violated(self) -> list[Verdict]:
@@ -49,7 +49,7 @@ class CheckReport:
 
     @property
     def status(self) -> Status:
-        """Of the run: violated wins over void. A single void verdict does not make the run void."""
+        """The status of the run: violated takes precedence over void. A single void verdict does not make the run void."""
         if self.violated:
             return "violated"
         return "void" if self.void else "holds"
@@ -57,7 +57,7 @@ class CheckReport:
 
 @dataclass(slots=True)
 class Findings:
-    """What a checker has found so far about one invariant."""
+    """Collects the results of a checker for one invariant."""
 
     name: str
     statement: str
@@ -65,7 +65,7 @@ class Findings:
     count: int = 0
     violations: list[Violation] = field(default_factory=list)
     void: list[str] = field(default_factory=list)
-    """Why the run proves nothing about it."""
+    """The reasons why the run is void for this invariant."""
 
     def violated(self, text: str, *, revision: int = 0, at: float = 0.0) -> None:
         self.count += 1
@@ -78,11 +78,12 @@ class Findings:
 
 
 SHOWN = 10
-"""Violations of one invariant that people are shown, unless they ask for more."""
+"""The default number of violations of one invariant in a text report."""
 
 
 def lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = ()) -> Iterator[str]:
-    """One line for each invariant, its violations below it; last the verdict on the run. `cut`: as of `conclusion`."""
+    """One line per invariant, followed by its violations; the last line is the verdict on the run. `cut`: as in
+    `conclusion`."""
     for verdict in report.verdicts:
         yield f"{verdict.name:<4} {verdict.status:<12} {_count(verdict):<24} {verdict.statement}"
         for violation in verdict.violations[:shown]:
@@ -93,8 +94,8 @@ def lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = ()) -> I
 
 
 def conclusion(report: CheckReport, cut: Sequence[str] = ()) -> str:
-    """One line. `cut`: names of the files of which the last line was cut off."""
-    lost = f"; the last line of {', '.join(cut)} is cut off: what came after it is not known" if cut else ""
+    """The verdict on the run, in one line. `cut`: names of the files whose last line is incomplete."""
+    lost = f"; the last line of {', '.join(cut)} is cut off: later records are missing" if cut else ""
     return _conclusion(report) + lost
 
 
@@ -102,7 +103,7 @@ def _conclusion(report: CheckReport) -> str:
     if report.violated:
         return f"violated: {', '.join(f'{verdict.name} {verdict.count:,} times' for verdict in report.violated)}"
     if report.void:
-        return f"void, it proves nothing: {'; '.join(report.void)}"
+        return f"void: {'; '.join(report.void)}"
     found = Counter(verdict.status for verdict in report.verdicts)
     gaps = [f"{found['void']} void: nothing was there to examine"] if found["void"] else []
     gaps += [f"{found['not checked']} not checked"] if found["not checked"] else []
@@ -112,7 +113,7 @@ def _conclusion(report: CheckReport) -> str:
 
 
 def document(report: CheckReport, cut: Sequence[str] = ()) -> dict[str, Any]:
-    """`cut`: as of `conclusion`."""
+    """The report as JSON data. `cut`: as in `conclusion`."""
     return {
         "status": report.status,
         "conclusion": conclusion(report, cut),
@@ -123,7 +124,7 @@ def document(report: CheckReport, cut: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    """One verdict, in the form that all commands share."""
+    """The JSON form of one verdict, which all commands share."""
     return {
         "name": verdict.name,
         "statement": verdict.statement,

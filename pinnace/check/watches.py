@@ -1,17 +1,19 @@
-"""I8: a watch loses, repeats and reorders nothing. I9: a bookmark R means that everything up to R was delivered. I12: the pages
-of a list are one snapshot.
+"""Checks I8 (a watch does not lose, repeat or reorder events), I9 (a bookmark R means that all events up to R were delivered)
+and I12 (the pages of a list are one snapshot).
 
-I8, I9: the connections of one stream are joined by revision, and the events that it received are compared with the events that
-it must receive: the same events with the same content in the same order.
+I8, I9: the connections of one stream are joined by revision. The events that it received must equal the events in the history:
+the same events with the same content in the same order.
 
                      selected after the change      not selected after
     selected before  modified                       deleted (the last version of the object)
     not before       added                          nothing
 
-    began(0) or relisted --objects--> synced(R): the follower's store must equal the state at R
-    began(R): the next event is the first after R; R must be the last revision received, neither later (lost) nor earlier
-    (repeated) event: the next expected one. A later one: those between are lost. An earlier one: repeated, or out of order
-    bookmark(R): all events up to R have been received
+    began(0) or relisted --objects--> synced(R)   the watcher's store must equal the state at R
+    began(R)      the next event is the first after R; R must be the last revision received: a later one means lost events, an
+                  earlier one repeated events
+    event         must be the next expected event. If it is a later one, those between are lost; if it is an earlier one, it is
+                  repeated or out of order
+    bookmark(R)   all events up to R have been received
 
 An event that a bookmark promised and that arrives afterwards is late (I9); one that never arrives is lost (I8). At the end of
 the run each stream must have received everything except the last DELIVERY_TIMEOUT seconds, whether it is open or has ended. If
@@ -20,7 +22,7 @@ detected.
 
 I12: all pages of a list have the revision of the first. Each page shows exactly the state at that revision, between the last
 key of the previous page and its own last key (or the end of the list). If a selector cannot be evaluated from facts, every
-object that is shown must have existed; missing ones are not detected.
+returned object must have existed; missing objects are not detected.
 """
 
 from bisect import bisect_left, bisect_right
@@ -42,11 +44,11 @@ class Event(NamedTuple):
     key: str
     digest: str
     at: float
-    """When etcd's watch told of it."""
+    """The time at which etcd's watch reported the change."""
 
 
 class Expected:
-    """Found when it is asked for, and kept: many watchers share a selection."""
+    """The expected events of each selection. They are cached, because many watchers share a selection."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -55,7 +57,7 @@ class Expected:
         self._events: dict[Query, list[Event]] = {}
 
     def events(self, selection: Query) -> Sequence[Event]:
-        """In order. The selection must be one that can be judged."""
+        """The expected events, in order. The selection must be one that can be evaluated (`Query.judged`)."""
         found = self._events.get(selection)
         if found is None:
             found = self._events[selection] = [
@@ -66,7 +68,7 @@ class Expected:
         return found
 
     def _changes(self, selection: Query) -> Sequence[tuple[Stored, Stored | None]]:
-        """All changes that may concern the selection: (what is now, what was before)."""
+        """All changes that may concern the selection: (new version, previous version)."""
         if self._resources is None:
             self._resources = self._by_resource()
         if not selection.selector:
@@ -109,14 +111,14 @@ def _event(selection: Query, now: Stored, before: Stored | None) -> Event | None
     return None
 
 
-WATCH_EVENTS = ("I8", "a watch loses, repeats and reorders nothing, across reconnects, restarts and compaction")
-BOOKMARKS = ("I9", "a bookmark R means that everything up to R was delivered")
+WATCH_EVENTS = ("I8", "a watch does not lose, repeat or reorder events, across reconnects, restarts and compaction")
+BOOKMARKS = ("I9", "a bookmark R means that all events up to R were delivered")
 DELIVERY_TIMEOUT = 15.0
-"""Seconds: a watch that hears nothing for so long is given up by its client."""
+"""Seconds. A client gives up a watch that has been silent for as long."""
 
 _revision = attrgetter("revision")
 Store = dict[str, tuple[int, str]]
-"""Key -> revision and digest."""
+"""Revision and digest, by key."""
 
 
 def examine_watches(history: History, events: Findings, bookmarks: Findings) -> None:
@@ -131,7 +133,8 @@ def examine_watches(history: History, events: Findings, bookmarks: Findings) -> 
 
 
 class _Follower:
-    """One stream. `_position`: index of the next expected event; `_promised`: of the first that no bookmark has promised."""
+    """Checks one stream. `_position`: the index of the next expected event; `_promised`: the index after the last event that a
+    bookmark covers."""
 
     def __init__(self, history: History, expected: Expected, events: Findings, bookmarks: Findings, looks: list[Look]) -> None:
         self._history = history
@@ -144,14 +147,14 @@ class _Follower:
         self._position = self._promised = 0
         self._revision = 0
         self._syncing = False
-        self._heard = 0.0  # when it was told anything, last
-        self._store: Store | None = None  # None: not known, since it was not begun from nothing
+        self._heard = 0.0  # the time of the last message
+        self._store: Store | None = None  # None: unknown, because the stream did not begin with the initial state
         self._name = ""
 
     def hear(self, told: Told) -> None:
         self._heard = told.at
         if told.revision > self._history.last_revision:
-            return  # more than the history knows
+            return  # after the end of the history
         match told.kind:
             case "began":
                 self._begin(told)
@@ -190,7 +193,7 @@ class _Follower:
             self._store = {}
             return
         if self._revision not in (0, told.revision):
-            text = f"{self._name} resumes after revision {told.revision}, but was told up to {self._revision}"
+            text = f"{self._name} resumed after revision {told.revision}, but had received up to {self._revision}"
             self._events.violated(text, revision=told.revision, at=told.at)
         self._stand_at(told.revision)
 
@@ -227,9 +230,11 @@ class _Follower:
         if index is None:
             self._violated(told, "which did not happen")
         elif index < self._position:
-            self._violated(told, f"again, or too late: it had been told up to revision {self._revision}")
+            self._violated(told, f"again or too late, after revision {self._revision}")
         else:
-            self._lost(self._expected[self._position : index], told.at, f"{told.key} at revision {told.revision} was told next")
+            self._lost(
+                self._expected[self._position : index], told.at, f"the next event was {told.key} at revision {told.revision}"
+            )
             self._position = index + 1
             self._check_content(told, self._expected[index])
 
@@ -245,22 +250,20 @@ class _Follower:
         if told.kind != expected.kind:
             self._violated(told, f"as {told.kind}, expected {expected.kind}")
         elif told.digest and told.digest != expected.digest:
-            self._violated(told, f"with other content than was stored ({told.digest}, expected {expected.digest})")
+            self._violated(told, f"with different content (digest {told.digest}, expected {expected.digest})")
 
     def _check_order(self, told: Told) -> None:
         if self._history.version(told.key, told.revision) is None:
             self._violated(told, "which did not happen")
         elif told.revision < self._revision:
-            self._violated(told, f"when it had been told up to revision {self._revision}")
+            self._violated(told, f"after revision {self._revision}")
 
     def _bookmark(self, told: Told) -> None:
         self._bookmarks.examined += 1
         index = bisect_right(self._expected, told.revision, key=_revision, lo=self._promised)
         missing = self._expected[max(self._position, self._promised) : index]
         if missing:
-            text = (
-                f"{self._name}: bookmark {told.revision}, but {len(missing)} events were not told, first {_words(missing[0])}"
-            )
+            text = f"{self._name}: bookmark {told.revision}, but {len(missing)} events are missing, first {_words(missing[0])}"
             self._bookmarks.violated(text, revision=told.revision, at=told.at)
         self._promised = max(self._promised, index)
         if told.revision < self._revision:
@@ -269,9 +272,9 @@ class _Follower:
         self._revision = max(self._revision, told.revision)
 
     def _check_promises(self, at: float) -> None:
-        """What a bookmark has promised and was never told."""
+        """Reports the events that a bookmark covers but that were never delivered."""
         if self._position < self._promised:
-            self._lost(self._expected[self._position : self._promised], at, "a bookmark had promised that they were told")
+            self._lost(self._expected[self._position : self._promised], at, "a bookmark covered them")
 
     def _lost(self, events: Sequence[Event], at: float, why: str) -> None:
         text = f"{self._name}: lost {len(events)} events, first {_words(events[0])}; {why}"
@@ -279,22 +282,22 @@ class _Follower:
 
     def _violated(self, told: Told, text: str) -> None:
         where = f"{self._name}: {told.kind} {told.key} at revision {told.revision}"
-        self._events.violated(f"{where}: told {text}", revision=told.revision, at=told.at)
+        self._events.violated(f"{where}: received {text}", revision=told.revision, at=told.at)
 
 
 def _compare(found: Findings, name: str, told: Told, selection: Query, store: Store, state: State) -> None:
-    """A follower's store with the state at the revision of its list."""
+    """Compares a watcher's store with the state at the revision of its list."""
     there = {stored.key: stored for stored in state.range(selection.prefix) if selection.selects(stored)}
     for key in sorted(store.keys() | there.keys()):
         stored, known = there.get(key), store.get(key)
         if stored is None:
-            problem = "is there, and should not be"
+            problem = "is present, but should not be"
         elif known is None:
-            problem = f"is missing: it was there since revision {stored.revision}"
+            problem = f"is missing: it existed since revision {stored.revision}"
         elif known[0] != stored.revision:
             problem = f"is at revision {known[0]}, expected {stored.revision}"
         elif known[1] and known[1] != stored.digest:
-            problem = f"has other content than was stored at revision {stored.revision}"
+            problem = f"has different content than was stored at revision {stored.revision}"
         else:
             continue
         text = f"{name}: after the list at revision {told.revision}, {key} {problem}"
@@ -310,7 +313,7 @@ SNAPSHOT_PAGES = ("I12", "the pages of one list are one snapshot")
 
 def examine_pages(history: History, found: Findings) -> None:
     looks = []
-    before: dict[tuple[str, int], Call] = {}  # the page before, by (client, id of the list)
+    before: dict[tuple[str, int], Call] = {}  # the previous page, by (client, id of the list)
     for call in sorted((call for call in history.calls if call.verb == "list" and call.outcome == "ok"), key=lambda c: c.began):
         found.examined += 1
         previous = before.get((call.client, call.of))
@@ -318,7 +321,7 @@ def examine_pages(history: History, found: Findings) -> None:
         if call.of not in (0, call.id) and previous is None:
             continue  # the first page is not in this history
         if previous is not None and previous.snapshot != call.snapshot:
-            text = f"{_name(call)}: shows revision {call.snapshot}, the page before showed {previous.snapshot}"
+            text = f"{_name(call)}: returned revision {call.snapshot}, but the previous page returned {previous.snapshot}"
             found.violated(text, revision=call.snapshot, at=call.ended)
             continue
         looks.append(Look(call.snapshot, partial(_compare_page, found, call, _last_key(previous))))
@@ -351,12 +354,12 @@ def _differences(call: Call, expected: dict[str, Stored]) -> list[str]:
         last = item.key
         stored = expected.pop(item.key, None)
         if stored is None:
-            problems.append(f"{item.key} was not there at revision {call.snapshot}")
+            problems.append(f"{item.key} did not exist at revision {call.snapshot}")
         elif stored.revision != item.revision:
-            problems.append(f"{item.key} is shown at revision {item.revision}, at {call.snapshot} it was at {stored.revision}")
+            problems.append(f"{item.key} was returned at revision {item.revision}, expected {stored.revision}")
         elif item.digest and item.digest != stored.digest:
-            problems.append(f"{item.key} at revision {item.revision} is shown with other content than is stored")
-    problems += [f"{key} is left out; it was there since revision {stored.revision}" for key, stored in expected.items()]
+            problems.append(f"{item.key} at revision {item.revision} was returned with different content than was stored")
+    problems += [f"{key} is missing; it existed since revision {stored.revision}" for key, stored in expected.items()]
     return problems
 
 

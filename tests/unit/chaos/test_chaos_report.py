@@ -38,14 +38,14 @@ def test_a_run_in_which_all_holds() -> None:
     assert report.status == "holds"
     text = report.to_text()
     assert "verdict: holds" in text
-    assert "again: pinnace chaos run --seed 4" in text
-    assert "left out: clock-kubelet (no libfaketime)" in text
+    assert "repeat: pinnace chaos run --seed 4" in text
+    assert "skipped: clock-kubelet (no libfaketime)" in text
 
 
 def test_what_had_no_turn_is_told() -> None:
     report = a_report(HOLDS, idle=("etcd-quorum", "storm"))
     assert report.status == "holds", "nobody asked for them by name"
-    assert "had no turn in so short a time (see --minutes): etcd-quorum, storm" in report.to_text()
+    assert "not scheduled in so short a run (see --minutes): etcd-quorum, storm" in report.to_text()
     assert report.to_json()["faults"]["idle"] == ["etcd-quorum", "storm"]
 
 
@@ -58,7 +58,7 @@ def test_a_violation_is_shown_in_part_and_counted_in_full() -> None:
 
 
 def test_a_crash_or_an_end_that_is_not_well_is_a_violation() -> None:
-    assert a_report(HOLDS, crashes=("kubelet-0 ended by itself",)).status == "violated"
+    assert a_report(HOLDS, crashes=("kubelet-0 ended unexpectedly",)).status == "violated"
     assert a_report(HOLDS, lacking=("pod a is Pending",)).status == "violated"
 
 

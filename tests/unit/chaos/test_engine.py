@@ -114,7 +114,7 @@ async def test_what_a_fault_reads_is_recorded_with_its_bounds(scene: Scene) -> N
 async def test_a_process_that_is_not_ready_again_is_told(scene: Scene) -> None:
     scene.world.not_ready = ["scheduler-1"]
     ran = await scene.run(scene.strike(0.0, 0.0))
-    assert ran.damage.failures == ["scheduler-1 was not ready again after the last fault"]
+    assert ran.damage.failures == ["scheduler-1 was not ready after the last fault"]
 
 
 async def test_what_a_fault_chooses_depends_on_the_schedule_alone(scene: Scene) -> None:
@@ -174,7 +174,7 @@ async def test_a_process_that_ends_by_itself_is_started_again_and_told(scene: Sc
     ran = await scene.run(scene.strike(0.0, 0.0))
     assert scene.world.revived == ["kubelet-0"]
     (crash,) = ran.damage.failures
-    assert crash.startswith("kubelet-0 ended by itself")
+    assert crash.startswith("kubelet-0 ended unexpectedly")
     assert crash.endswith("exit code 1")
 
 

@@ -50,5 +50,5 @@ def test_what_its_writer_did_not_finish_is_left_out(tmp_path: Path) -> None:
 def test_what_is_no_record_is_named_with_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "h.jsonl"
     path.write_text(encode(Phase(1.0, "load")) + line + "\n")
-    with pytest.raises(HistoryError, match=r"h\.jsonl:2: no record"):
+    with pytest.raises(HistoryError, match=r"h\.jsonl:2: not a record"):
         list(read(path))

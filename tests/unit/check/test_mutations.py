@@ -57,7 +57,7 @@ def test_a_fault_that_must_read_a_figure_and_did_not_makes_the_run_void() -> Non
 def test_a_run_that_ends_before_its_pods_must_run_is_void() -> None:
     report = check(cut_short(World(0).live(), random.Random(0)))
     assert report.status == "void"
-    assert report.void == ["it ended 0.1 s after the last fault, when pods were still to run: 1"]
+    assert report.void == ["the run ended 0.1 s after the last fault, before the bound for 1 pods"]
 
 
 def test_a_run_that_did_nothing_is_void() -> None:

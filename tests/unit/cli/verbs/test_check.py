@@ -73,7 +73,7 @@ def test_a_history_that_is_cut_off_is_said_to_be(
         file.write('{"t":"phase","at":2.0,"na')
     assert run(["check", str(path)]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.endswith("; the last line of h.jsonl is cut off: what came after it is not known")
+    assert last.endswith("; the last line of h.jsonl is cut off: later records are missing")
 
 
 def test_the_files_of_one_run_are_merged(tmp_path: Path, history: list[Record], capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,10 +87,10 @@ def test_what_is_no_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     path = tmp_path / "h"
     path.write_text("hello\n")
     assert run(["check", str(path)]) == 5
-    assert f"error: {path}:1: no record of a history" in capsys.readouterr().err
+    assert f"error: {path}:1: not a record of a history" in capsys.readouterr().err
     path.write_bytes(b"\x7fELF" * 1000 + b"\n")
     assert run(["check", str(path)]) == 5
-    assert capsys.readouterr().err.startswith(f"error: {path}:1: no record of a history: it is not JSON\nhint: ")
+    assert capsys.readouterr().err.startswith(f"error: {path}:1: not a record of a history: invalid JSON\nhint: ")
     assert run(["check", str(tmp_path)]) == 2
     assert f"hint: `pinnace check {tmp_path}/*.jsonl`" in capsys.readouterr().err
     assert run(["check", str(path), "--only", "I99"]) == 2

@@ -1,23 +1,10 @@
-"""Admission: what the cluster, rather than the object itself, has to say about a write.
+"""Admission plugins: defaults and checks of a write that depend on other objects of the cluster.
 
     create  --mutating plugins--> defaults of the resource --> its validation --> validating plugins --> stored
     others  ----------------------------------------------> its validation --> validating plugins --> stored
 
-Plugins are small, see the caches, and do no I/O: they may be called several times for one write, each time with a later version
-of the object. Each says what it is asked about, so that what concerns nobody costs nothing.
-
-    namespace_lifecycle.py      nothing is created in a namespace that is not there, or is ending: a guard, compared by etcd
-    priority.py                 a pod's class becomes a number; one class at most is the default
-    limit_ranger.py             what containers do not say is filled in, and what limit ranges forbid refused
-    resource_quota.py           what a quota has no room for, as far as the cache knows (apiserver.quota has the last word)
-    default_storage_class.py    a claim that names no class gets the default one
-    persistent_volume_claim_resize.py
-                                a claim grows only if its class lets it
-    taint_nodes_by_condition.py a new node takes no pods until somebody plays it
-    node_restriction.py         what a fleet may change about its nodes and pods
-    role_escalation.py          nobody gives away what he does not have
-    election_leases.py          the Lease objects that show elections are read-only
-    trace_context.py            a pod says which trace it is a part of
+Plugins read the watch caches and do no I/O. The server may call a plugin several times for one write, each time with a later
+version of the object. Each plugin declares the resources and verbs that it handles. `apiserver.assembly` builds the chain.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/
 """

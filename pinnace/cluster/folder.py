@@ -27,7 +27,16 @@ from pathlib import Path
 
 from pinnace.cluster import spec as states
 from pinnace.cluster.errors import Busy, FolderError
-from pinnace.cluster.spec import KUBELET, ClusterState, StateError, config_folder, etcd_folder, pki_folder, pods_folder
+from pinnace.cluster.spec import (
+    KUBELET,
+    ClusterState,
+    StateError,
+    config_folder,
+    etcd_folder,
+    kubeconfig_file,
+    pki_folder,
+    pods_folder,
+)
 from pinnace.runtime.files import remove_tree
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -54,6 +63,7 @@ class Folder:
         self._draft = self._state.with_suffix(".tmp")
         self._lock = path / "lock"
         self.logs = path / "logs"
+        self._kubeconfig = kubeconfig_file(path)
         self._folders = (etcd_folder(path), pki_folder(path), pods_folder(path), config_folder(path), self.logs)
 
     @contextmanager
@@ -189,6 +199,7 @@ class Folder:
             for folder in self._folders:  # none was there before
                 if folder.exists():
                     remove_tree(folder)
+            self._kubeconfig.unlink(missing_ok=True)
             self._draft.unlink(missing_ok=True)
             self._state.unlink(missing_ok=True)
             raise
@@ -211,6 +222,7 @@ class Folder:
         if keep_logs:
             with suppress(OSError):  # of a full disk: then they are a stranger's to the next start, which says so
                 (self.logs / MARK).write_text(json.dumps({FAILED: state.identity, MADE: [str(each) for each in state.made]}))
+        self._kubeconfig.unlink(missing_ok=True)
         self._draft.unlink(missing_ok=True)  # the disk was full, or its writer was killed
         self._state.unlink(missing_ok=True)
         return kept

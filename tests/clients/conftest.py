@@ -70,6 +70,7 @@ def cluster(folder: Path, *options: str) -> Iterator[Path]:
         yield data / "kubeconfig"
     finally:
         _pinnace("down", "--data-dir", str(data), folder=folder)
+        assert not data.exists(), "down leaves nothing behind"
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from pinnace.runtime.procfs import Identity
 
 pytestmark = [pytest.mark.stories, pytest.mark.timeout(180)]
 PATIENCE = 20.0
-SMALL = ("--nodes", "3", "--schedulers", "2", "--apiservers", "1", "--controllers", "0")
+SMALL = ("--nodes", "3", "--schedulers", "2", "--apiservers", "1", "--controllers", "0", "--gateways", "0")
 
 
 class Home:

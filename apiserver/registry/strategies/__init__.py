@@ -1,11 +1,4 @@
-"""The strategies of all resources: a file for each kind, with all that is particular to it (`apiserver.registry.strategy`).
-
-What several of them share:
-
-    pod_defaults.py         what a pod, or a template of pods, that does not say gets
-    default_tolerations.py  how long a pod stays on a node that is gone, unless it says so itself
-    templates.py            what was worked out for a spec once holds for every equal one
-"""
+"""The strategies of all resources, by kind: defaults, validation and immutable fields (see `apiserver.registry.strategy`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -78,7 +78,7 @@ async def test_a_watch_survives_its_server_and_says_so(servers: list[Server], cl
         done = await watch.interrupt()
         assert done.code == 130 and not done.out
         lost, again = done.errors[:2]
-        assert lost.startswith("note: connection lost (") and again.startswith("note: connected again")
+        assert lost.startswith("note: connection lost (") and again.startswith("note: reconnected")
 
 
 async def test_several_kinds_at_once_through_the_loss_of_a_server(

@@ -35,7 +35,11 @@ async def test_scale(pinnace: Commands, client: Client) -> None:
     assert (done.code, done.lines) == (0, ["deployment.apps/web scaled", "replicaset.apps/web-1 scaled"])
     assert (await client.of(DEPLOYMENTS).get("web", "default")).spec.replicas == 5
     done = await pinnace("scale", "deployment", "web", "--replicas", "1", "--current-replicas", "2")
-    assert done.code == 4 and "Expected replicas to be 2, was 5" in done.err and done.errors[1] == "hint: it was not changed"
+    assert (
+        done.code == 4
+        and "Expected replicas to be 2, was 5" in done.err
+        and done.errors[1] == "hint: the object was not changed"
+    )
     assert (await pinnace("scale", "pod/a", "--replicas", "1")).code == 2
 
 

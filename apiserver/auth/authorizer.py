@@ -9,29 +9,31 @@ fleet are named in its certificate, or have the label pinnace.io/fleet. The admi
 (apiserver.admission) checks what a fleet may change about its nodes.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
+
+Impersonation: a caller, such as a gateway, acts as another user.
+
+The call's metadata name the user, and each of the groups. The caller needs the verb "impersonate" on users and on groups, for
+these names. Everything else is decided, and counted, for the other user; the audit log has both.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 from apiserver.auth.audit import Audit, AuditEvent, NoAudit
-from apiserver.auth.authentication import MASTERS, User
+from apiserver.auth.authentication import AUTHENTICATED, MASTERS, Credential, User
 from apiserver.auth.permissions import DENIED, HEARTBEAT, Action, Decision, Target, action_on
 from apiserver.auth.rbac import ALL_RULES, Rbac
 from apiserver.cacher.cacher import ResourceCache
-from apiserver.errors import Rejected
+from apiserver.errors import Rejected, bad_request
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.rbac_v1_pb2 import PolicyRule
-from pinnace.api.resources import (
-    EVENTS,
-    LEASES,
-    NODE_LEASE_NAMESPACE,
-    NODES,
-    PODS,
-)
+from pinnace.api.resources import EVENTS, LEASES, NODE_LEASE_NAMESPACE, NODES, PODS
 from pinnace.api.selectors import FIELDS, SelectorError, parse_fields, parse_labels
 from pinnace.api.status import Code, Refusal
-from pinnace.api.wellknown import FLEET_LABEL
+from pinnace.api.wellknown import FLEET_LABEL, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
 
 _ALLOWED = "the node authoriser: it is the fleet's own"
 
@@ -199,3 +201,47 @@ class Policy:
 def _first(roles: Sequence[str]) -> str:
     others = f" and {len(roles) - _MOST} more" if len(roles) > _MOST else ""
     return f"{', '.join(roles[:_MOST])}{others}"
+
+
+USERS, GROUPS = Action("impersonate", "users"), Action("impersonate", "groups")
+MAX_GROUPS = 100
+"""Groups that one call may name."""
+
+
+class Impersonated(NamedTuple):
+    """The credential of a caller, and the user that it acts as."""
+
+    credential: Credential
+    acting_as: User
+
+    def user(self) -> User:
+        """Raises Rejected once the caller's own credential is not valid any more."""
+        self.credential.user()
+        return self.acting_as
+
+
+def requested(metadata: Iterable[tuple[str, str | bytes]]) -> User | None:
+    """The user that a call is to be made as. Raises Rejected when there are groups only."""
+    name, groups = "", list[str]()
+    for key, value in metadata:
+        if key == IMPERSONATE_USER_KEY:
+            name = str(value)
+        elif key == IMPERSONATE_GROUP_KEY:
+            groups.append(str(value))
+    if not name:
+        if groups:
+            raise Rejected(bad_request("impersonation of groups needs a user: say which"))
+        return None
+    if len(groups) > MAX_GROUPS:
+        raise Rejected(bad_request(f"too many groups to impersonate: at most {MAX_GROUPS}"))
+    return User(name, tuple(dict.fromkeys((*groups, AUTHENTICATED))))
+
+
+async def impersonate(credential: Credential, acting_as: User, authorizer: Authorizer) -> Impersonated:
+    """Raises Rejected (PERMISSION_DENIED) unless the caller may act as this user and its groups."""
+    caller = credential.user()
+    await authorizer.check(caller, USERS, lambda: (Target(name=acting_as.name),))
+    groups = [Target(name=each) for each in acting_as.groups if each != AUTHENTICATED]
+    if groups:
+        await authorizer.check(caller, GROUPS, lambda: groups)
+    return Impersonated(credential, replace(acting_as, impersonator=caller.name))

@@ -28,8 +28,7 @@ import grpc
 import grpc.aio
 
 from apiserver.auth.authentication import Anybody, Authenticator, Bearer, Certificate, Credential, User
-from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.impersonation import impersonate, requested
+from apiserver.auth.authorizer import Authorizer, impersonate, requested
 from apiserver.errors import Rejected, forbidden
 from apiserver.flow.control import TOO_MANY_REQUESTS
 from apiserver.registry import fencing

@@ -22,8 +22,8 @@ What it does not promise: a server keeps a quota from the moment at which it has
 what grows without a create or a resize is counted but not charged, as in Kubernetes: a pod that changes scopes because it is
 given a deadline. Events are not counted.
 
-    usage, bounds   functions of values: what an object uses, what a quota says
-    states, tally   what the cache says: quotas, and what there is in a namespace
+`usage` computes what an object uses and what a quota limits, without I/O. `ledger` reads quotas and objects from the watch
+cache, charges writes, and recounts.
 
-Source: https://kubernetes.io/docs/concepts/policy/resource-quotas/; why it is done in this way: docs/adr.
+Source: https://kubernetes.io/docs/concepts/policy/resource-quotas/; for the design see docs/adr.
 """

@@ -44,7 +44,7 @@ class Kubectl:
         done = subprocess.run(
             [self._program, "--namespace", self.namespace, *arguments],
             input=text, capture_output=True, text=True, timeout=TIMEOUT, check=False,
-            env=os.environ | {"KUBECONFIG": str(self._kubeconfig), "HOME": str(self._kubeconfig.parent)},
+            env=os.environ | {"KUBECONFIG": str(self._kubeconfig), "HOME": str(self._kubeconfig.parents[1])},
         )  # fmt: skip
         return Ran(done.returncode, done.stdout, done.stderr)
 

@@ -37,17 +37,21 @@ async def assembly() -> AsyncIterator[Assembly]:
 async def test_requests_objects_and_events_are_counted(assembly: Assembly) -> None:
     created = {**WHAT, "verb": "POST", "batch": "true"}
     found = {**WHAT, "verb": "GET", "batch": "false"}
+    events = {"group": "", "version": "v1", "resource": PODS.plural}
     before = {
         "created": value("apiserver_request_total", **created, code="OK"),
         "missed": value("apiserver_request_total", **found, code="NOT_FOUND"),
         "timed": value("apiserver_request_duration_seconds_count", **created),
         "dispatched": value("apiserver_flowcontrol_dispatched_requests_total", priority_level="workload"),
-        "watching": value("apiserver_longrunning_requests", **WHAT, verb="WATCH"),
+        "events": value("apiserver_watch_events_total", **events),
     }
+    watching = value("apiserver_longrunning_requests", **WHAT, verb="WATCH")
+    in_flight = [value("apiserver_current_inflight_requests", request_kind=kind) for kind in ("readOnly", "mutating")]
+    executing = value("apiserver_flowcontrol_current_executing_requests", priority_level="workload")
     watch = assembly.methods["/pinnace.v1.Pods/Watch"]
     async with asyncio.timeout(10), aclosing(watch.stream(WatchRequest(), ADMIN)) as told:
         await anext(told)
-        assert value("apiserver_longrunning_requests", **WHAT, verb="WATCH") - before["watching"] == 1
+        assert value("apiserver_longrunning_requests", **WHAT, verb="WATCH") == watching + 1
         pods = [make_pod(name).req(cpu="1").new() for name in ("a", "b", "c")]
         await assembly.methods["/pinnace.v1.Pods/CreateBatch"].call(CreatePodBatchRequest(items=pods), ADMIN)
         with pytest.raises(Rejected):
@@ -59,14 +63,14 @@ async def test_requests_objects_and_events_are_counted(assembly: Assembly) -> No
         "missed": value("apiserver_request_total", **found, code="NOT_FOUND"),
         "timed": value("apiserver_request_duration_seconds_count", **created),
         "dispatched": value("apiserver_flowcontrol_dispatched_requests_total", priority_level="workload"),
+        "events": value("apiserver_watch_events_total", **events),
     }
-    assert {name: after[name] - before[name] for name in after} == {"created": 1, "missed": 1, "timed": 1, "dispatched": 3}
+    counted = {"created": 1, "missed": 1, "timed": 1, "dispatched": 3, "events": 3}
+    assert {name: after[name] - before[name] for name in after} == counted
     assert value("apiserver_resource_objects", group="", resource="pods") == 3
-    assert value("apiserver_watch_events_total", group="", version="v1", resource=PODS.plural) == 3
-    assert value("apiserver_longrunning_requests", **WHAT, verb="WATCH") == 0
-    for kind in ("readOnly", "mutating"):
-        assert value("apiserver_current_inflight_requests", request_kind=kind) == 0
-    assert value("apiserver_flowcontrol_current_executing_requests", priority_level="workload") == 0
+    assert value("apiserver_longrunning_requests", **WHAT, verb="WATCH") == watching
+    assert [value("apiserver_current_inflight_requests", request_kind=kind) for kind in ("readOnly", "mutating")] == in_flight
+    assert value("apiserver_flowcontrol_current_executing_requests", priority_level="workload") == executing
 
 
 async def test_what_nobody_calls_is_not_on_the_page(assembly: Assembly) -> None:

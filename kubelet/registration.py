@@ -46,7 +46,7 @@ from pinnace.api.wellknown import (
     ZONE_LABEL,
 )
 from pinnace.api.wire import portions
-from pinnace.client.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable, error_of
+from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Exhausted, NotFound, Unavailable, error_of
 from pinnace.client.resource import ResourceClient
 from pinnace.fit import allocatable
 from pinnace.fit.requests import PODS
@@ -447,7 +447,9 @@ class Registration:
             else:
                 self._refused.settle(name)
         if refused:
-            log.error("%d nodes are refused, and tried again: %s", len(refused), self._refused.told())
+            exhausted = all(isinstance(error, Exhausted) for error in refused.values())
+            level = logging.WARNING if exhausted else logging.ERROR  # a store without space is not an error of this kubelet
+            log.log(level, "%d nodes are refused, and tried again: %s", len(refused), self._refused.told())
 
 
 async def _sent(send: Callable[[Sequence[Node]], Awaitable[Sequence[BatchItem]]], chunk: Sequence[Node]) -> Refusals:

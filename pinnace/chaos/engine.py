@@ -200,6 +200,9 @@ class Engine:
             await asyncio.sleep(CRASH_POLL)
 
     async def _look_for_crashes(self, started: float) -> None:
+        for name in self._world.ended_with_excuse():
+            self._say(f"{name} ended under a fault; it is started again")
+            await self._world.start(name)
         for name, code in self._world.crashed():
             found = f"{name} ended unexpectedly, {time.monotonic() - started:.1f} s after the start: exit code {code}"
             self.damage.failures.append(found)

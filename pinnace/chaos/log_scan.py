@@ -27,11 +27,16 @@ _OURS = ("apiserver", "controllers", "kubelet", "pinnace", "scheduler", "__main_
 
 @dataclass(frozen=True, slots=True)
 class Excuse:
-    """The time (Unix seconds) in which a process may log errors, and end by itself."""
+    """A time (Unix seconds) in which a process may log errors and, with `may_end`, may end."""
 
     process: str
     began: float
     ended: float
+    may_end: bool = False
+
+    def covers(self, at: float) -> bool:
+        """Return whether an effect at this time has its cause in the excused time."""
+        return self.began - 1 <= at <= self.ended + AFTERWARDS
 
 
 def scan_logs(logs: Path, excuses: Sequence[Excuse] = ()) -> list[str]:
@@ -55,7 +60,7 @@ def _of_log(path: Path, excuses: Sequence[Excuse]) -> Iterator[str]:
 def _errors(lines: Iterable[LogLine], excuses: Sequence[Excuse]) -> Iterator[LogLine]:
     for line in lines:
         ours = line.logger.partition(".")[0] in _OURS
-        excused = any(excuse.began - 1 <= line.at <= excuse.ended + AFTERWARDS for excuse in excuses)
+        excused = any(excuse.covers(line.at) for excuse in excuses)
         if not excused and (line.severity == "CRITICAL" or (line.severity == "ERROR" and ours)):
             yield line
 

@@ -55,7 +55,7 @@ class World:
         """Processes that did not end when they were asked to, failed while they did, or ended and were not asked."""
         self.excuses: list[Excuse] = []
         """When which process was allowed to log errors and to end."""
-        self._excused: dict[str, tuple[float, bool]] = {}
+        self._excused: dict[str, list[tuple[float, bool]]] = {}
         """Since when, and whether the process may end."""
         self._plans: dict[str, Plan] = {}
         """Those that processes have when no fault is on, of those that have another one."""
@@ -125,20 +125,20 @@ class World:
         await self.revive(name)
 
     def excuse(self, name: str, *, may_end: bool) -> None:
-        """From now on, until `recover`, the process may log errors: a fault takes from it what it needs. `may_end`: and may end
-        by itself."""
-        self._excused.setdefault(name, (time.time(), may_end))
+        """Allow the process to log errors until `recover` is called: a fault takes resources from it. With `may_end`, the process
+        may also end. Excuses of several faults nest: each takes one `recover`."""
+        self._excused.setdefault(name, []).append((time.time(), may_end))
 
     def excuse_log(self, name: str, since: float) -> None:
         """The log of a process that is none of the cluster's may hold errors from `since` (Unix seconds) until now."""
         self.excuses.append(Excuse(name, since, time.time()))
 
     async def recover(self, name: str) -> bool:
-        """The excuse is over: the process is started again if it has ended. Whether it had."""
-        since = self._excused.pop(name, None)
-        if since is None:
+        """End the oldest excuse of the process, and start the process if it has ended. Return whether it had ended."""
+        if not self._excused.get(name):
             return False
-        self.excuses.append(Excuse(name, since[0], time.time()))
+        began, may_end = self._excused[name].pop(0)
+        self.excuses.append(Excuse(name, began, time.time(), may_end))
         if self.cluster.pid(name) or name in self._downed:
             return False
         await self.start(name)
@@ -186,10 +186,26 @@ class World:
         return [name for name, well in zip(names, ready, strict=True) if not well]
 
     def crashed(self) -> list[tuple[str, int]]:
-        """The processes that have ended though nobody here has asked them to, with their exit codes."""
-        excused = {name for name, (_, may_end) in self._excused.items() if may_end}
-        ended = sorted(set(self.cluster.ended()) - self._downed - excused)
+        """Return the name and exit code of each process that ended without a request and without an excuse."""
+        return [(name, code) for name, code in self._ended() if not self._may_have_ended(name)]
+
+    def ended_with_excuse(self) -> list[str]:
+        """Return the processes that ended during an excuse that is over. No fault will start them again."""
+        return [name for name, _ in self._ended() if not self._excused.get(name) and self._may_have_ended(name)]
+
+    def _ended(self) -> list[tuple[str, int]]:
+        ended = sorted(set(self.cluster.ended()) - self._downed)
         return [(name, code) for name in ended if (code := self.cluster.exit_code(name)) is not None]
+
+    def _may_have_ended(self, name: str) -> bool:
+        """Compare the end of the process with its excuses. A process writes to its log last when it ends."""
+        if any(may_end for _, may_end in self._excused.get(name, ())):
+            return True
+        try:
+            ended = self.cluster.folder.log(name).stat().st_mtime
+        except OSError:
+            return False
+        return any(excuse.process == name and excuse.may_end and excuse.covers(ended) for excuse in self.excuses)
 
     async def heal(self) -> None:
         """Undoes what faults may have left: links pass, clocks are right, disks have room, nothing is frozen, down or started
@@ -201,7 +217,8 @@ class World:
             await disk.empty()
         for record in self.cluster.state.processes:
             await self.as_before(record.name)
-            await self.recover(record.name)
+            while self._excused.get(record.name):
+                await self.recover(record.name)
             await self.revive(record.name)
             self.resume(record.name)
         await self.clear_alarms()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 
+from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import CertificateReloaded
 
 log = logging.getLogger(__name__)
@@ -90,32 +91,39 @@ class TlsFiles:
         return Unusable(self.key or self.ca, f"not {kind}")
 
 
+REPLACEMENT_TIMEOUT = 5.0
+"""Seconds that the replacement of a certificate and its key may take: they are separate files."""
+
+
 class Renewed:
     """The present content of the files or, while they cannot be used, their last usable content."""
 
-    def __init__(self, files: TlsFiles) -> None:
+    def __init__(self, files: TlsFiles, clock: Clock = SYSTEM_CLOCK) -> None:
         """Raises OSError if the files cannot be used."""
         self._files = files
+        self._clock = clock
         self._seen = files.stamp()
-        self._unusable: object = None
-        """The stamp of files that could not be used."""
+        self._unusable: tuple[Stamp, float] | None = None
+        """The stamp of files that could not be used, and the time (seconds, monotonic) at which they were first read."""
         self.current = files.read()
 
     def renew(self) -> bool:
-        """Reads files that have changed, and returns whether there is new content. Files that cannot be used are read once more
-        at the next call, because a certificate and its key are replaced one after the other; then the error is logged, once."""
+        """Read files that have changed, and return whether there is new content. Files that cannot be used are read again at each
+        call for REPLACEMENT_TIMEOUT seconds; then the error is logged, once."""
         stamp = self._files.stamp()
         if stamp == self._seen:
             return False
         try:
             current = self._files.read()
         except OSError as error:
-            if stamp == self._unusable:
+            now = self._clock.monotonic()
+            if self._unusable is None or self._unusable[0] != stamp:
+                self._unusable = stamp, now
+            elif now - self._unusable[1] >= REPLACEMENT_TIMEOUT:
                 self._seen = stamp
                 log.error("%s; still using the previous files", error)
-            self._unusable = stamp
             return False
-        self._seen, self.current = stamp, current
+        self._seen, self.current, self._unusable = stamp, current, None
         file = str(self._files.cert or self._files.ca)
         log.info("%s was renewed", file, extra=CertificateReloaded(file).extra)
         return True

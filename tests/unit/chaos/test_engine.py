@@ -23,6 +23,7 @@ class FakeWorld:
         self.astray: list[str] = []
         self.not_ready: list[str] = []
         self.ended: list[tuple[str, int]] = []
+        self.excused: list[str] = []
         self.revived: list[str] = []
         self.unrecorded: ChaosError | None = None
 
@@ -32,6 +33,10 @@ class FakeWorld:
     def crashed(self) -> list[tuple[str, int]]:
         ended, self.ended = self.ended, []
         return ended
+
+    def ended_with_excuse(self) -> list[str]:
+        excused, self.excused = self.excused, []
+        return excused
 
     async def unready(self) -> list[str]:
         return self.not_ready

@@ -1,8 +1,10 @@
 """What ends without being asked to is told, whatever else is done to the same process."""
 
+import os
 import random
 import signal
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +24,8 @@ PLAN = Plan("apiserver", NAME, "a:1", "a:1", ("python", "-m", "apiserver.main"))
 class FakeCluster:
     """One process, of which no more is known than whether it runs and how it ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, logs: Path) -> None:
+        self.folder = SimpleNamespace(log=lambda name: logs / f"{name}.log")
         record = SimpleNamespace(name=NAME, process=None, plan=PLAN)
         self.state: Any = SimpleNamespace(processes=[record], find=lambda name: record)
         self.code: int | None = None
@@ -51,8 +54,8 @@ class FakeCluster:
 
 
 @pytest.fixture
-def cluster() -> FakeCluster:
-    return FakeCluster()
+def cluster(tmp_path: Path) -> FakeCluster:
+    return FakeCluster(tmp_path)
 
 
 @pytest.fixture
@@ -111,6 +114,29 @@ async def test_a_process_that_may_log_errors_only_has_crashed_when_it_ends(world
     world.excuse(NAME, may_end=False)
     cluster.code = 1
     assert world.crashed() == [(NAME, 1)]
+
+
+async def test_an_excuse_covers_a_process_that_is_found_ended_after_it(world: World, cluster: FakeCluster) -> None:
+    world.excuse(NAME, may_end=True)
+    assert not await world.recover(NAME), "it still runs"
+    cluster.code = 1
+    (excuse,) = world.excuses
+    log = cluster.folder.log(NAME)
+    log.touch()
+    os.utime(log, (excuse.ended, excuse.ended))
+    assert not world.crashed() and world.ended_with_excuse() == [NAME]
+    os.utime(log, (excuse.ended + 60, excuse.ended + 60))
+    assert world.crashed() == [(NAME, 1)] and not world.ended_with_excuse()
+
+
+async def test_the_excuses_of_two_faults_end_one_by_one(world: World, cluster: FakeCluster) -> None:
+    world.excuse(NAME, may_end=True)
+    world.excuse(NAME, may_end=True)
+    await world.recover(NAME)
+    cluster.code = 1
+    assert not world.crashed() and not world.ended_with_excuse(), "the second fault starts it again"
+    assert await world.recover(NAME)
+    assert not cluster.ended()
 
 
 async def test_a_process_is_started_in_another_way_and_as_before_at_the_end(world: World, cluster: FakeCluster) -> None:

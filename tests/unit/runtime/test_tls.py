@@ -6,7 +6,8 @@ import pytest
 
 from pinnace.pki import Subject
 from pinnace.pki.folder import ADMIN, CertificateSpec, Folder, replace
-from pinnace.runtime.tls import Renewed, TlsFiles
+from pinnace.runtime.tls import REPLACEMENT_TIMEOUT, Renewed, TlsFiles
+from tests.clock import FakeClock
 from tests.unprivileged import unprivileged
 
 NOW = datetime.now(UTC)
@@ -85,12 +86,25 @@ def test_what_could_not_be_read_is_taken_when_it_can() -> None:
         assert renewed.renew() and renewed.current.key == files.key.read_bytes()
 
 
-def test_what_is_gone_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    files = certificate(tmp_path)
-    renewed = Renewed(files)
+def test_files_that_stay_unusable_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files, clock = certificate(tmp_path), FakeClock()
+    renewed = Renewed(files, clock)
     files.key.rename(tmp_path / "away")
+    assert not renewed.renew()
+    clock.stall(REPLACEMENT_TIMEOUT)
     assert not any(renewed.renew() for _ in range(3))
     (told,) = caplog.records
     assert told.message == f"{files.key}: no such file or directory; still using the previous files"
     (tmp_path / "away").rename(files.key)
     assert renewed.renew()
+
+
+def test_a_slow_replacement_of_certificate_and_key_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files, other, clock = certificate(tmp_path / "a"), certificate(tmp_path / "b"), FakeClock()
+    renewed = Renewed(files, clock)
+    files.cert.write_bytes(other.cert.read_bytes())
+    assert not renewed.renew()
+    clock.stall(REPLACEMENT_TIMEOUT / 2)
+    assert not renewed.renew() and not caplog.records
+    files.key.write_bytes(other.key.read_bytes())
+    assert renewed.renew() and renewed.current.cert == other.cert.read_bytes()

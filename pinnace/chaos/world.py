@@ -125,7 +125,7 @@ class World:
         await self.revive(name)
 
     def excuse(self, name: str, *, may_end: bool) -> None:
-        """Allow the process to log errors until `recover` is called: a fault takes resources from it. With `may_end`, the process
+        """Allow the process to log errors until `recover`: a fault takes resources from it. With `may_end`, the process
         may also end. Excuses of several faults nest: each takes one `recover`."""
         self._excused.setdefault(name, []).append((time.time(), may_end))
 

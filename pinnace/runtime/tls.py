@@ -110,7 +110,7 @@ class Renewed:
     def renew(self) -> bool:
         """Read files that have changed, and return whether there is new content.
 
-        Files that cannot be used are read again at each call for REPLACEMENT_TIMEOUT seconds; then the error is logged, once."""
+        Unusable files are read again at each call for REPLACEMENT_TIMEOUT seconds; then the error is logged, once."""
         stamp = self._files.stamp()
         if stamp == self._seen:
             return False

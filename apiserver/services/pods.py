@@ -6,7 +6,7 @@ Logs and exec: found here, answered by the kubelet of the pod's node, passed on 
 
 Nothing is gathered: a caller that reads slowly slows the kubelet down, and one that goes away ends the call there, too.
 
-Evictions, many at once: pods of one budget are put to it together. The rules are apiserver.registry.deletion's.
+Evictions, many at once: pods of one budget are put to it together. The rules are apiserver.registry.eviction's.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from apiserver.errors import Rejected
 from apiserver.flow.control import current_seat, release_current_seat
 from apiserver.registry import binding
 from apiserver.registry.admission import Request
-from apiserver.registry.deletion import (
+from apiserver.registry.deletion import delete_step
+from apiserver.registry.eviction import (
     Protection,
     budget_of,
-    delete_step,
     deleting,
     is_guarded,
     must_ask,

@@ -3,7 +3,7 @@
 import pytest
 
 from apiserver.errors import Rejected
-from apiserver.registry.deletion import deleting
+from apiserver.registry.eviction import deleting
 from apiserver.registry.mutation import Put, Version
 from apiserver.registry.strategies import STRATEGIES
 from pinnace.api.core_v1_pb2 import Pod

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apiserver.registry import deletion as eviction_rules
+from apiserver.registry import eviction as eviction_rules
 from apiserver.services import pods
 from pinnace.api.codec import from_dict
 from pinnace.api.core_v1_pb2 import Pod

@@ -1,0 +1,143 @@
+"""Eviction: a delete that checks the disruption budget of the pod first.
+
+    pod --no budget selects it-------------------------------------------> deleted
+         '--its budget --no disruption allowed--> refused: retry later
+                        '--disruption taken, pod recorded in the status--> marked as DisruptionTarget, deleted
+
+A disruption is taken in a compare-and-swap of the budget's status, so concurrent evictions never take the same one. The name of
+the pod stays in the status until the disruption controller has seen the pod go. If the pod stays (its delete failed), the
+controller returns the disruption after a timeout.
+
+Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36, for the messages too.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from apiserver import errors
+from apiserver.errors import Rejected
+from apiserver.registry.deletion import copy, delete_step
+from apiserver.registry.mutation import Mutation, Next, Put, Version
+from apiserver.registry.strategy import Strategy
+from pinnace.api import conditions
+from pinnace.api.core_v1_pb2 import Pod
+from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.pods import ended
+from pinnace.api.policy_v1_pb2 import PodDisruptionBudget, PodDisruptionBudgetStatus
+from pinnace.api.resources import POD_DISRUPTION_BUDGETS, PODS
+from pinnace.api.scalars import to_time
+from pinnace.api.selectors import NOTHING, LabelSelector, from_message
+from pinnace.api.status import Code, Refusal
+from pinnace.api.verbs_pb2 import Disruption
+
+RETRY_AFTER = 1.0
+"""Seconds after which to ask a budget again; it counts anew whenever one of its pods changes."""
+MAX_UNCONFIRMED = 2000
+"""Pods that a budget has written down and that nobody has seen go."""
+_BY_EVICTION = Disruption(reason="EvictionByEvictionAPI", message="Eviction API: evicting")
+_VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def is_guarded(pod: Pod) -> bool:
+    """Has its budget a say? Not about a pod that does not run, or that ends anyhow."""
+    return pod.status.phase != "Pending" and not ended(pod) and not pod.metadata.HasField("deletionTimestamp")
+
+
+class Protection(NamedTuple):
+    """A budget, whose selector is read once, for all pods that it is asked about."""
+
+    selector: LabelSelector
+    budget: PodDisruptionBudget
+
+
+def protection(budget: PodDisruptionBudget) -> Protection:
+    return Protection(from_message(budget.spec.selector) if budget.spec.HasField("selector") else NOTHING, budget)
+
+
+def budget_of(pod: Pod, protections: Iterable[Protection]) -> PodDisruptionBudget | None:
+    """The one of the budgets of its namespace that selects it. Raises Rejected if there are several."""
+    labels = dict(pod.metadata.labels)
+    found = [budget for selector, budget in protections if selector.matches(labels)]
+    if len(found) > 1:
+        message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        raise Rejected(Refusal(Code.FAILED_PRECONDITION, "SeveralDisruptionBudgets", message))
+    return found[0] if found else None
+
+
+def must_ask(pod: Pod, budget: PodDisruptionBudget) -> bool:
+    """Of a guarded pod: a pod that is not ready is not missed, if the budget says so or enough others are."""
+    if conditions.is_true(pod.status.conditions, "Ready"):
+        return True
+    status = budget.status
+    enough = status.currentHealthy >= status.desiredHealthy > 0
+    return budget.spec.unhealthyPodEvictionPolicy != "AlwaysAllow" and not enough
+
+
+def taking(budget: PodDisruptionBudget, pods: Sequence[str], granted: set[str], now: float) -> Mutation[PodDisruptionBudget]:
+    """Takes disruptions for the first of the pods, by name, for as many as are left; `granted` are those, once it is done.
+    Refused when none is left. `now` in Unix seconds."""
+    name = budget.metadata.name
+
+    def step(version: Version[PodDisruptionBudget] | None) -> Next[PodDisruptionBudget]:
+        granted.clear()
+        if version is None:
+            raise Rejected(errors.not_found(POD_DISRUPTION_BUDGETS, name))
+        _check_budgets(version.obj)
+        new = copy(POD_DISRUPTION_BUDGETS, version.obj)
+        taken = pods[: new.status.disruptionsAllowed]
+        granted.update(taken)
+        new.status.disruptionsAllowed -= len(taken)
+        for pod in taken:
+            new.status.disruptedPods[pod].CopyFrom(to_time(now))
+        if not new.status.disruptionsAllowed:
+            _say_that_none_is_left(new.status, now)
+        return Put(new)
+
+    return Mutation(POD_DISRUPTION_BUDGETS.key(budget.metadata.namespace, name), name, step)
+
+
+def deleting(pods: Strategy[Pod], pod: Pod, options: DeleteOptions, *, spared: bool, now: float) -> Mutation[Pod]:
+    """Deletes this very pod. `spared`: its budget need not be asked because of what it is; if it has become something else,
+    that is a conflict."""
+    metadata = pod.metadata
+
+    def step(version: Version[Pod] | None) -> Next[Pod]:
+        if version is not None:
+            if version.obj.metadata.uid != metadata.uid:
+                raise Rejected(errors.uid_mismatch(PODS, metadata.name, metadata.uid, version.obj.metadata.uid))
+            if spared and version.obj.status != pod.status:
+                raise Rejected(errors.contended(PODS, metadata.name))
+        return delete_step(pods, metadata.name, options, version, now, why=_BY_EVICTION)
+
+    return Mutation(PODS.key(metadata.namespace, metadata.name), metadata.name, step)
+
+
+def refused(budget: PodDisruptionBudget) -> Refusal:
+    """A budget that allows no disruption now."""
+    status = budget.status
+    needs = f"needs {status.desiredHealthy} healthy pods and has {status.currentHealthy} currently"
+    return _refusal(f"The disruption budget {budget.metadata.name} {needs}")
+
+
+def _refusal(cause: str) -> Refusal:
+    facts = (("cause", cause),)
+    return Refusal(Code.RESOURCE_EXHAUSTED, "DisruptionBudget", _VIOLATION, retry_after=RETRY_AFTER, metadata=facts)
+
+
+def _check_budgets(budget: PodDisruptionBudget) -> None:
+    """Can a disruption be taken? Raises Rejected."""
+    status, name = budget.status, budget.metadata.name
+    if status.observedGeneration < budget.metadata.generation:
+        raise Rejected(_refusal(f"The disruption budget {name} is still being processed by the server."))
+    if len(status.disruptedPods) > MAX_UNCONFIRMED:
+        detail = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise Rejected(errors.forbidden(f'poddisruptionbudgets.policy "{name}" is forbidden: {detail}'))
+    if not status.disruptionsAllowed:
+        raise Rejected(refused(budget))
+
+
+def _say_that_none_is_left(status: PodDisruptionBudgetStatus, now: float) -> None:
+    found = conditions.find(status.conditions, "DisruptionAllowed")
+    if found is not None and found.status != "False":
+        said = conditions.say(status.conditions, "DisruptionAllowed", "False", "InsufficientPods", "", now)
+        said.observedGeneration = status.observedGeneration

@@ -49,8 +49,8 @@ from scheduler.framework import BindPlugin, Handle, Plugin
 from scheduler.framework.interface import CompletesArgs
 from scheduler.framework.profile import METHODS, Enabled, Offline, PluginLoadError, Point, find, make, takes_part
 from scheduler.framework.runtime import Framework
-from scheduler.plugins import DEFAULTS, OPTIONAL
 from scheduler.plugins.node_resources import NodeResourcesFit
+from scheduler.plugins.registry import DEFAULT_PLUGINS, OPTIONAL_PLUGINS
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Source:
 
 
 def built_in() -> dict[str, Source]:
-    plugins = {**{name: plugin for name, (plugin, _) in DEFAULTS.items()}, **OPTIONAL}
+    plugins = {**{name: plugin for name, (plugin, _) in DEFAULT_PLUGINS.items()}, **OPTIONAL_PLUGINS}
     return {name: Source(name, plugin) for name, plugin in plugins.items()}
 
 
@@ -103,7 +103,7 @@ def default_points() -> Mapping[Point, Sequence[str]]:
     return {
         point: [
             name
-            for name, (plugin, _) in DEFAULTS.items()
+            for name, (plugin, _) in DEFAULT_PLUGINS.items()
             if takes_part(plugin, point) and (point is not Point.SCORE or name in scoring)
         ]
         for point in Point
@@ -111,7 +111,7 @@ def default_points() -> Mapping[Point, Sequence[str]]:
 
 
 def default_weights() -> Mapping[str, float]:
-    return {name: weight for name, (plugin, weight) in DEFAULTS.items() if weight and takes_part(plugin, Point.SCORE)}
+    return {name: weight for name, (plugin, weight) in DEFAULT_PLUGINS.items() if weight and takes_part(plugin, Point.SCORE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ def resolve(raw: Any, path: str, sources: dict[str, Source]) -> Resolved:
     multi = sets[MULTI_POINT]
     for name in multi.enabled:
         demand_part(name, sources[name], f"{path}.{MULTI_POINT}.enabled")
-    everywhere = dict.fromkeys((*filter(multi.leaves, DEFAULTS), *multi.enabled))
+    everywhere = dict.fromkeys((*filter(multi.leaves, DEFAULT_PLUGINS), *multi.enabled))
     points: dict[Point, Sequence[str]] = {}
     for point in Point:
         own = sets[point]
@@ -193,7 +193,7 @@ def _weight(name: str, at_score: _Set, multi: _Set) -> float:
     for named in (at_score.enabled, multi.enabled):
         if name in named:
             return named[name] or NO_WEIGHT_GIVEN
-    return DEFAULTS[name][1]
+    return DEFAULT_PLUGINS[name][1]
 
 
 def demand_part(name: str, found: Source, path: str) -> None:
@@ -210,7 +210,9 @@ def source(spec: str, path: str, sources: dict[str, Source]) -> tuple[str, Sourc
         if spec in (name, known.spec):
             return name, known
     if ":" not in spec:
-        raise ConfigurationError(f'{path}: no plugin "{spec}"; there are {", ".join((*DEFAULTS, *OPTIONAL))}, and module:Class')
+        raise ConfigurationError(
+            f'{path}: no plugin "{spec}"; there are {", ".join((*DEFAULT_PLUGINS, *OPTIONAL_PLUGINS))}, and module:Class'
+        )
     try:
         found = Source(spec, find(spec))
     except PluginLoadError as error:

@@ -6,7 +6,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework.profile import Enabled, Offline, everywhere, make
 from scheduler.framework.runtime import Framework
-from scheduler.plugins import DEFAULTS
+from scheduler.plugins.registry import DEFAULT_PLUGINS
 from tests.builders import NodeBuilder, PodBuilder
 
 
@@ -28,7 +28,7 @@ def cache_of(*nodes: NodeBuilder, placed: Sequence[PodBuilder] = ()) -> Cache:
 def default_plugins() -> list[Enabled]:
     """The built-in plugins, with their usual weights."""
     handle = Offline()
-    return [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULTS.items()]
+    return [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
 
 
 def framework(*more: Enabled, first: bool = False) -> Framework:

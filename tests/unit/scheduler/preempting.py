@@ -11,7 +11,7 @@ from scheduler.framework import Diagnosis, Nominated, Status
 from scheduler.framework.profile import Offline
 from scheduler.framework.results import Proposed
 from scheduler.framework.runtime import Framework
-from scheduler.plugins.defaults import DefaultPreemption
+from scheduler.plugins.default_preemption import DefaultPreemption
 from tests.builders import PodBuilder, label_selector
 from tests.unit.scheduler.pods import framework, info
 

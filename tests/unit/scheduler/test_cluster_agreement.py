@@ -13,7 +13,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework.profile import Enabled, everywhere, make
 from scheduler.framework.runtime import Framework
-from scheduler.plugins import DEFAULTS
+from scheduler.plugins.registry import DEFAULT_PLUGINS
 from scheduler.scheduling_cycle import Placed, Unschedulable, schedule_one
 from tests.builders import PodBuilder, label_selector, make_node, make_pod
 from tests.unit.scheduler import reference, volumes_reference
@@ -61,7 +61,7 @@ class World(Bench):
             self.budgets[namespace] = made
         new = self._pod("new").priority(rng.randint(0, 4))
         self.new = (new.preemption_policy("Never") if rng.random() < 0.1 else new).build()
-        plugins = [Enabled(make(plugin, name, {}, self), weight) for name, (plugin, weight) in DEFAULTS.items()]
+        plugins = [Enabled(make(plugin, name, {}, self), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
         self.framework = Framework("default-scheduler", everywhere(plugins))
 
     def _pod(self, name: str) -> PodBuilder:

@@ -21,7 +21,7 @@ from scheduler.config import (
 )
 from scheduler.framework import Handle, PodInfo, Status
 from scheduler.framework.profile import Offline, Point, takes_part
-from scheduler.plugins import DEFAULTS
+from scheduler.plugins.registry import DEFAULT_PLUGINS
 from scheduler.scheduling_cycle import Placed, schedule_one
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, info
@@ -59,7 +59,7 @@ def test_everything_has_a_default() -> None:
     assert parse(HEAD) == Configuration()
     [default] = Configuration().profiles
     assert default.scheduler_name == "default-scheduler"
-    assert default.plugins and set(default.plugins) == set(DEFAULTS)
+    assert default.plugins and set(default.plugins) == set(DEFAULT_PLUGINS)
 
 
 def test_every_field_is_read() -> None:
@@ -110,8 +110,8 @@ class TestPlugins:
         assert found.weights["PodTopologySpread"] == 2.0
 
     def test_that_do_not_score_by_default_do_when_they_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        defaults = dict(DEFAULTS) | {"NodeResourcesFit": (DEFAULTS["NodeResourcesFit"][0], 0.0)}
-        monkeypatch.setattr(config, "DEFAULTS", defaults)
+        defaults = dict(DEFAULT_PLUGINS) | {"NodeResourcesFit": (DEFAULT_PLUGINS["NodeResourcesFit"][0], 0.0)}
+        monkeypatch.setattr(config, "DEFAULT_PLUGINS", defaults)
         assert "NodeResourcesFit" not in profile("").weights and profile("") == ProfileConfiguration()
         assert profile("score: {enabled: [{name: NodeResourcesFit}]}").weights["NodeResourcesFit"] == 1.0
         assert profile("multiPoint: {enabled: [{name: NodeResourcesFit}]}").weights["NodeResourcesFit"] == 1.0
@@ -128,7 +128,7 @@ class TestPlugins:
 
     def test_multi_point_replaces_in_place(self) -> None:
         found = profile(f'multiPoint: {{enabled: [{{name: "{GATE}"}}, {{name: NodeUnschedulable}}]}}')
-        order = [name for name in DEFAULTS if "pre_filter" in dir(DEFAULTS[name][0])]
+        order = [name for name in DEFAULT_PLUGINS if "pre_filter" in dir(DEFAULT_PLUGINS[name][0])]
         assert list(found.points[Point.PRE_FILTER]) == order
         assert list(found.points[Point.PRE_ENQUEUE])[-1] == "Gate" and found.points[Point.PERMIT] == ["Gate"]
 
@@ -148,9 +148,9 @@ class TestPlugins:
     def test_take_part_where_they_have_a_method(self) -> None:
         [all_points] = Configuration().profiles
         for point, names in all_points.points.items():
-            expected = [name for name, (plugin, _) in DEFAULTS.items() if takes_part(plugin, point)]
+            expected = [name for name, (plugin, _) in DEFAULT_PLUGINS.items() if takes_part(plugin, point)]
             if point is Point.SCORE:
-                expected = [name for name in expected if DEFAULTS[name][1]]
+                expected = [name for name in expected if DEFAULT_PLUGINS[name][1]]
             assert list(names) == expected
 
 

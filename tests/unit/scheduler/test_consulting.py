@@ -11,7 +11,7 @@ from scheduler.extenders.extender import Extender
 from scheduler.extenders.interface import ExtenderError, Filtered
 from scheduler.framework.profile import Enabled, everywhere
 from scheduler.framework.runtime import Framework
-from scheduler.plugins.defaults import DefaultPreemption
+from scheduler.plugins.default_preemption import DefaultPreemption
 from scheduler.queue import SchedulingQueue
 from scheduler.scheduling_cycle import AttemptFailed, CycleResult, ExtenderScheduling, Placed, Unschedulable
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod

@@ -13,7 +13,7 @@ from scheduler.framework import SKIP, FilterResult, NodeView, Nominated, PerNode
 from scheduler.framework.profile import Enabled, Point, everywhere
 from scheduler.framework.results import Diagnosis, PluginError, Proposed
 from scheduler.framework.runtime import Framework
-from scheduler.plugins.defaults import DefaultBinder, PrioritySort
+from scheduler.plugins.queue_and_bind import DefaultBinder, PrioritySort
 from tests.builders import make_node, make_pod
 from tests.unit.scheduler.pods import cache_of, default_plugins, framework, info
 

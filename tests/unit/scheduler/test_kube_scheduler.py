@@ -20,7 +20,7 @@ from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.framework.profile import Enabled, everywhere, make
 from scheduler.framework.runtime import Framework
-from scheduler.plugins import DEFAULTS
+from scheduler.plugins.registry import DEFAULT_PLUGINS
 from scheduler.scheduling_cycle import Unschedulable, schedule_one
 from tests.unit.scheduler.preempting import Bench
 
@@ -54,7 +54,7 @@ def cluster(recorded: dict[str, Any]) -> tuple[Cache, Framework]:
         info = pod_info(pod)
         cache.observe(info, info.raw.spec.nodeName)
     handle = Bench(cache)
-    plugins = [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULTS.items()]
+    plugins = [Enabled(make(plugin, name, {}, handle), weight) for name, (plugin, weight) in DEFAULT_PLUGINS.items()]
     handle.framework = Framework("default-scheduler", everywhere(plugins))
     return cache, handle.framework
 

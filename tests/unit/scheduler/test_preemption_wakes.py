@@ -9,7 +9,7 @@ from pinnace.api.resources import NODES, PODS
 from pinnace.api.status import Code, Refusal
 from pinnace.client.errors import from_refusal
 from scheduler.config import parse
-from scheduler.plugins.defaults import DefaultPreemption
+from scheduler.plugins.default_preemption import DefaultPreemption
 from scheduler.preemption import DEADLINE
 from tests.builders import PodBuilder, make_node, make_pod
 from tests.unit.scheduler.stage import Stage

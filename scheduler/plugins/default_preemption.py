@@ -1,7 +1,7 @@
-"""SchedulingGates, PrioritySort, DefaultPreemption and DefaultBinder: the default plugins beside filters and scores."""
+"""DefaultPreemption: evict pods of lower priority to make room for a pod that fits on no node."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pinnace.api.resources import POD_DISRUPTION_BUDGETS
 from pinnace.fit.requests import PODS
@@ -24,26 +24,6 @@ from scheduler.framework.results import Proposed, Victims, choose
 from scheduler.plugins.helper import check_names, whole_number
 from scheduler.plugins.node_resources import NodeResourcesFit
 from scheduler.preemption import Bounds, Candidates, Found, SearchExhausted
-
-
-class SchedulingGates:
-    name = "SchedulingGates"
-    helped_by = Change.NONE
-
-    def pre_enqueue(self, pod: PodInfo) -> bool:
-        return not pod.raw.spec.schedulingGates
-
-    def helps(self, event: ClusterEvent, pod: PodInfo, nodes: NodeTable) -> bool:
-        """Nothing does but a change of the pod."""
-        return False
-
-
-class PrioritySort:
-    name = "PrioritySort"
-
-    def sort_key(self, pod: PodInfo, since: float) -> tuple[float, float]:
-        return -pod.priority, since
-
 
 NEVER = "preemption: not eligible due to preemptionPolicy=Never."
 ON_THEIR_WAY = "preemption: not eligible due to a terminating pod on the nominated node."
@@ -136,8 +116,3 @@ def _room(resource: str, row: int, nodes: NodeTable, lower: Mapping[str, IntArra
 def _on_their_way(pod: PodInfo, node: str, preemption: Preemption) -> bool:
     """Is a pod of a lower priority about to leave the node because it was preempted?"""
     return any(each.priority < pod.priority and preemption.is_leaving(each) for each in preemption.cache.pods_on(node))
-
-
-class DefaultBinder:
-    name = "DefaultBinder"
-    in_batches: Literal[True] = True

@@ -50,6 +50,7 @@ from apiserver.services.discovery import (
     ReflectionService,
     VersionService,
 )
+from apiserver.services.keys import KeysService
 from apiserver.services.kubelets import Kubelets, NoKubelets
 from apiserver.services.leases import LeaseService
 from apiserver.services.methods import MIN_TIMEOUT, READ_TIMEOUT, Gate, Method, StreamAuthorizations, methods_of
@@ -62,7 +63,7 @@ from apiserver.storage.committer import Committer, MarkerSweeper
 from apiserver.storage.compactor import INTERVAL, Compactor
 from apiserver.storage.interface import Storage
 from apiserver.webhooks.webhook import Webhook, WebhookAdmission
-from pinnace.api import authorization_pb2, elections_pb2, metrics_pb2, tables_pb2, version_pb2
+from pinnace.api import authorization_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.resources import (
     ALL,
     CLUSTER_ROLE_BINDINGS,
@@ -208,6 +209,7 @@ class Assembly:
         services.append((usage["NodeMetrics"], of_nodes, opening.gate(NODES)))
         services.append((usage["PodMetrics"], of_pods, opening.gate(PODS)))
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, opening.refusal))
+        services.append((keys_pb2.DESCRIPTOR.services_by_name["Keys"], KeysService(self._storage), opening.refusal))
         authorization = authorization_pb2.DESCRIPTOR.services_by_name["Authorization"]
         services.append((authorization, AuthorizationService(self.policy), opening.refusal))
         services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), opening.refusal))

@@ -260,6 +260,8 @@ _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Elections/List": Permission(_always(Action("list", "elections", ELECTIONS_GROUP)), _any_target),
     "pinnace.v1.Elections/History": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
     "pinnace.v1.Elections/Transfer": Permission(_always(Action("transfer", "elections", ELECTIONS_GROUP)), _elected),
+    "pinnace.v1.Keys/List": Permission(_always(Action("list", "keys", ELECTIONS_GROUP)), _any_target),
+    "pinnace.v1.Keys/Watch": Permission(_always(Action("watch", "keys", ELECTIONS_GROUP)), _any_target),
     "pinnace.v1.Tables/List": Permission(_printed, _printed_of),
     "pinnace.v1.NodeMetrics/List": Permission(_always(Action("list", NODES.plural, METRICS_GROUP)), _selected(NODES)),
     "pinnace.v1.PodMetrics/List": Permission(_always(Action("list", PODS.plural, METRICS_GROUP)), _selected(PODS)),

@@ -489,6 +489,9 @@ _VIEW = "view"
 _METERED = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
 """Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
 
+_KEYS = PolicyRule(verbs=["list", "watch"], apiGroups=[ELECTIONS_GROUP], resources=["keys"])
+"""The keys of the store without secrets (apiserver.services.keys). The gateway shows them to users with this permission."""
+
 
 def cluster_roles() -> Iterator[ClusterRole]:
     see = [*_rules(_READ, _SEEN), _rule(_READ, [NAMESPACES]), _rule(_READ, [PODS], "log"), _METERED]
@@ -502,13 +505,13 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield _gathering(_role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])]))
     yield _gathering(_role("edit", edit), part_of="admin")
     yield _gathering(_role(_VIEW, see), part_of="edit")
-    yield _role("cluster-view", [*_rules(_READ, ALL), _rule(_READ, [PODS], "log"), _METERED, _elections("get", "list")])
+    yield _role("cluster-view", [*_rules(_READ, ALL), _rule(_READ, [PODS], "log"), _METERED, _elections("get", "list"), _KEYS])
     yield _role("system:basic-user", [_reviews("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")])
     yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, VERSION])])
     yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, REFLECTION, VERSION])])
     yield _role("system:kube-scheduler", _scheduler())
     yield _role("system:kube-controller-manager", _controllers())
-    yield _role("system:gateway", [PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups"])])
+    yield _role("system:gateway", [PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups"]), _KEYS])
 
 
 def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:

@@ -1,0 +1,124 @@
+"""The Keys service: the keys of the store, read-only.
+
+Tools such as `pinnace etcd` and the timeline show with it how a cluster keeps its state. Clients that need objects use the
+services of the resources, which the watch cache serves.
+
+Each stream has an etcd watch of its own, because streams start at different revisions. At most MAX_STREAMS streams are open. A
+client that does not read holds back its own etcd watch, and costs no memory here.
+
+Never returned: the values of Secrets, and the hashes of candidates' secrets.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import cast
+
+from google.protobuf.message import DecodeError
+
+from apiserver.errors import Rejected
+from apiserver.services.methods import Context
+from apiserver.storage.interface import Change, Changes, Compacted, KeyValue, LeaseNotFound, Storage
+from pinnace.api.elections_pb2 import Election
+from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse, WatchKeysRequest, WatchKeysResponse
+from pinnace.api.resources import ELECTIONS_PREFIX
+from pinnace.api.status import Code, Refusal
+
+MAX_KEYS = 500
+"""Keys in one page."""
+MAX_LEASES = 50
+"""Leases that one list reads: each takes a call to etcd."""
+MAX_STREAMS = 16
+"""Open streams of one server."""
+SECRETS_PREFIX = "/registry/secrets/"
+
+
+class KeysService:
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._streams = 0
+
+    async def list(self, request: ListKeysRequest, context: Context) -> ListKeysResponse:
+        """Raises Rejected (OUT_OF_RANGE) for a compacted revision."""
+        limit = request.limit if 0 < request.limit <= MAX_KEYS else MAX_KEYS
+        try:
+            page = await self._storage.page(request.prefix, after=request.after, limit=limit, revision=request.revision)
+        except Compacted as compacted:
+            raise _compacted(compacted) from None
+        ages = await self._ages(page.items) if request.leases else {}
+        items = [_of_key(item, ages.get(item.lease), keys_only=request.keys_only) for item in page.items]
+        return ListKeysResponse(revision=page.revision, items=items, more=page.more)
+
+    async def watch(self, request: WatchKeysRequest, context: Context) -> AsyncIterator[WatchKeysResponse]:
+        """Raises Rejected."""
+        if self._streams >= MAX_STREAMS:
+            message = f"at most {MAX_STREAMS} watches of keys per server; close one, or use another server"
+            raise Rejected(Refusal(Code.RESOURCE_EXHAUSTED, "TooManyRequests", message))
+        self._streams += 1
+        try:
+            prefixes = tuple(request.prefixes)
+            start = request.start_revision or await self._storage.current_revision() + 1
+            async with aclosing(cast(AsyncGenerator[Changes], self._storage.watch(start))) as received:
+                async for changes in received:
+                    found = [each for each in changes.changes if not prefixes or each.key.startswith(prefixes)]
+                    if found or not changes.changes:
+                        versions = [_of_change(each, keys_only=request.keys_only) for each in found]
+                        yield WatchKeysResponse(revision=changes.revision, changes=versions)
+        except Compacted as compacted:
+            raise _compacted(compacted) from None
+        finally:
+            self._streams -= 1
+
+    async def _ages(self, items: Sequence[KeyValue]) -> dict[int, float]:
+        """Seconds since each lease was granted or renewed."""
+        ages: dict[int, float] = {}
+        for lease in list(dict.fromkeys(item.lease for item in items if item.lease))[:MAX_LEASES]:
+            try:
+                ages[lease] = await self._storage.lease_age(lease)
+            except LeaseNotFound:
+                continue
+        return ages
+
+
+def _compacted(compacted: Compacted) -> Rejected:
+    message = f"the revision was compacted; the oldest revision is {compacted.compact_revision}"
+    return Rejected(Refusal(Code.OUT_OF_RANGE, "Expired", message))
+
+
+def _of_key(item: KeyValue, age: float | None, *, keys_only: bool) -> KeyVersion:
+    return KeyVersion(
+        key=item.key,
+        value=b"" if keys_only else readable(item.key, item.value),
+        create_revision=item.create_revision,
+        mod_revision=item.mod_revision,
+        version=item.version,
+        lease=item.lease,
+        lease_age_seconds=age,
+        size=len(item.value),
+    )
+
+
+def _of_change(change: Change, *, keys_only: bool) -> KeyVersion:
+    value = change.value
+    return KeyVersion(
+        key=change.key,
+        value=b"" if keys_only or value is None else readable(change.key, value),
+        create_revision=change.create_revision if value is not None else 0,
+        mod_revision=change.mod_revision,
+        lease=change.lease,
+        deleted=value is None,
+        size=len(value or b""),
+    )
+
+
+def readable(key: str, value: bytes) -> bytes:
+    """Return the value without secrets."""
+    if key.startswith(SECRETS_PREFIX):
+        return b""
+    if key.startswith(ELECTIONS_PREFIX):
+        try:
+            election = Election.FromString(value)
+        except DecodeError:
+            return b""
+        election.ClearField("secret_hash")
+        return election.SerializeToString()
+    return value

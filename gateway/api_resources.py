@@ -79,6 +79,8 @@ def _subresources(resource: Resource[Any]) -> Iterator[Subresource]:
         yield Subresource("eviction", "Eviction", ("create",), "policy", "v1")
         yield Subresource("log", "Pod", ("get",), "", "v1")
         yield Subresource("exec", "PodExecOptions", ("create", "get"), "", "v1")
+        yield Subresource("attach", "PodAttachOptions", ("create", "get"), "", "v1")
+        yield Subresource("portforward", "PodPortForwardOptions", ("create", "get"), "", "v1")
         yield Subresource("resize", "Pod", ("get", "patch", "update"), "", "v1")
 
 

@@ -62,9 +62,9 @@ class Backend:
         data: bytes = answer.data
         return data
 
-    async def stream(self, request: Request, method: str, message: Message) -> Stream[Any]:
+    async def stream(self, request: Request, method: str, message: Message, received: type[Any] = Raw) -> Stream[Any]:
         """Raises ApiError."""
-        return await self._connection.stream(method, message, Raw, metadata=identity(request.user))
+        return await self._connection.stream(method, message, received, metadata=identity(request.user))
 
     async def duplex(self, request: Request, method: str, sent: type[Any], received: type[Any]) -> Duplex[Any, Any]:
         """Raises ApiError."""

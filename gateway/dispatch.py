@@ -12,6 +12,7 @@ from gateway.http import ANONYMOUS, ApiStatus, Request, Response, dump, method_n
 from gateway.json_codec import JsonCache
 from gateway.objects import Objects
 from gateway.openapi import OpenApi
+from gateway.portforward import PortForward
 from gateway.reviews import Reviews
 from gateway.routes import Route, resolve
 from gateway.subresources import Subresources
@@ -34,6 +35,7 @@ class Dispatcher:
         cache = JsonCache()
         objects = Objects(backend, cache)
         subresources = Subresources(backend, objects)
+        commands = Exec(backend)
         self._ready = ready
         self._discovery = Discovery()
         self._openapi = OpenApi()
@@ -45,7 +47,9 @@ class Dispatcher:
             "binding": subresources.bind,
             "eviction": subresources.evict,
             "log": subresources.log,
-            "exec": Exec(backend).exec,
+            "exec": commands.exec,
+            "attach": commands.attach,
+            "portforward": PortForward(backend).port_forward,
         }
         self._verbs: dict[str, Handler] = {
             "get": objects.get,

@@ -1,4 +1,4 @@
-"""Commands in containers, over a WebSocket: the protocols v4.channel.k8s.io and v5.channel.k8s.io.
+"""exec and attach over a WebSocket: the protocols v4.channel.k8s.io and v5.channel.k8s.io.
 
 The first byte of a message is its channel: 0 stdin, 1 stdout, 2 stderr, 3 the Status at the end, 4 the size of the terminal. In
 version 5, channel 255 closes the channel that its second byte names.
@@ -7,7 +7,7 @@ Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/util/remoteco
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,8 +16,8 @@ from gateway.backend import Backend
 from gateway.errors import to_status
 from gateway.http import ApiStatus, Request, bad_request, dump
 from gateway.routes import Route
-from pinnace.api.pods_pb2 import ExecRequest, ExecResponse, ExecStart
-from pinnace.client.channel import Duplex
+from pinnace.api.pods_pb2 import AttachRequest, ExecRequest, ExecResponse, ExecStart
+from pinnace.client.channel import Duplex, Stream
 from pinnace.client.errors import ApiError, FailedPrecondition
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -51,11 +51,7 @@ class Exec:
 
     async def exec(self, request: Request, route: Route) -> Upgrade:
         """Starts the command. Raises ApiStatus."""
-        if "websocket" not in request.headers.get("upgrade", "").lower():
-            raise bad_request("exec needs a WebSocket: use kubectl 1.29 or later; SPDY is not supported")
-        offered = [each.strip() for each in request.headers.get("sec-websocket-protocol", "").split(",")]
-        if not set(offered) & set(PROTOCOLS):
-            raise bad_request(f"exec needs one of the protocols {', '.join(PROTOCOLS)}")
+        choose_protocol(request, "exec", PROTOCOLS)
         start = ExecStart(
             namespace=route.namespace,
             name=route.name,
@@ -67,25 +63,64 @@ class Exec:
             stream = await self._backend.duplex(request, "/pinnace.v1.Pods/Exec", ExecRequest, ExecResponse)
             await stream.write(ExecRequest(start=start))
         except ApiError as error:
-            raise _refusal(error, route) from None
-        first = asyncio.ensure_future(stream.read())
-        await asyncio.wait((first,), timeout=OPENING)
-        failed = first.exception() if first.done() else None
-        if isinstance(failed, ApiError):
-            stream.cancel()
-            raise _refusal(failed, route)
-        return Upgrade(PROTOCOLS, _Session(stream, first, route).run)
+            raise refusal(error, route) from None
+        return Upgrade(PROTOCOLS, _Session(stream, await _opening(stream, route), route, stream).run)
+
+    async def attach(self, request: Request, route: Route) -> Upgrade:
+        """Streams the output of a running container. Its input is not read: containers have none. Raises ApiStatus."""
+        choose_protocol(request, "attach", PROTOCOLS)
+        outputs = request.flag("stdout"), request.flag("stderr")
+        if not any((*outputs, request.flag("stdin"))):
+            raise bad_request("you must specify at least 1 of stdin, stdout, stderr")
+        message = AttachRequest(
+            namespace=route.namespace,
+            name=route.name,
+            container=request.param("container"),
+            stdout=outputs[0],
+            stderr=outputs[1],
+        )
+        try:
+            stream = await self._backend.stream(request, "/pinnace.v1.Pods/Attach", message, ExecResponse)
+        except ApiError as error:
+            raise refusal(error, route) from None
+        return Upgrade(PROTOCOLS, _Session(stream, await _opening(stream, route), route).run)
 
 
-def _refusal(error: ApiError, route: Route) -> ApiStatus:
+def choose_protocol(request: Request, action: str, served: Sequence[str]) -> str:
+    """The first protocol that the client offers and that is served. Raises ApiStatus (400)."""
+    if "websocket" not in request.headers.get("upgrade", "").lower():
+        raise bad_request(f"{action} needs a WebSocket: use kubectl 1.31 or later; SPDY is not supported")
+    offered = [each.strip() for each in request.headers.get("sec-websocket-protocol", "").split(",")]
+    found = next((each for each in offered if each in served), None)
+    if found is None:
+        raise bad_request(f"{action} needs one of the protocols {', '.join(served)}")
+    return found
+
+
+async def _opening(stream: Stream[Any], route: Route) -> "asyncio.Future[Any]":
+    """The first response, which may still be to come. Raises ApiStatus."""
+    first = asyncio.ensure_future(stream.read())
+    await asyncio.wait((first,), timeout=OPENING)
+    failed = first.exception() if first.done() else None
+    if isinstance(failed, ApiError):
+        stream.cancel()
+        raise refusal(failed, route)
+    return first
+
+
+def refusal(error: ApiError, route: Route) -> ApiStatus:
     if isinstance(error, FailedPrecondition):  # such as simulated containers, which run no commands
         return bad_request(error.message)
     return to_status(error, route.resource, route.name)
 
 
 class _Session:
-    def __init__(self, stream: Duplex[Any, Any], first: "asyncio.Future[Any]", route: Route) -> None:
+    def __init__(
+        self, stream: Stream[Any], first: "asyncio.Future[Any]", route: Route, sink: Duplex[Any, Any] | None = None
+    ) -> None:
+        """`sink`: of the command's input; None without one."""
         self._stream = stream
+        self._sink = sink
         self._first: asyncio.Future[Any] | None = first
         self._route = route
 
@@ -108,10 +143,12 @@ class _Session:
         with suppress(ApiError):
             while (message := await socket.receive()) is not None:
                 channel = message[0] if message else RESIZE
+                if self._sink is None:
+                    continue
                 if channel == STDIN:
-                    await self._stream.write(ExecRequest(stdin=message[1:]), patience=None)
+                    await self._sink.write(ExecRequest(stdin=message[1:]), patience=None)
                 elif channel == CLOSE and message[1:2] == bytes((STDIN,)):
-                    await self._stream.write(ExecRequest(closeStdin=True))
+                    await self._sink.write(ExecRequest(closeStdin=True))
         return False
 
     async def _pass_output(self, socket: Socket) -> None:
@@ -123,8 +160,10 @@ class _Session:
                 is_error = answer.HasField("stderr")
                 data = answer.stderr if is_error else answer.stdout
                 await socket.send(bytes((STDERR if is_error else STDOUT,)) + data)
+            if self._sink is None:
+                await socket.send(bytes((STATUS,)) + dump(_status(0)))
         except ApiError as error:
-            await socket.send(bytes((STATUS,)) + dump(_refusal(error, self._route).document))
+            await socket.send(bytes((STATUS,)) + dump(refusal(error, self._route).document))
 
     async def _next(self) -> Any:
         first, self._first = self._first, None

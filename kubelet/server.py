@@ -1,4 +1,4 @@
-"""The kubelet's server: logs, exec and stats, for API servers only.
+"""The kubelet's server: logs, exec, attach, port-forward and stats, for API servers only.
 
 With TLS, the client certificate must be one that the cluster's authority issues to API servers: users call the API server,
 which authorizes them. Without TLS, any client that can connect may run commands, so the server then listens on loopback only.
@@ -17,7 +17,15 @@ from google.protobuf.message import Message
 from kubelet.registration import Endpoint
 from kubelet.runtime.interface import StreamError, Streams
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
-from pinnace.api.pods_pb2 import ExecRequest, ExecResponse, LogsRequest, LogsResponse
+from pinnace.api.pods_pb2 import (
+    AttachRequest,
+    ExecRequest,
+    ExecResponse,
+    LogsRequest,
+    LogsResponse,
+    PortForwardRequest,
+    PortForwardResponse,
+)
 from pinnace.api.status import Code
 from pinnace.pki import Subject
 from pinnace.pki.authority import CLIENT
@@ -85,6 +93,8 @@ class KubeletServer:
                         f"/{SERVICE}/Stats": self._handler(stats, StatsRequest),
                         f"/{SERVICE}/Logs": self._handler(self._logs, LogsRequest),
                         f"/{SERVICE}/Exec": self._handler(self._exec, ExecRequest),
+                        f"/{SERVICE}/Attach": self._handler(self._attach, AttachRequest),
+                        f"/{SERVICE}/PortForward": self._handler(self._port_forward, PortForwardRequest),
                     },
                     self._admit,
                 ),
@@ -122,6 +132,19 @@ class KubeletServer:
         if first is None or not first.HasField("start"):
             raise StreamError(Code.INVALID_ARGUMENT, "the first request of an exec says what to start")
         async with aclosing(self._streams.exec(first.start, _input(requests))) as responses:
+            async for response in responses:
+                yield response
+
+    async def _attach(self, requests: AsyncIterator[AttachRequest]) -> AsyncGenerator[ExecResponse, None]:
+        async with aclosing(self._streams.attach(await _only(requests, AttachRequest))) as responses:
+            async for response in responses:
+                yield response
+
+    async def _port_forward(self, requests: AsyncIterator[PortForwardRequest]) -> AsyncGenerator[PortForwardResponse, None]:
+        first = await anext(requests, None)
+        if first is None or not first.HasField("start"):
+            raise StreamError(Code.INVALID_ARGUMENT, "the first request of a port-forward must have the port")
+        async with aclosing(self._streams.port_forward(first.start, requests)) as responses:
             async for response in responses:
                 yield response
 

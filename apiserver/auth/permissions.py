@@ -58,6 +58,8 @@ HEARTBEAT = Action("update", "leases", "coordination.k8s.io")
 """For each node of a fleet: a beat takes the place of the update of its Lease."""
 EXEC = Action("create", "pods/exec")
 """Asked when the first request has come, which says where."""
+PORT_FORWARD = Action("create", "pods/portforward")
+"""As EXEC."""
 CAMPAIGN = Action("campaign", "elections", ELECTIONS_GROUP)
 """To stand in an election, and to write under its fence (apiserver.registry.fencing)."""
 CAMPAIGN_FOR = Action("campaign", "schedulers", ELECTIONS_GROUP)
@@ -253,6 +255,8 @@ _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Pods/EvictBatch": Permission(_always(_EVICT), _items),
     "pinnace.v1.Pods/Logs": Permission(_always(Action("get", "pods/log")), _named(PODS)),
     "pinnace.v1.Pods/Exec": Permission(_always(EXEC), None),
+    "pinnace.v1.Pods/Attach": Permission(_always(Action("create", "pods/attach")), _named(PODS)),
+    "pinnace.v1.Pods/PortForward": Permission(_always(PORT_FORWARD), None),
     "pinnace.v1.Nodes/Heartbeat": Permission(_always(HEARTBEAT), None),
     "pinnace.v1.Events/Record": Permission(_always(Action("create", "events")), _recorded),
     "pinnace.v1.Elections/Campaign": Permission(_always(CAMPAIGN), None),

@@ -12,17 +12,18 @@ A call has a connection of its own, and is rare. A kubelet that cannot be reache
 import asyncio
 import ipaddress
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from apiserver.errors import Rejected, bad_request
 from pinnace.api.core_v1_pb2 import ContainerStatus, Node, Pod
 from pinnace.api.kubelet_pb2 import StatsRequest, StatsResponse
 from pinnace.api.pods import ended
-from pinnace.api.pods_pb2 import ExecRequest, LogsRequest
+from pinnace.api.pods_pb2 import AttachRequest, ExecRequest, LogsRequest, PortForwardRequest
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import DEFAULT_CONTAINER_ANNOTATION
 from pinnace.pki.authority import SERVER_NAME
@@ -48,6 +49,10 @@ class Kubelets(Protocol):
 
     def exec(self, at: KubeletEndpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]: ...
 
+    def attach(self, at: KubeletEndpoint, request: AttachRequest) -> AsyncGenerator[bytes, None]: ...
+
+    def port_forward(self, at: KubeletEndpoint, requests: AsyncIterator[PortForwardRequest]) -> AsyncGenerator[bytes, None]: ...
+
     async def stats(self, at: KubeletEndpoint, request: StatsRequest, timeout: float) -> StatsResponse: ...
 
 
@@ -59,6 +64,16 @@ class NoKubelets:
         yield b""
 
     async def exec(self, at: KubeletEndpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
+        raise Rejected(_no_means())
+        yield b""
+
+    async def attach(self, at: KubeletEndpoint, request: AttachRequest) -> AsyncGenerator[bytes, None]:
+        raise Rejected(_no_means())
+        yield b""
+
+    async def port_forward(
+        self, at: KubeletEndpoint, requests: AsyncIterator[PortForwardRequest]
+    ) -> AsyncGenerator[bytes, None]:
         raise Rejected(_no_means())
         yield b""
 
@@ -115,12 +130,18 @@ def readable(pod: Pod, container: str, previous: bool) -> bool:
     raise _refused(pod, f"{what} is waiting to start: {status.state.waiting.reason or 'ContainerCreating'}")
 
 
-def executable(pod: Pod, container: str) -> None:
+def executable(pod: Pod, container: str, action: str = "exec into") -> None:
     """Raises Rejected when the container does not run."""
     if ended(pod):
-        raise _refused(pod, f"cannot exec into a container in a completed pod; current phase is {pod.status.phase}")
+        raise _refused(pod, f"cannot {action} a container in a completed pod; current phase is {pod.status.phase}")
     if not _status(pod, container).state.HasField("running"):
         raise _refused(pod, f'container "{container}" in pod "{pod.metadata.name}" is not running')
+
+
+def forwardable(pod: Pod) -> None:
+    """Raises Rejected when the pod does not run."""
+    if pod.status.phase != "Running":
+        raise _refused(pod, f"unable to forward port because pod is not running. Current status={pod.status.phase}")
 
 
 def _status(pod: Pod, container: str) -> ContainerStatus:
@@ -171,9 +192,29 @@ class GrpcKubelets:
             async for response in _responses(call, at):
                 yield response
 
-    async def exec(self, at: KubeletEndpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
+    async def attach(self, at: KubeletEndpoint, request: AttachRequest) -> AsyncGenerator[bytes, None]:
         async with self._connected(at) as channel:
-            call = channel.stream_stream("/pinnace.v1.Kubelet/Exec", ExecRequest.SerializeToString)()
+            call = channel.unary_stream("/pinnace.v1.Kubelet/Attach", AttachRequest.SerializeToString)(request)
+            async for response in _responses(call, at):
+                yield response
+
+    async def exec(self, at: KubeletEndpoint, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._both_ways(at, "Exec", requests, ExecRequest)) as responses:
+            async for response in responses:
+                yield response
+
+    async def port_forward(
+        self, at: KubeletEndpoint, requests: AsyncIterator[PortForwardRequest]
+    ) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._both_ways(at, "PortForward", requests, PortForwardRequest)) as responses:
+            async for response in responses:
+                yield response
+
+    async def _both_ways(
+        self, at: KubeletEndpoint, method: str, requests: AsyncIterator[Message], message: type[Message]
+    ) -> AsyncGenerator[bytes, None]:
+        async with self._connected(at) as channel:
+            call = channel.stream_stream(f"/pinnace.v1.Kubelet/{method}", message.SerializeToString)()
             sending = asyncio.ensure_future(_send(call, requests))
             try:
                 async for response in _responses(call, at):
@@ -235,7 +276,7 @@ def _answering(at: KubeletEndpoint) -> Iterator[None]:
         raise Rejected(_unavailable(at, "it broke the call off")) from None
 
 
-async def _send(call: Any, requests: AsyncIterator[ExecRequest]) -> None:
+async def _send(call: Any, requests: AsyncIterator[Message]) -> None:
     """Until the caller has no more; a call that has ended takes no notice."""
     with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
         async for request in requests:

@@ -1,8 +1,8 @@
 """Pods: the standard verbs, binding, eviction, and what their containers have to say.
 
-Logs and exec: found here, answered by the kubelet of the pod's node, passed on as they come.
+Logs, exec, attach and port-forward: the kubelet of the pod's node answers, and the API server passes the answers on.
 
-    caller <--> Pods.Logs, Pods.Exec <--> Kubelets (gRPC: apiserver.services.kubelets) <--> the node's kubelet
+    caller <--> Pods.Logs, .Exec, .Attach, .PortForward <--> Kubelets (apiserver.services.kubelets) <--> the node's kubelet
 
 Nothing is gathered: a caller that reads slowly slows the kubelet down, and one that goes away ends the call there, too.
 
@@ -16,13 +16,13 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from apiserver import errors
 from apiserver.auth.audit import Audit, AuditEvent
 from apiserver.auth.authentication import MASTERS, User
 from apiserver.auth.authorizer import Authorizer
-from apiserver.auth.permissions import EXEC, Target
+from apiserver.auth.permissions import EXEC, PORT_FORWARD, Action, Target
 from apiserver.cacher.cacher import Cacher, ResourceCache
 from apiserver.cacher.store import CacheEntry, SelectionPredicate
 from apiserver.errors import Rejected
@@ -50,14 +50,18 @@ from apiserver.services.resource import ResourceService, all_or_none, batch
 from pinnace.api.core_v1_pb2 import Binding, Node, Pod
 from pinnace.api.meta_v1_pb2 import DeleteOptions
 from pinnace.api.pods_pb2 import (
+    AttachRequest,
     BindBatchRequest,
     BindRequest,
     EvictBatchRequest,
     EvictRequest,
     ExecRequest,
+    ExecStart,
     Fence,
     LogOptions,
     LogsRequest,
+    PortForwardRequest,
+    PortForwardStart,
 )
 from pinnace.api.policy_v1_pb2 import Eviction, PodDisruptionBudget
 from pinnace.api.resources import DEFAULT_NAMESPACE, NODES, POD_DISRUPTION_BUDGETS, PODS, election_key
@@ -118,16 +122,35 @@ class PodService(ResourceService[Pod]):
 
     async def exec(self, requests: AsyncIterator[ExecRequest], context: Context) -> AsyncIterator[bytes]:
         first = await first_of(requests)
-        target = Target(first.start.namespace or DEFAULT_NAMESPACE, first.start.name)
-        methods.current_authorization().ask(EXEC, (target,))
-        await self._authorizer.check(context.user, EXEC, lambda: (target,))
-        self._audit.note(context.user, (AuditEvent(EXEC, target.namespace, target.name),))
-        await self._reach("", context)
-        release_current_seat()
+        await self._authorize(EXEC, first.start, context)
         with _connection(context.user):
             async with aclosing(self._streaming.exec(first, requests)) as responses:
                 async for response in responses:
                     yield response
+
+    async def attach(self, request: AttachRequest, context: Context) -> AsyncIterator[bytes]:
+        await self._reach("", context)
+        with _connection(context.user):
+            async with aclosing(self._streaming.attach(request)) as responses:
+                async for response in responses:
+                    yield response
+
+    async def port_forward(self, requests: AsyncIterator[PortForwardRequest], context: Context) -> AsyncIterator[bytes]:
+        first = await first_of(requests)
+        await self._authorize(PORT_FORWARD, first.start, context)
+        with _connection(context.user):
+            async with aclosing(self._streaming.port_forward(first, requests)) as responses:
+                async for response in responses:
+                    yield response
+
+    async def _authorize(self, action: Action, start: ExecStart | PortForwardStart, context: Context) -> None:
+        """Checks and audits a stream whose first request names the pod. Raises Rejected."""
+        target = Target(start.namespace or DEFAULT_NAMESPACE, start.name)
+        methods.current_authorization().ask(action, (target,))
+        await self._authorizer.check(context.user, action, lambda: (target,))
+        self._audit.note(context.user, (AuditEvent(action, target.namespace, target.name),))
+        await self._reach("", context)
+        release_current_seat()
 
     async def _bind(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
         writing = self._write_bindings(items, fence, user)
@@ -164,7 +187,9 @@ def _fence(request: BindRequest | BindBatchRequest) -> Fence | None:
 
 
 PATIENCE = 10.0
-"""Seconds in which an exec must say what to start."""
+"""Seconds in which the first request of a stream must arrive."""
+MAX_PORT = 65535
+S = TypeVar("S", ExecRequest, PortForwardRequest)
 
 
 class Streaming:
@@ -196,13 +221,33 @@ class Streaming:
         endpoint = self._endpoint(pod)
         kubelets.executable(pod, asked.start.container)
 
-        async def all_of_them() -> AsyncIterator[ExecRequest]:
-            yield asked
-            async for request in requests:
-                if not request.HasField("start"):
-                    yield request
+        async with aclosing(self._kubelets.exec(endpoint, _then(asked, requests))) as responses:
+            async for response in responses:
+                yield response
 
-        async with aclosing(self._kubelets.exec(endpoint, all_of_them())) as responses:
+    async def attach(self, request: AttachRequest) -> AsyncGenerator[bytes, None]:
+        pod = self._pod(request.namespace, request.name, request.uid)
+        asked = AttachRequest()
+        asked.CopyFrom(request)
+        asked.uid, asked.container = pod.metadata.uid, kubelets.choose(pod, request.container)
+        endpoint = self._endpoint(pod)
+        kubelets.executable(pod, asked.container, "attach to")
+        async with aclosing(self._kubelets.attach(endpoint, asked)) as responses:
+            async for response in responses:
+                yield response
+
+    async def port_forward(
+        self, first: PortForwardRequest, requests: AsyncIterator[PortForwardRequest]
+    ) -> AsyncGenerator[bytes, None]:
+        start = first.start
+        if not 0 <= start.port <= MAX_PORT:
+            raise Rejected(errors.bad_request(f"start.port: {start.port} is not a port: 1 to {MAX_PORT}"))
+        pod = self._pod(start.namespace, start.name, start.uid)
+        asked = PortForwardRequest(start=start)
+        asked.start.uid = pod.metadata.uid
+        endpoint = self._endpoint(pod)
+        kubelets.forwardable(pod)
+        async with aclosing(self._kubelets.port_forward(endpoint, _then(asked, requests))) as responses:
             async for response in responses:
                 yield response
 
@@ -226,7 +271,15 @@ class Streaming:
         return endpoint_of(entry.obj)
 
 
-async def first_of(requests: AsyncIterator[ExecRequest]) -> ExecRequest:
+async def _then(first: S, requests: AsyncIterator[S]) -> AsyncIterator[S]:
+    """The first request, and the others that do not start anything."""
+    yield first
+    async for request in requests:
+        if not request.HasField("start"):
+            yield request
+
+
+async def first_of(requests: AsyncIterator[S]) -> S:
     """The request that says what to start. Raises Rejected."""
     try:
         async with asyncio.timeout(PATIENCE):
@@ -234,7 +287,7 @@ async def first_of(requests: AsyncIterator[ExecRequest]) -> ExecRequest:
     except TimeoutError:
         first = None
     if first is None or not first.HasField("start"):
-        raise Rejected(errors.bad_request("start: what? The first request of an exec says it"))
+        raise Rejected(errors.bad_request("start: Required value: it must be in the first request"))
     return first
 
 

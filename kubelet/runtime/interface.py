@@ -11,7 +11,15 @@ from typing import NamedTuple, Protocol, TypeAlias
 from kubelet.addresses import Addresses
 from pinnace.api.core_v1_pb2 import ContainerState as ContainerStateMessage
 from pinnace.api.core_v1_pb2 import ExecAction, GRPCAction, HTTPGetAction, Pod, SleepAction, TCPSocketAction
-from pinnace.api.pods_pb2 import ExecResponse, ExecStart, LogsRequest
+from pinnace.api.pods_pb2 import (
+    AttachRequest,
+    ExecResponse,
+    ExecStart,
+    LogsRequest,
+    PortForwardRequest,
+    PortForwardResponse,
+    PortForwardStart,
+)
 from pinnace.api.scalars import to_seconds
 from pinnace.api.status import Code
 from pinnace.runtime.clock import Clock
@@ -204,7 +212,7 @@ class StreamError(Exception):
 
 
 class Streams(Protocol):
-    """Both raise Unstreamable. Who does not want more closes the generator; nothing is left behind then."""
+    """All raise StreamError. A caller closes the generator to end the stream and free its resources."""
 
     def logs(self, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         """See Pods.Logs in proto/."""
@@ -212,6 +220,16 @@ class Streams(Protocol):
 
     def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
         """See Pods.Exec in proto/. `stdin` is not read unless `start` says that there is input."""
+        ...
+
+    def attach(self, request: AttachRequest) -> AsyncGenerator[ExecResponse, None]:
+        """See Pods.Attach in proto/."""
+        ...
+
+    def port_forward(
+        self, start: PortForwardStart, sent: AsyncIterator[PortForwardRequest]
+    ) -> AsyncGenerator[PortForwardResponse, None]:
+        """See Pods.PortForward in proto/. `sent` has no start."""
         ...
 
 
@@ -231,3 +249,13 @@ class NoStreams:
             "the fake runtime runs no commands: its containers are pretended, and there is nothing inside",
         )
         yield ExecResponse()
+
+    async def attach(self, request: AttachRequest) -> AsyncGenerator[ExecResponse, None]:
+        raise StreamError(Code.FAILED_PRECONDITION, "the fake runtime cannot attach: its containers are simulated")
+        yield ExecResponse()
+
+    async def port_forward(
+        self, start: PortForwardStart, sent: AsyncIterator[PortForwardRequest]
+    ) -> AsyncGenerator[PortForwardResponse, None]:
+        raise StreamError(Code.FAILED_PRECONDITION, "the fake runtime forwards no ports: its containers are simulated")
+        yield PortForwardResponse()

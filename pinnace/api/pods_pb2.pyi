@@ -177,3 +177,47 @@ class ExecExit(_message.Message):
     CODE_FIELD_NUMBER: _ClassVar[int]
     code: int
     def __init__(self, code: _Optional[int] = ...) -> None: ...
+
+class AttachRequest(_message.Message):
+    __slots__ = ("namespace", "name", "container", "stdout", "stderr", "uid")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    STDOUT_FIELD_NUMBER: _ClassVar[int]
+    STDERR_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    container: str
+    stdout: bool
+    stderr: bool
+    uid: str
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., container: _Optional[str] = ..., stdout: _Optional[bool] = ..., stderr: _Optional[bool] = ..., uid: _Optional[str] = ...) -> None: ...
+
+class PortForwardRequest(_message.Message):
+    __slots__ = ("start", "data", "closeWrite")
+    START_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    CLOSEWRITE_FIELD_NUMBER: _ClassVar[int]
+    start: PortForwardStart
+    data: bytes
+    closeWrite: bool
+    def __init__(self, start: _Optional[_Union[PortForwardStart, _Mapping]] = ..., data: _Optional[bytes] = ..., closeWrite: _Optional[bool] = ...) -> None: ...
+
+class PortForwardStart(_message.Message):
+    __slots__ = ("namespace", "name", "port", "uid")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    port: int
+    uid: str
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., port: _Optional[int] = ..., uid: _Optional[str] = ...) -> None: ...
+
+class PortForwardResponse(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...

@@ -6,7 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ class Kubectl:
 
     def __init__(self, program: str, kubeconfig: Path, namespace: str) -> None:
         self._program = program
-        self._kubeconfig = kubeconfig
+        self._environment = os.environ | {"KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parents[1])}
         self.namespace = namespace
 
     def __call__(self, *arguments: str, stdin: Any = None, fails: bool = False) -> str:
@@ -44,9 +45,21 @@ class Kubectl:
         done = subprocess.run(
             [self._program, "--namespace", self.namespace, *arguments],
             input=text, capture_output=True, text=True, timeout=TIMEOUT, check=False,
-            env=os.environ | {"KUBECONFIG": str(self._kubeconfig), "HOME": str(self._kubeconfig.parents[1])},
+            env=self._environment,
         )  # fmt: skip
         return Ran(done.returncode, done.stdout, done.stderr)
+
+    @contextmanager
+    def background(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+        """A command that runs on; it is killed at the end."""
+        with subprocess.Popen(
+            [self._program, "--namespace", self.namespace, *arguments],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self._environment,
+        ) as process:  # fmt: skip
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self(*arguments, "-o", "json"))
@@ -95,6 +108,15 @@ def kubectl(program: str, kubeconfig: Path, request: pytest.FixtureRequest) -> I
     found("create", "namespace", namespace)
     yield found
     found("delete", "namespace", namespace, "--wait=false")
+
+
+def until(condition: Callable[[], Any], timeout: float = TIMEOUT) -> Any:
+    """The first true value of `condition`."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not true within {timeout:.0f} s"
+        time.sleep(0.05)
+    return found
 
 
 def deployment(name: str, replicas: int, image: str = "nginx:1") -> dict[str, Any]:

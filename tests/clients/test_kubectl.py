@@ -212,5 +212,6 @@ def test_what_is_not_supported_says_so(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=[pod("a")])
     assert "Server-side apply not available" in kubectl("apply", "--server-side", "-f", "-", stdin=[pod("a")], fails=True)
     assert "does not allow this method" in kubectl("create", "configmap", "c", "--from-literal=a=b", fails=True)
-    assert "unable to upgrade connection" in kubectl("attach", "a", fails=True)
-    assert "error upgrading connection" in kubectl("port-forward", "a", "8080:80", fails=True)
+    kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=40s")
+    for arguments in (("attach", "a"), ("port-forward", "a", "8080:80"), ("exec", "a", "--", "true")):
+        assert "SPDY is not supported" in kubectl(*arguments, fails=True)

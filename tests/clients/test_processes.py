@@ -1,11 +1,17 @@
-"""kubectl and containers that are processes: exec, cp and logs."""
+"""kubectl and containers that are processes: exec, cp, attach, port-forward and logs."""
 
+import shlex
+import socket
+import sys
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Kubectl, cluster, pod
+from tests.clients.conftest import Kubectl, cluster, pod, until
 
 pytestmark = pytest.mark.clients
 SCRIPT = "echo started; echo problem >&2; sleep 3600"
@@ -16,10 +22,22 @@ def running(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """With a pod `a` that runs."""
     with cluster(tmp_path_factory.mktemp("processes"), "--nodes", "1", "--runtime", "process") as kubeconfig:
         kubectl = Kubectl(program, kubeconfig, "default")
-        containers = [{"name": "main", "image": "none", "command": ["sh", "-c", SCRIPT]}]
-        kubectl("apply", "-f", "-", stdin=[pod("a", containers=containers)])
+        kubectl("apply", "-f", "-", stdin=[command_pod("a", SCRIPT)])
         kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=40s")
         yield kubectl
+
+
+def command_pod(name: str, script: str, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "none", "command": ["sh", "-c", script]}]
+    return pod(name, containers=containers, **spec)
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_exec_separates_outputs_and_tells_the_exit_code(running: Kubectl) -> None:
@@ -44,6 +62,54 @@ def test_copying_files(running: Kubectl, tmp_path: Path) -> None:
     running("cp", str(source), f"a:{target}")
     running("cp", f"a:{target}", str(back))
     assert back.read_bytes() == source.read_bytes()
+
+
+def test_attach_streams_output_until_the_container_ends(running: Kubectl) -> None:
+    script = "until [ -e go ]; do echo waiting; sleep 0.1; done; echo out; echo problem >&2"
+    running("apply", "-f", "-", stdin=[command_pod("attached", script, restartPolicy="Never")])
+    running("wait", "--for=condition=Ready", "pod/attached", "--timeout=40s")
+    with running.background("attach", "attached") as attached:
+        assert attached.stdout is not None and attached.stdout.readline() == "waiting\n"
+        running("exec", "attached", "--", "touch", "go")
+        out, err = attached.communicate(timeout=40)
+    assert attached.returncode == 0 and out.endswith("\nout\n")
+    assert "problem" in err
+    assert "a container in a completed pod" in running("attach", "attached", fails=True)
+
+
+def test_port_forward_carries_connections_at_once(running: Kubectl) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
+    script = f"head -c 3000000 /dev/zero > big; exec {shlex.join(server)}"
+    running("apply", "-f", "-", stdin=[command_pod("web", script)])
+    running("wait", "--for=condition=Ready", "pod/web", "--timeout=40s")
+    until(lambda: accepts(port))
+    with running.background("port-forward", "web", f":{port}") as forwarding:
+        assert forwarding.stdout is not None
+        local = int(forwarding.stdout.readline().split(":")[1].split()[0])
+
+        def fetch(_: int) -> bytes:
+            with urllib.request.urlopen(f"http://127.0.0.1:{local}/big", timeout=30) as response:
+                found: bytes = response.read()
+                return found
+
+        with ThreadPoolExecutor(4) as pool:
+            assert set(pool.map(fetch, range(8))) == {bytes(3_000_000)}
+
+
+def test_port_forward_to_a_port_without_a_listener(running: Kubectl) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with running.background("port-forward", "a", f":{port}") as forwarding:
+        assert forwarding.stdout is not None and forwarding.stderr is not None
+        local = int(forwarding.stdout.readline().split(":")[1].split()[0])
+        with socket.create_connection(("127.0.0.1", local), timeout=30) as opened:
+            assert opened.recv(1) == b""
+        assert "connection refused" in forwarding.stderr.readline()
+    assert 'pods "b" not found' in running("port-forward", "b", "1:1", fails=True)
 
 
 def test_logs(running: Kubectl) -> None:

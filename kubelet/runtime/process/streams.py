@@ -22,6 +22,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -31,10 +32,22 @@ from kubelet.runtime.process.files import Plan
 from kubelet.runtime.process.plan import instead
 from kubelet.runtime.process.root import SHIM_ENVIRONMENT, Root, shim_lives
 from kubelet.runtime.process.shim import stamp
-from pinnace.api.pods_pb2 import ExecExit, ExecResponse, ExecStart, LogOptions, LogsRequest
+from pinnace.api.pods_pb2 import (
+    AttachRequest,
+    ExecExit,
+    ExecResponse,
+    ExecStart,
+    LogOptions,
+    LogsRequest,
+    PortForwardRequest,
+    PortForwardResponse,
+    PortForwardStart,
+)
 from pinnace.api.status import Code
 
 CHUNK = 1 << 16
+CONNECT_TIMEOUT = 5.0
+"""Seconds in which a port of a pod must accept a connection."""
 POLL = 0.1
 """Seconds between two looks at a log that is followed."""
 
@@ -53,18 +66,27 @@ class LogSelection(NamedTuple):
 async def read_log(path: Path, wanted: LogSelection, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
     """In chunks. `ended`: nothing more will be written; that is when following ends."""
     render = _Renderer(wanted)
-    file = _begin(path, wanted.tail)
+    async with aclosing(read_entries(path, wanted.tail, wanted.follow, ended)) as batches:
+        async for entries in batches:
+            if text := render.lines(entries):
+                yield text
+            if render.full:
+                return
+
+
+async def read_entries(
+    path: Path, tail: int | None, follow: bool, ended: Callable[[], bool]
+) -> AsyncGenerator[list[bytes], None]:
+    """The entries of a log, some at a time."""
+    file = _begin(path, tail)
     try:
         while file is not None:
-            last = ended() or not wanted.follow
+            last = ended() or not follow
             newest = _is_newest(file, path)
             rest = b""
             while data := file.read(CHUNK):
                 *lines, rest = (rest + data).split(b"\n")
-                if text := render.lines(lines):
-                    yield text
-                if render.full:
-                    return
+                yield lines
             file.seek(-len(rest), os.SEEK_CUR)  # half a line: there will be more of it
             if not newest and (newer := _next(file, path)) is not None:
                 file.close()
@@ -308,16 +330,95 @@ class ProcessStreams:
                 yield data
 
     async def exec(self, start: ExecStart, stdin: AsyncIterator[bytes]) -> AsyncGenerator[ExecResponse, None]:
-        attempts = self._root.attempts(start.uid, start.container)
-        if not attempts or files.read(str(attempts[-1] / files.RUNNING)) is None or not shim_lives(attempts[-1]):
-            raise StreamError(Code.INVALID_ARGUMENT, f'container "{start.container}" in pod "{start.name}" is not running')
-        plan = instead(files.read(str(attempts[-1] / files.PLAN)), start.command)
+        attempt = self._running(start.uid, start.container, start.name)
+        plan = instead(files.read(str(attempt / files.PLAN)), start.command)
         try:
             async with aclosing(run_command(plan, stdin if start.stdin else None)) as responses:
                 async for response in responses:
                     yield response
         except OSError as error:
             raise StreamError(Code.UNAVAILABLE, f"the command cannot be started: {error}") from error
+
+    async def attach(self, request: AttachRequest) -> AsyncGenerator[ExecResponse, None]:
+        attempt = self._running(request.uid, request.container, request.name)
+        path = attempt / files.LOG
+        async with aclosing(read_entries(path, 0, True, lambda: not shim_lives(attempt))) as batches:
+            async for entries in batches:
+                for response in _outputs(entries, request):
+                    yield response
+
+    async def port_forward(
+        self, start: PortForwardStart, sent: AsyncIterator[PortForwardRequest]
+    ) -> AsyncGenerator[PortForwardResponse, None]:
+        """Containers use the network of the node, so that their ports are those of its loopback addresses."""
+        if not start.port:
+            return
+        reader, writer = await _connect(start)
+        sending = asyncio.ensure_future(_send(writer, sent))
+        try:
+            yield PortForwardResponse()
+            with suppress(ConnectionError):
+                while data := await reader.read(CHUNK):
+                    yield PortForwardResponse(data=data)
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            writer.transport.abort()
+
+    def _running(self, uid: str, container: str, name: str) -> Path:
+        """The attempt at a container that runs. Raises StreamError."""
+        attempts = self._root.attempts(uid, container)
+        if not attempts or files.read(str(attempts[-1] / files.RUNNING)) is None or not shim_lives(attempts[-1]):
+            raise StreamError(Code.INVALID_ARGUMENT, f'container "{container}" in pod "{name}" is not running')
+        return attempts[-1]
+
+
+def _outputs(entries: list[bytes], wanted: AttachRequest) -> Iterator[ExecResponse]:
+    """The content of entries, by the stream that it was written to."""
+    for is_error, group in groupby(entries, lambda entry: entry.split(b" ", 2)[1:2] == [b"stderr"]):
+        if not (wanted.stderr if is_error else wanted.stdout):
+            continue
+        text = b"".join(_content(entry) for entry in group)
+        if text:
+            yield ExecResponse(stderr=text) if is_error else ExecResponse(stdout=text)
+
+
+def _content(entry: bytes) -> bytes:
+    """What a container wrote, with the end of the line unless the entry is a part of it."""
+    parts = entry.split(b" ", 3)
+    if len(parts) < 4:
+        return b""
+    return parts[3] if parts[2] == b"P" else parts[3] + b"\n"
+
+
+async def _connect(start: PortForwardStart) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Raises StreamError."""
+    problem = ""
+    for host in ("127.0.0.1", "::1"):
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                return await asyncio.open_connection(host, start.port, limit=CHUNK)
+        except (OSError, TimeoutError) as error:
+            problem = problem or _reason(error)
+    message = (
+        f'error forwarding port {start.port} to pod "{start.name}": failed to connect to localhost:{start.port}: {problem}'
+    )
+    raise StreamError(Code.INVALID_ARGUMENT, message)
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno).lower() if error.errno else "timed out"
+
+
+async def _send(writer: asyncio.StreamWriter, sent: AsyncIterator[PortForwardRequest]) -> None:
+    """Until the client closes its direction, or the port takes no more."""
+    with suppress(ConnectionError):
+        async for request in sent:
+            if request.closeWrite:
+                break
+            writer.write(request.data)
+            await writer.drain()
+        writer.write_eof()
 
 
 def _wanted(options: LogOptions) -> LogSelection:

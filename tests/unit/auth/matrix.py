@@ -214,12 +214,14 @@ def _request(method: Method, person: User, whose: str) -> Any:
         eviction.deleteOptions.dryRun.append("All")
     elif name == "Exec":
         request.start.namespace, request.start.name, request.start.command[:] = namespace, thing, ["true"]
-    elif name in ("Get", "Logs", "Patch", "Delete", "DeleteBatch"):
+    elif name == "PortForward":
+        request.start.namespace, request.start.name, request.start.port = namespace, thing, 80
+    elif name in ("Get", "Logs", "Attach", "Patch", "Delete", "DeleteBatch"):
         wanted = request.items.add() if name == "DeleteBatch" else request
         wanted.namespace, wanted.name = namespace, thing
         if name == "Patch":
             request.type, request.patch = PatchRequest.MERGE, b"{}"
-        if name not in ("Get", "Logs"):
+        if name not in ("Get", "Logs", "Attach"):
             wanted.options.dryRun.append("All")
     else:
         obj: Any = request.items.add() if name in ("CreateBatch", "UpdateStatusBatch", "Record") else request.object

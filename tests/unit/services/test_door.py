@@ -178,7 +178,12 @@ async def test_nothing_is_served_to_a_caller_whose_certificate_has_ended(server:
 @pytest.mark.parametrize("shown", ["certificate", "token"])
 async def test_a_user_without_roles_is_denied_all_that_takes_one(server: Server, shown: str) -> None:
     paths = [path for path in server.paths if not path.removeprefix("/").removeprefix("pinnace.v1.").startswith(OPEN)]
-    streams = {"/pinnace.v1.Pods/Exec", "/pinnace.v1.Nodes/Heartbeat", "/pinnace.v1.Elections/Campaign"}
+    streams = {
+        "/pinnace.v1.Pods/Exec",
+        "/pinnace.v1.Pods/PortForward",
+        "/pinnace.v1.Nodes/Heartbeat",
+        "/pinnace.v1.Elections/Campaign",
+    }
     tls = certificates.files(server.folder, "nemo") if shown == "certificate" else TlsFiles(server.folder / "ca.crt")
     metadata = () if shown == "certificate" else (("authorization", "Bearer s3cret"),)
     async with channel(server.address if shown == "certificate" else server.tokens_at, tls) as nemo:

@@ -1,0 +1,211 @@
+"""Forwarded ports over a WebSocket: kubectl's SPDY/3.1+portforward.k8s.io, and v4.channel.k8s.io of client libraries.
+
+Each connection to a port is a stream of its own to the API server, and on to the kubelet of the pod's node.
+
+With SPDY, a connection is a pair of streams with one request ID: `data`, and `error` for a message of text. With channels, the
+ports are in the query; port number n has the channels 2n for data and 2n+1 for an error, which both begin with the port.
+
+Source: https://github.com/kubernetes/kubernetes/tree/master/staging/src/k8s.io/kubelet/pkg/cri/streaming/portforward
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from gateway import spdy
+from gateway.backend import Backend
+from gateway.exec import Socket, Upgrade, choose_protocol, refusal
+from gateway.http import Request, bad_request
+from gateway.routes import Route
+from gateway.spdy import SpdyError
+from pinnace.api.pods_pb2 import PortForwardRequest, PortForwardResponse, PortForwardStart
+from pinnace.client.errors import ApiError
+
+SPDY, CHANNELS = "SPDY/3.1+portforward.k8s.io", "v4.channel.k8s.io"
+MAX_CONNECTIONS = 256
+"""Open connections of one client's WebSocket."""
+MAX_PORTS = 64
+"""Ports in one query."""
+QUEUE = 8
+"""Messages that wait for a connection to take them."""
+Send = Callable[[bytes], Awaitable[None]]
+
+
+class PortForward:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def port_forward(self, request: Request, route: Route) -> Upgrade:
+        """Raises ApiStatus, before the upgrade, when ports of the pod cannot be forwarded."""
+        protocol = choose_protocol(request, "port-forward", (SPDY, CHANNELS))
+        ports = _ports(request) if protocol == CHANNELS else []
+        check = _Connection(self._backend, request, route, 0)
+        try:
+            await check.run(_ignore)
+        except ApiError as error:
+            raise refusal(error, route) from None
+
+        def connect(port: int) -> _Connection:
+            return _Connection(self._backend, request, route, port)
+
+        if protocol == SPDY:
+            return Upgrade((SPDY,), _SpdySession(connect).run)
+        return Upgrade((CHANNELS,), lambda socket: _forward_channels(socket, [(port, connect(port)) for port in ports]))
+
+
+async def _ignore(data: bytes) -> None:
+    pass
+
+
+def _ports(request: Request) -> list[int]:
+    """Raises ApiStatus (400)."""
+    texts = [text for value in request.query.get("ports", ()) for text in value.split(",")]
+    if not texts:
+        raise bad_request("query parameter 'ports' is required")
+    if len(texts) > MAX_PORTS:
+        raise bad_request(f"too many ports: at most {MAX_PORTS}")
+    ports = [int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0 for text in texts]
+    if not all(0 < port < 65536 for port in ports):
+        raise bad_request("query parameter 'ports' must be numbers from 1 to 65535")
+    return ports
+
+
+class _Connection:
+    """One connection to a port."""
+
+    def __init__(self, backend: Backend, request: Request, route: Route, port: int) -> None:
+        self._backend = backend
+        self._request = request
+        self._start = PortForwardStart(namespace=route.namespace, name=route.name, port=port)
+        self._outgoing: asyncio.Queue[PortForwardRequest] = asyncio.Queue(QUEUE)
+        self._ended = False
+
+    async def send(self, data: bytes) -> None:
+        """Waits while the port takes nothing. Data for a connection that has ended is dropped."""
+        if data and not self._ended:
+            await self._outgoing.put(PortForwardRequest(data=data))
+
+    async def close_write(self) -> None:
+        if not self._ended:
+            await self._outgoing.put(PortForwardRequest(closeWrite=True))
+
+    async def run(self, receive: Send) -> None:
+        """Until the port closes the connection. Raises ApiError."""
+        stream: Any = None
+        try:
+            stream = await self._backend.duplex(
+                self._request, "/pinnace.v1.Pods/PortForward", PortForwardRequest, PortForwardResponse
+            )
+            await stream.write(PortForwardRequest(start=self._start))
+            writing = asyncio.create_task(self._write(stream))
+            try:
+                while (answer := await stream.read()) is not None:
+                    if answer.data:
+                        await receive(answer.data)
+            finally:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
+        finally:
+            if stream is not None:
+                stream.cancel()
+            self._ended = True
+            while not self._outgoing.empty():
+                self._outgoing.get_nowait()
+
+    async def _write(self, stream: Any) -> None:
+        while True:
+            await stream.write(await self._outgoing.get(), patience=None)
+
+
+async def _forward_channels(socket: Socket, connections: list[tuple[int, _Connection]]) -> None:
+    async def forward(number: int, port: int, connection: _Connection) -> None:
+        data, error = bytes((2 * number,)), bytes((2 * number + 1,))
+        for channel in (data, error):
+            await socket.send(channel + port.to_bytes(2, "little"))
+        try:
+            await connection.run(lambda received: socket.send(data + received))
+        except ApiError as failed:
+            await socket.send(error + failed.message.encode())
+
+    async def read() -> None:
+        while (message := await socket.receive()) is not None:
+            number, is_error = divmod(message[0], 2) if message else (0, 1)
+            if not is_error and number < len(connections):
+                await connections[number][1].send(message[1:])
+
+    reading = asyncio.ensure_future(read())
+    forwarding = asyncio.gather(*(forward(number, *each) for number, each in enumerate(connections)))
+    try:
+        await asyncio.wait((reading, forwarding), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        reading.cancel()
+        forwarding.cancel()
+        await asyncio.gather(reading, forwarding, return_exceptions=True)
+
+
+class _SpdySession:
+    """The streams of one WebSocket that carries SPDY."""
+
+    def __init__(self, connect: Callable[[int], _Connection]) -> None:
+        self._connect = connect
+        self._decoder, self._encoder = spdy.Decoder(), spdy.Encoder()
+        self._errors: dict[str, int] = {}
+        """The error stream of each request ID, until its data stream comes."""
+        self._connections: dict[int, _Connection] = {}
+        """By their data streams."""
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self, socket: Socket) -> None:
+        try:
+            while (message := await socket.receive()) is not None:
+                for frame in self._decoder.frames(message):
+                    await self._take(frame, socket)
+        except SpdyError:
+            pass  # the WebSocket is closed
+        finally:
+            tasks = [*self._tasks.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _take(self, frame: spdy.Frame, socket: Socket) -> None:
+        if frame.kind == spdy.SYN_STREAM:
+            await self._open(frame.stream, self._decoder.headers(frame.payload), socket)
+        elif frame.kind == spdy.PING:
+            await socket.send(self._encoder.pong(frame.payload))
+        elif frame.kind == spdy.RST_STREAM:
+            if task := self._tasks.get(frame.stream):
+                task.cancel()
+        elif connection := self._connections.get(frame.stream):
+            await connection.send(frame.payload)
+            if frame.flags & spdy.FIN:
+                await connection.close_write()
+
+    async def _open(self, stream: int, headers: Any, socket: Socket) -> None:
+        if stream in self._connections or stream in self._errors.values():
+            raise SpdyError(f"stream {stream} is open already")
+        kind, request_id, port = headers.get("streamtype"), headers.get("requestid", ""), headers.get("port", "")
+        is_port = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
+        if kind == "error" and is_port and len(self._errors) < MAX_CONNECTIONS:
+            self._errors[request_id] = stream
+            await socket.send(self._encoder.reply(stream))
+        elif kind == "data" and is_port and request_id in self._errors and len(self._tasks) < MAX_CONNECTIONS:
+            connection = self._connections[stream] = self._connect(int(port))
+            await socket.send(self._encoder.reply(stream))
+            error = self._errors.pop(request_id)
+            task = self._tasks[stream] = asyncio.create_task(self._forward(stream, error, connection, socket))
+            task.add_done_callback(lambda _: self._forget(stream))
+        else:
+            await socket.send(self._encoder.reset(stream, spdy.REFUSED_STREAM))
+
+    def _forget(self, stream: int) -> None:
+        del self._tasks[stream], self._connections[stream]
+
+    async def _forward(self, stream: int, error: int, connection: _Connection, socket: Socket) -> None:
+        message = b""
+        try:
+            await connection.run(lambda data: socket.send(self._encoder.data(stream, data)))
+        except ApiError as failed:
+            message = failed.message.encode()
+        await socket.send(self._encoder.data(error, message, spdy.FIN))
+        await socket.send(self._encoder.data(stream, b"", spdy.FIN))

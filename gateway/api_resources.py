@@ -20,7 +20,7 @@ _CATEGORY_ALL = ("pods", "services", "deployments", "replicasets", "jobs")
 """The plurals that `kubectl get all` lists."""
 _WITHOUT_STATUS = (
     "events", "priorityclasses", "leases", "storageclasses", "csinodes", "limitranges", "roles", "clusterroles", "rolebindings",
-    "clusterrolebindings", "endpointslices",
+    "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts",
 )  # fmt: skip
 SCALED = ("deployments", "replicasets")
 """The plurals with a subresource `scale`."""
@@ -116,9 +116,6 @@ REVIEWS = (
     _review("authorization.k8s.io", "LocalSubjectAccessReview", namespaced=True),
 )
 EMPTY = (
-    _empty("", "configmaps", "ConfigMap", "cm", namespaced=True),
-    _empty("", "secrets", "Secret", namespaced=True),
-    _empty("", "serviceaccounts", "ServiceAccount", "sa", namespaced=True),
     _empty("", "endpoints", "Endpoints", "ep", namespaced=True),
     _empty("", "replicationcontrollers", "ReplicationController", "rc", namespaced=True),
     _empty("apps", "statefulsets", "StatefulSet", "sts", namespaced=True),

@@ -51,6 +51,7 @@ from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     COLLECTED,
+    CONFIG_MAPS,
     CSI_NODES,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
@@ -68,6 +69,8 @@ from pinnace.api.resources import (
     RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     STORAGE_CLASSES,
     Resource,
@@ -477,9 +480,13 @@ _SCHEDULED_BY = (
     POD_DISRUPTION_BUDGETS,
 )  # fmt: skip
 """What the scheduler looks at beside pods."""
-_EDITED = (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS)
+_EDITED = (
+    PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
+    SERVICE_ACCOUNTS,
+)  # fmt: skip
 _SEEN = (*_EDITED, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
-"""What a viewer sees of a namespace."""
+"""What a viewer sees of a namespace. Like Kubernetes' view role, it has no secrets."""
+_PUBLIC = tuple(resource for resource in ALL if resource is not SECRETS)
 _KEPT = (
     PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
     REPLICA_SETS, JOBS,
@@ -498,6 +505,7 @@ def cluster_roles() -> Iterator[ClusterRole]:
     edit = [
         *see,
         *_rules(_WRITE, _EDITED),
+        *_rules((*_READ, *_WRITE), [SECRETS]),
         _rule(("patch",), [PODS], "resize"),
         *(_rule(("create",), [PODS], each) for each in ("eviction", "exec")),
     ]
@@ -505,7 +513,9 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield _gathering(_role("admin", [*edit, *_rules((*_READ, *_WRITE), [ROLES, ROLE_BINDINGS])]))
     yield _gathering(_role("edit", edit), part_of="admin")
     yield _gathering(_role(_VIEW, see), part_of="edit")
-    yield _role("cluster-view", [*_rules(_READ, ALL), _rule(_READ, [PODS], "log"), _METERED, _elections("get", "list"), _KEYS])
+    yield _role(
+        "cluster-view", [*_rules(_READ, _PUBLIC), _rule(_READ, [PODS], "log"), _METERED, _elections("get", "list"), _KEYS]
+    )
     yield _role("system:basic-user", [_reviews("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")])
     yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, VERSION])])
     yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, REFLECTION, VERSION])])
@@ -544,7 +554,7 @@ def _controllers() -> list[PolicyRule]:
     node is alive, is not.
     """
     return [
-        *_rules(_READ, ALL),
+        *_rules(_READ, _PUBLIC),
         *_rules(("update", "patch", "delete"), COLLECTED),
         *_rules(("delete", "deletecollection"), [resource for resource in ALL if resource.namespaced]),
         *_rules(("create",), (PODS, REPLICA_SETS, JOBS, ENDPOINT_SLICES)),

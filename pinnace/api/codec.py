@@ -102,6 +102,7 @@ SHOWN_WHEN_ZERO = {
 }
 """Fields that Kubernetes writes even when they are zero."""
 _KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in ALL}
+_SECRET = "pinnace.core.v1.Secret"
 _FIRST = {"apiVersion": 0, "kind": 1, "metadata": 2}
 
 
@@ -282,7 +283,7 @@ class _Reader:
 
     def _map(self, target: Any, of: FieldDescriptor, value: object, path: FieldPath) -> None:
         if not isinstance(value, Mapping):
-            self._wrong(path, f"expected an object, got {kind_of(value)}")
+            self._wrong(path, _without_value(of, f"expected an object, got {kind_of(value)}"))
             return
         for key, item in value.items():
             where = (*path, MapKey(key))
@@ -318,7 +319,7 @@ class _Reader:
         try:
             return read_primitive(of, value)
         except ValueError as error:
-            self._wrong(path, str(error))
+            self._wrong(path, _without_value(of, str(error)))
             return None
 
     def _unknown(self, name: str, fields: Mapping[str, Field]) -> str:
@@ -332,6 +333,12 @@ class _Reader:
 
     def _wrong(self, path: FieldPath, message: str) -> None:
         self.problems.append(Problem(path, message))
+
+
+def _without_value(of: FieldDescriptor, message: str) -> str:
+    """The message without the value that was found, for a map of a Secret: messages go to logs. `of`: the values of the map."""
+    holder = of.containing_type.containing_type
+    return message.partition(", got ")[0] if holder is not None and holder.full_name == _SECRET else message
 
 
 def says_more(message: Message) -> bool:

@@ -16,6 +16,7 @@ from pinnace.api import (
     batch_v1_pb2,
     clusterrolebindings_pb2,
     clusterroles_pb2,
+    configmaps_pb2,
     coordination_v1_pb2,
     core_v1_pb2,
     csinodes_pb2,
@@ -40,6 +41,8 @@ from pinnace.api import (
     rolebindings_pb2,
     roles_pb2,
     scheduling_v1_pb2,
+    secrets_pb2,
+    serviceaccounts_pb2,
     services_pb2,
     storage_v1_pb2,
     storageclasses_pb2,
@@ -223,6 +226,18 @@ ENDPOINT_SLICES = Resource(
     "endpointslices", "EndpointSlice", "discovery.k8s.io/v1", discovery_v1_pb2.EndpointSlice,
     "pinnace.v1.EndpointSlices", endpointslices_pb2, namespaced=True,
 )  # fmt: skip
+CONFIG_MAPS = Resource(
+    "configmaps", "ConfigMap", "v1", core_v1_pb2.ConfigMap, "pinnace.v1.ConfigMaps", configmaps_pb2,
+    namespaced=True, short_names=("cm",),
+)  # fmt: skip
+SECRETS = Resource(
+    "secrets", "Secret", "v1", core_v1_pb2.Secret, "pinnace.v1.Secrets", secrets_pb2,
+    namespaced=True,
+)  # fmt: skip
+SERVICE_ACCOUNTS = Resource(
+    "serviceaccounts", "ServiceAccount", "v1", core_v1_pb2.ServiceAccount, "pinnace.v1.ServiceAccounts", serviceaccounts_pb2,
+    namespaced=True, short_names=("sa",),
+)  # fmt: skip
 
 ALL: tuple[Resource[Any], ...] = (
     PODS,
@@ -247,12 +262,15 @@ ALL: tuple[Resource[Any], ...] = (
     DEPLOYMENTS,
     JOBS,
     ENDPOINT_SLICES,
+    CONFIG_MAPS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
 )
-COLLECTED = tuple(
-    resource for resource in ALL if resource not in (EVENTS, LEASES, ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
-)
-"""The resources that the garbage collector manages. Events and leases expire by themselves, and RBAC objects are left to
-administrators, unlike in Kubernetes. On other resources, a finalizer that waits for the garbage collector is not allowed."""
+_NOT_COLLECTED = (EVENTS, LEASES, ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS, SECRETS)
+COLLECTED = tuple(resource for resource in ALL if resource not in _NOT_COLLECTED)
+"""The resources that the garbage collector manages. Events and leases expire by themselves. Unlike in Kubernetes, RBAC objects
+are left to administrators, and the controllers cannot read secrets. On other resources, a finalizer that waits for the garbage
+collector is not allowed."""
 
 
 _BY_KIND = {(resource.kind, resource.api_version): resource for resource in ALL}
@@ -349,7 +367,6 @@ SYSTEM_NAMESPACE = "kube-system"
 
 
 _DEPLOYMENT = "a Deployment keeps pods running"
-_CONFIGURATION = "write values into `env`; pods that refer to one run as if it existed, except with --runtime process"
 _CERTIFICATES = "users are identified by certificates: `pinnace pki DIR --user NAME`; bind roles to users and groups"
 _ROUTING = "traffic is not routed; the EndpointSlices of a Service list the addresses of its pods"
 _KINDS = "the kinds are fixed; `pinnace api-resources` shows them"
@@ -381,7 +398,6 @@ ABSENT = (
         "`pinnace doctor` diagnoses a cluster; `pinnace status` shows a local cluster",
         ("cs",),
     ),
-    Absent("ConfigMap", "ConfigMaps", _CONFIGURATION, ("cm",)),
     Absent(
         "ControllerRevision",
         "ControllerRevisions",
@@ -409,8 +425,6 @@ ABSENT = (
     Absent("ResourceClaimTemplate", "ResourceClaimTemplates", _DEVICES),
     Absent("ResourceSlice", "ResourceSlices", _DEVICES),
     Absent("RuntimeClass", "RuntimeClasses", "all containers of a fleet use the same runtime: `pinnace-kubelet --runtime`"),
-    Absent("Secret", "Secrets", _CONFIGURATION),
-    Absent("ServiceAccount", "ServiceAccounts", _CERTIFICATES, ("sa",)),
     Absent("StatefulSet", "StatefulSets", f"{_DEPLOYMENT}, without names or volumes of their own", ("sts",)),
     Absent("TokenRequest", "TokenRequests", _CERTIFICATES, ("token",)),
     Absent("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicies", _ADMISSION),

@@ -368,5 +368,8 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
         "status.successful": lambda job: str(job.status.succeeded),
     },
     "endpointslices": _NAMESPACED,
+    "configmaps": _NAMESPACED,
+    "secrets": {**_NAMESPACED, "type": lambda secret: secret.type},
+    "serviceaccounts": _NAMESPACED,
 }
 """The selectable fields of each resource, by its plural."""

@@ -33,5 +33,8 @@ COLUMNS: Mapping[str, Columns[Any]] = {
     resources.DEPLOYMENTS.plural: workloads.DEPLOYMENTS,
     resources.JOBS.plural: workloads.JOBS,
     resources.ENDPOINT_SLICES.plural: storage.ENDPOINT_SLICES,
+    resources.CONFIG_MAPS.plural: cluster.CONFIG_MAPS,
+    resources.SECRETS.plural: cluster.SECRETS,
+    resources.SERVICE_ACCOUNTS.plural: cluster.SERVICE_ACCOUNTS,
 }
 """By plural name of the resource."""

@@ -1,11 +1,11 @@
-"""The tables of nodes, namespaces, events, leases, policies and roles.
+"""The tables of nodes, namespaces, events, leases, policies, roles and configuration.
 
 Source: Kubernetes, pkg/printers/internalversion/printers.go.
 """
 
 from pinnace.api import conditions
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Event, LimitRange, Namespace, Node, ResourceQuota
+from pinnace.api.core_v1_pb2 import ConfigMap, Event, LimitRange, Namespace, Node, ResourceQuota, Secret, ServiceAccount
 from pinnace.api.meta_v1_pb2 import MicroTime, Time
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
 from pinnace.api.resources import by_kind
@@ -197,3 +197,25 @@ ROLE_BINDINGS = Columns(headers=("NAME", "ROLE", "AGE"), wide=("USERS", "GROUPS"
 def subjects(binding: RoleBinding | ClusterRoleBinding, kind: str) -> list[str]:
     """Names of the subjects of one kind; "namespace/name" of those that have a namespace."""
     return ["/".join(filter(None, (each.namespace, each.name))) for each in binding.subjects if each.kind == kind]
+
+
+def config_map_row(config_map: ConfigMap, now: float) -> tuple[str, ...]:
+    size = len(config_map.data) + len(config_map.binaryData)
+    return config_map.metadata.name, str(size), since(config_map.metadata.creationTimestamp, now)
+
+
+CONFIG_MAPS = Columns(headers=("NAME", "DATA", "AGE"), wide=(), row=config_map_row)
+
+
+def secret_row(secret: Secret, now: float) -> tuple[str, ...]:
+    return secret.metadata.name, secret.type, str(len(secret.data)), since(secret.metadata.creationTimestamp, now)
+
+
+SECRETS = Columns(headers=("NAME", "TYPE", "DATA", "AGE"), wide=(), row=secret_row)
+
+
+def service_account_row(account: ServiceAccount, now: float) -> tuple[str, ...]:
+    return account.metadata.name, since(account.metadata.creationTimestamp, now)
+
+
+SERVICE_ACCOUNTS = Columns(headers=("NAME", "AGE"), wide=(), row=service_account_row)

@@ -85,7 +85,7 @@ def test_every_output_of_get(kubectl: Kubectl) -> None:
     assert kubectl("get", "pod/a", "node/node-0", "--no-headers").count("\n") >= 2
     assert 'pods "c" not found' in kubectl("get", "pod", "c", fails=True)
     assert kubectl("get", "pod", "c", "--ignore-not-found") == ""
-    assert "No resources found" in kubectl.run("get", "secrets").err
+    assert "No resources found" in kubectl.run("get", "secrets").err  # none yet
 
 
 def test_create_and_its_generators(kubectl: Kubectl) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apiserver.registry.strategies.cluster import EventStrategy, LeaseStrategy, NamespaceStrategy, NodeStrategy
+from apiserver.registry.strategies.configuration import ConfigMapStrategy, SecretStrategy, ServiceAccountStrategy
 from apiserver.registry.strategies.pods import PodStrategy
 from apiserver.registry.strategies.policy import (
     LimitRangeStrategy,
@@ -25,6 +26,7 @@ from apiserver.registry.strategy import Strategy
 from pinnace.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CONFIG_MAPS,
     CSI_NODES,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
@@ -42,6 +44,8 @@ from pinnace.api.resources import (
     RESOURCE_QUOTAS,
     ROLE_BINDINGS,
     ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     STORAGE_CLASSES,
 )
@@ -69,6 +73,9 @@ _ALL: Sequence[Strategy[Any]] = (
     DeploymentStrategy(DEPLOYMENTS),
     JobStrategy(JOBS),
     EndpointSliceStrategy(ENDPOINT_SLICES),
+    ConfigMapStrategy(CONFIG_MAPS),
+    SecretStrategy(SECRETS),
+    ServiceAccountStrategy(SERVICE_ACCOUNTS),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
 """By plural of the resource."""

@@ -10,8 +10,8 @@ Taints of nodes and tolerations of pods.
 
 What is allowed in a pod, and does not do what it seems to.
 
-Source: pkg/api/pod/warnings.go and the strategies of Kubernetes 1.36, as far as it matters here; of ConfigMaps and Secrets it
-says that there are none.
+Source: pkg/api/pod/warnings.go and the strategies of Kubernetes 1.36, as far as it matters here; kubelets do not read
+ConfigMaps and Secrets.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -445,7 +445,7 @@ _DEPRECATED = {
     OLD_REGION_LABEL: REGION_LABEL,
 }
 _BYTES = ("memory", "ephemeral-storage", STORAGE)
-_ABSENT = {"configMap": "ConfigMaps", "secret": "Secrets"}
+_NOT_MOUNTED = {"configMap": "ConfigMaps", "secret": "Secrets"}
 
 
 def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
@@ -506,8 +506,8 @@ def _extends(variable: EnvVar) -> bool:
 def _of_source(source: EnvVarSource | EnvFromSource, path: str) -> Iterator[str]:
     for field, reference in source.ListFields():
         kind = field.name.removesuffix("KeyRef").removesuffix("Ref")
-        if kind in _ABSENT and not reference.optional:
-            yield _absent(f"{path}.{field.name}", kind)
+        if kind in _NOT_MOUNTED and not reference.optional:
+            yield _not_mounted(f"{path}.{field.name}", kind)
 
 
 def _of_volume(volume: Volume, path: str) -> Iterator[str]:
@@ -523,14 +523,12 @@ def _of_volume(volume: Volume, path: str) -> Iterator[str]:
 
 def _of_parts(source: VolumeSource | VolumeProjection, path: str) -> Iterator[str]:
     for field, part in source.ListFields():
-        if field.name in _ABSENT and not part.optional:
-            yield _absent(f"{path}.{field.name}", field.name)
+        if field.name in _NOT_MOUNTED and not part.optional:
+            yield _not_mounted(f"{path}.{field.name}", field.name)
 
 
-def _absent(path: str, kind: str) -> str:
-    return (
-        f"{path}: pinnace has no {_ABSENT[kind]}: with fake containers the pod runs all the same, with processes it is refused"
-    )
+def _not_mounted(path: str, kind: str) -> str:
+    return f"{path}: kubelets do not read {_NOT_MOUNTED[kind]}: simulated containers run without them, processes are rejected"
 
 
 def _of_affinity(affinity: NodeAffinity, path: str) -> Iterator[str]:

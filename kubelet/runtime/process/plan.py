@@ -110,7 +110,7 @@ def environment(
     for name, path in volumes.items():
         variables[f"PINNACE_VOLUME_{re.sub('[^A-Z0-9]', '_', name.upper())}"] = path
     if container.envFrom:
-        raise Unsupported(f'container "{container.name}": envFrom: the process runtime has no config maps and no secrets')
+        raise Unsupported(f'container "{container.name}": envFrom: the process runtime does not read config maps and secrets')
     for variable in container.env:
         what = f'env "{variable.name:.{_SHOWN}}"'
         if not variable.HasField("valueFrom"):
@@ -132,7 +132,7 @@ def _value(pod: Pod, container: Container, variable: EnvVar, addresses: Addresse
         if source.HasField(kind):
             if getattr(source, kind).optional:
                 return None
-            raise Unsupported(f"{where}: the process runtime has no {key}")
+            raise Unsupported(f"{where}: the process runtime does not read {key}")
     raise Unsupported(f"{where}: valueFrom names no source that the process runtime has")
 
 

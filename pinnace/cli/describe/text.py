@@ -55,6 +55,9 @@ Fields = Mapping[str, Value]
 """Labels (without the colon) and values, in the order in which they are shown."""
 
 
+_OF_APPLY = (LAST_APPLIED, "kubectl.kubernetes.io/last-applied-configuration")
+
+
 def render(fields: Fields, indent: str = "") -> Iterator[str]:
     """Lines without newline."""
     width = max((len(label) for label, value in fields.items() if _is_inline(value)), default=0) + len(GAP) + 1
@@ -130,8 +133,8 @@ def controlled_by(meta: ObjectMeta) -> dict[str, str]:
 
 
 def annotations(meta: ObjectMeta) -> list[str]:
-    """`key: value`, without what `apply` keeps for itself."""
-    shown = sorted((key, value) for key, value in meta.annotations.items() if key != LAST_APPLIED)
+    """`key: value`, without the annotation of `apply`, which has all values of a secret."""
+    shown = sorted((key, value) for key, value in meta.annotations.items() if key not in _OF_APPLY)
     return [f"{key}: {value}" for key, value in shown]
 
 

@@ -10,6 +10,7 @@ from pinnace.api.documents import MAX_SIZE
 from pinnace.api.manifest import Manifest, ManifestError, Validate, load
 from pinnace.api.resources import (
     CLUSTER_ROLES,
+    CONFIG_MAPS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -18,6 +19,8 @@ from pinnace.api.resources import (
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
     ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
     STORAGE_CLASSES,
 )
 from pinnace.cli.outcomes import usage
@@ -31,7 +34,7 @@ MAX_OBJECT = 1 << 20
 
 _FIRST = (
     NAMESPACES, CLUSTER_ROLES, ROLES, RESOURCE_QUOTAS, LIMIT_RANGES, PRIORITY_CLASSES, STORAGE_CLASSES, PERSISTENT_VOLUMES,
-    PERSISTENT_VOLUME_CLAIMS, NODES,
+    PERSISTENT_VOLUME_CLAIMS, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS, NODES,
 )  # fmt: skip
 """What others need, or are bounded by, is applied before them, whatever the order of the files."""
 

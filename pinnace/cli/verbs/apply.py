@@ -30,6 +30,7 @@ from pinnace.api.manifest import Manifest, Validate
 from pinnace.api.resources import (
     NODES,
     PODS,
+    SECRETS,
     UNSAID,
     Object,
     Resource,
@@ -398,7 +399,19 @@ _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 def difference(name: str, before: Object | None, after: Object | None) -> list[str]:
     """Lines; none when there is nothing to tell. What people do not write is left out."""
-    return list(unified_diff(_lines(before), _lines(after), f"{name} (live)", f"{name} (applied)", lineterm=""))
+    old, new = [None if obj is None else written(to_dict(obj)) for obj in (before, after)]
+    _mask(old, new)
+    return list(unified_diff(_lines(old), _lines(new), f"{name} (live)", f"{name} (applied)", lineterm=""))
+
+
+def _mask(old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+    """Masks the values of a secret as kubectl does: changed values differ in the mask only."""
+    before, after = [(each or {}).get("data", {}) if (each or {}).get("kind") == SECRETS.kind else {} for each in (old, new)]
+    for key in {*before, *after}:
+        differs = key in before and key in after and before[key] != after[key]
+        for values, mask in ((before, "*** (before)"), (after, "*** (after)")):
+            if key in values:
+                values[key] = mask if differs else "***"
 
 
 def coloured(lines: Iterable[str]) -> Iterator[str]:
@@ -409,5 +422,5 @@ def coloured(lines: Iterable[str]) -> Iterator[str]:
         yield click.style(line, bold=True) if heading else click.style(line, fg=_COLOURS.get(line[:1]))
 
 
-def _lines(obj: Object | None) -> list[str]:
-    return [] if obj is None else dump("yaml", written(to_dict(obj))).splitlines()
+def _lines(data: dict[str, Any] | None) -> list[str]:
+    return [] if data is None else dump("yaml", data).splitlines()

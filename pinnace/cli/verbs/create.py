@@ -5,28 +5,38 @@
 `pinnace run`: a pod without a manifest.
 
 `pinnace expose`: a service in front of the pods of an object.
-
-Objects that need no manifest, as `kubectl create KIND`, `run` and `expose` make them. Pure.
 """
 
 import asyncio
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
-from pinnace.api.apps_v1_pb2 import Deployment
-from pinnace.api.batch_v1_pb2 import Job
-from pinnace.api.core_v1_pb2 import Namespace, Pod, PodSpec, PodTemplateSpec, Service
+from pinnace.api.core_v1_pb2 import PodSpec
 from pinnace.api.manifest import Validate
-from pinnace.api.resources import DEPLOYMENTS, JOBS, NAMESPACES, PODS, REPLICA_SETS, SERVICES
-from pinnace.api.scalars import STRING
+from pinnace.api.resources import (
+    DEPLOYMENTS,
+    PODS,
+    REPLICA_SETS,
+    SERVICES,
+)
 from pinnace.cli.changes import pairs_of
 from pinnace.cli.command import DefaultGroup, verb
 from pinnace.cli.objects import arguments
+from pinnace.cli.objects.generators import (
+    data_of,
+    new_config_map,
+    new_deployment,
+    new_job,
+    new_namespace,
+    new_pod,
+    new_secret,
+    new_service,
+    new_service_account,
+)
 from pinnace.cli.objects.manifests import in_order, place_all, read, where
 from pinnace.cli.objects.query import AT_ONCE, Query
 from pinnace.cli.objects.targets import Item, parse_resource, reference
@@ -110,7 +120,7 @@ def report(created: Sequence[Item], how: CreateOptions) -> None:
         out(documents.many(how.output, created))
 
 
-SIMPLE = ("namespace", "deployment", "job")
+SIMPLE = ("namespace", "deployment", "job", "configmap", "secret", "serviceaccount")
 """What can be created without a manifest."""
 
 
@@ -242,7 +252,75 @@ def job(settings: Settings, name: str, command: tuple[str, ...], image: str, dry
     create_one(settings, lambda space: new_job(name, space, image, command), CreateOptions(dry_run, output))
 
 
-for each in (file, namespace, deployment, job):
+def data_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--from-literal` and `--from-file` to a verb."""
+    literal = click.option("--from-literal", "literals", multiple=True, metavar="KEY=VALUE", help="A value. May be repeated.")
+    from_file = click.option(
+        "--from-file", "files", multiple=True, metavar="[KEY=]FILE", help="A file, or all files of a folder. May be repeated."
+    )
+    return literal(from_file(function))
+
+
+@verb(
+    "configmap",
+    examples="""
+        pinnace create configmap settings --from-literal level=info --from-literal color=blue
+        pinnace create configmap settings --from-file app.conf --from-file logo=images/logo.png
+    """,
+)
+@click.argument("name")
+@data_options
+@how_options
+def configmap(
+    settings: Settings, name: str, literals: tuple[str, ...], files: tuple[str, ...], dry_run: str, output: str | None
+) -> None:
+    """Create a config map from files or literal values."""
+    data = data_of(literals, files)
+    create_one(settings, lambda space: new_config_map(name, space, data), CreateOptions(dry_run, output))
+
+
+@click.group("secret")
+def secret() -> None:
+    """Create a secret."""
+
+
+@verb(
+    "generic",
+    examples="""
+        pinnace create secret generic login --from-literal username=admin --from-file password
+        pinnace create secret generic cert --type kubernetes.io/tls --from-file tls.crt --from-file tls.key
+    """,
+)
+@click.argument("name")
+@click.option("--type", "type_", default="", metavar="TYPE", help="The type of the secret. Default: Opaque.")
+@data_options
+@how_options
+def generic(
+    settings: Settings,
+    name: str,
+    type_: str,
+    literals: tuple[str, ...],
+    files: tuple[str, ...],
+    dry_run: str,
+    output: str | None,
+) -> None:
+    """Create a secret from files or literal values."""
+    data = data_of(literals, files)
+    create_one(settings, lambda space: new_secret(name, space, type_, data), CreateOptions(dry_run, output))
+
+
+secret.add_command(generic)
+
+
+@verb("serviceaccount", examples="pinnace create serviceaccount builder")
+@click.argument("name")
+@how_options
+def serviceaccount(settings: Settings, name: str, dry_run: str, output: str | None) -> None:
+    """Create a service account."""
+    create_one(settings, lambda space: new_service_account(name, space), CreateOptions(dry_run, output))
+
+
+for each in (file, namespace, deployment, job, configmap, secret, serviceaccount):
     create.add_command(each)
 
 
@@ -380,100 +458,3 @@ def _ports(found: Any) -> list[tuple[int, str]]:
         return [(each.port, each.protocol or "TCP") for each in found.spec.ports]
     spec: PodSpec = found.spec if found.DESCRIPTOR.full_name == PODS.message.DESCRIPTOR.full_name else found.spec.template.spec
     return [(port.containerPort, port.protocol or "TCP") for container in spec.containers for port in container.ports]
-
-
-LABEL = "app"
-"""Has the name of the deployment: kubectl's choice."""
-RUN_LABEL = "run"
-"""Has the name of the pod that `run` makes: kubectl's choice."""
-_LONGEST_NAME = 63
-
-
-def new_namespace(name: str) -> Item:
-    made = Namespace()
-    made.metadata.name = name
-    return NAMESPACES, made
-
-
-def new_deployment(name: str, new_namespace: str, images: Sequence[str], replicas: int, command: Sequence[str]) -> Item:
-    """Images that are called alike make containers of one name, which the server refuses."""
-    made = Deployment()
-    made.metadata.name, made.metadata.namespace = name, new_namespace
-    made.spec.replicas = replicas
-    template = made.spec.template
-    _fill(template, images, command)
-    for labels in (made.metadata.labels, made.spec.selector.matchLabels, template.metadata.labels):
-        labels[LABEL] = name
-    return DEPLOYMENTS, made
-
-
-def new_job(name: str, new_namespace: str, image: str, command: Sequence[str]) -> Item:
-    made = Job()
-    made.metadata.name, made.metadata.namespace = name, new_namespace
-    made.spec.template.spec.containers.add(name=name, image=image, command=command)
-    made.spec.template.spec.restartPolicy = "Never"
-    return JOBS, made
-
-
-def new_pod(
-    name: str,
-    new_namespace: str,
-    image: str,
-    *,
-    arguments: Sequence[str] = (),
-    is_command: bool = False,
-    env: Sequence[tuple[str, str]] = (),
-    labels: Mapping[str, str] | None = None,
-    port: int = 0,
-    restart: str = "Always",
-) -> Item:
-    """A pod of one container, as `kubectl run` makes it. `labels`: None is run=NAME. `is_command`: the arguments are the
-    command, not those of the image's command."""
-    made = Pod()
-    made.metadata.name, made.metadata.namespace = name, new_namespace
-    made.metadata.labels.update({RUN_LABEL: name} if labels is None else labels)
-    container = made.spec.containers.add(name=name, image=image)
-    (container.command if is_command else container.args).extend(arguments)
-    for key, value in env:
-        container.env.add(name=key, value=value)
-    if port:
-        container.ports.add(containerPort=port)
-    made.spec.restartPolicy = restart
-    return PODS, made
-
-
-def new_service(
-    name: str,
-    new_namespace: str,
-    selector: Mapping[str, str],
-    ports: Sequence[tuple[int, str, str]],
-    type_: str,
-    labels: Mapping[str, str],
-) -> Item:
-    """A service in front of the pods that the selector matches. `ports`: (port, target port, protocol) each; an empty target is
-    the port itself."""
-    made = Service()
-    made.metadata.name, made.metadata.namespace = name, new_namespace
-    made.metadata.labels.update(labels)
-    made.spec.selector.update(selector)
-    made.spec.type = type_
-    for port, target, protocol in ports:
-        entry = made.spec.ports.add(port=port, protocol=protocol)
-        if len(ports) > 1:
-            entry.name = f"port-{len(made.spec.ports)}"
-        if target and not target.isdigit():
-            entry.targetPort.type, entry.targetPort.strVal = STRING, target
-        else:
-            entry.targetPort.intVal = int(target or port)
-    return SERVICES, made
-
-
-def container_name(image: str) -> str:
-    """As kubectl does: what the image is called, without its registry, tag and digest."""
-    name = image.rpartition("/")[2].partition("@")[0].partition(":")[0].lower()
-    return re.sub("[^a-z0-9-]", "-", name)[:_LONGEST_NAME].strip("-") or "main"
-
-
-def _fill(template: PodTemplateSpec, images: Sequence[str], command: Sequence[str]) -> None:
-    for image in images:
-        template.spec.containers.add(name=container_name(image), image=image, command=command)

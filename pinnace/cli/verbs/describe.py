@@ -32,7 +32,7 @@ from pinnace.api.resources import (
 )
 from pinnace.api.wellknown import SCHEDULER_ELECTION, SERVICE_LABEL
 from pinnace.cli.command import verb
-from pinnace.cli.describe import cluster, pods, services, storage, workloads
+from pinnace.cli.describe import cluster, configuration, pods, services, storage, workloads
 from pinnace.cli.describe.pods import waits_for_a_node, waits_for_scheduler
 from pinnace.cli.describe.text import Fields, NotShown, describe_object, events_table, render
 from pinnace.cli.objects import arguments
@@ -256,6 +256,9 @@ DESCRIPTIONS: Mapping[str, Callable[..., Fields]] = {
     resources.PERSISTENT_VOLUMES.plural: storage.describe_volume,
     resources.PERSISTENT_VOLUME_CLAIMS.plural: storage.describe_claim,
     resources.STORAGE_CLASSES.plural: storage.describe_storage_class,
+    resources.CONFIG_MAPS.plural: configuration.describe_config_map,
+    resources.SECRETS.plural: configuration.describe_secret,
+    resources.SERVICE_ACCOUNTS.plural: configuration.describe_service_account,
 }
 """The description of an object without its events, by the plural name of its resource. `_GATHERERS` supplies the other
 arguments that some of these functions take."""

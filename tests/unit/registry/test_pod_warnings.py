@@ -19,8 +19,8 @@ from tests.builders import make_pod
 from tests.storage.memory import MemoryStorage
 from tests.workloads import make_deployment
 
-ABSENT = "with fake containers the pod runs all the same, with processes it is refused"
-CONFIG_MAPS, SECRETS = f"pinnace has no ConfigMaps: {ABSENT}", f"pinnace has no Secrets: {ABSENT}"
+EFFECT = "simulated containers run without them, processes are rejected"
+CONFIG_MAPS, SECRETS = f"kubelets do not read ConfigMaps: {EFFECT}", f"kubelets do not read Secrets: {EFFECT}"
 NODE_AFFINITY = "spec.affinity.nodeAffinity"
 ASKS_FOR_LITTLE = {"resources": {"requests": {"storage": {"string": "10m"}}}}
 

@@ -17,7 +17,17 @@ from pinnace.api.core_v1_pb2 import Pod, ResourceQuota, Service
 from pinnace.api.events_pb2 import CreateEventBatchRequest
 from pinnace.api.pods_pb2 import BindRequest
 from pinnace.api.resourcequotas_pb2 import ResourceQuotaWatchResponse
-from pinnace.api.resources import ALL, DEPLOYMENTS, EVENTS, NAMESPACES, PODS, RESOURCE_QUOTAS, SERVICES, Resource
+from pinnace.api.resources import (
+    ALL,
+    DEPLOYMENTS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 from pinnace.api.status import Code, Violation
 from pinnace.api.verbs_pb2 import BatchResponse, DeleteRequest, GetRequest, PatchRequest
 from tests.builders import make_pod
@@ -100,13 +110,15 @@ BODIES: Mapping[str, tuple[Change, Change]] = {
     "replicasets": (template, scaled),
     "deployments": (template, scaled),
     "jobs": (template, lambda obj: setattr(obj.spec, "suspend", True)),
+    "configmaps": (lambda obj: obj.data.update({"a/b": "spoilt"}), lambda obj: obj.data.update(other="text")),
+    "secrets": (lambda obj: obj.data.update({"a/b": b"spoilt"}), lambda obj: obj.data.update(other=b"bytes")),
     "endpointslices": (
         lambda obj: obj.endpoints[0].addresses.append("spoilt"),
         lambda obj: setattr(obj.endpoints[0].conditions, "ready", False),
     ),
 }
 """By plural: what spoils what an update judges beside the metadata, and what is changed there afterwards."""
-WITHOUT = {NAMESPACES.plural}
+WITHOUT = {NAMESPACES.plural, SERVICE_ACCOUNTS.plural}
 """Where there is no such thing."""
 STATUSES: Mapping[str, tuple[Change, Change]] = {
     "pods": (lambda obj: setattr(obj.status, "podIP", "spoilt"), lambda obj: setattr(obj.status, "message", "more")),

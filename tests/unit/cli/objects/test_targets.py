@@ -73,8 +73,6 @@ def test_who_names_no_kind_is_told_how() -> None:
 @pytest.mark.parametrize(
     ("word", "message", "hint"),
     [
-        ("secrets", "pinnace has no Secrets", "`env`"),
-        ("cm", "pinnace has no ConfigMaps", "`env`"),
         ("DaemonSet", "pinnace has no DaemonSets", "a Deployment"),
         ("statefulsets.apps", "pinnace has no StatefulSets", "a Deployment"),
         ("ingress/web", "pinnace has no Ingresses", "traffic is not routed"),

@@ -78,7 +78,7 @@ def test_what_the_runtime_does_not_have_is_refused_by_name_unless_it_is_optional
     pod, container = pod_and_container()
     wanted = container.env.add(name="V").valueFrom.secretKeyRef
     wanted.key = "password"
-    with pytest.raises(Unsupported, match='container "c0": env "V": the process runtime has no secrets'):
+    with pytest.raises(Unsupported, match='container "c0": env "V": the process runtime does not read secrets'):
         environment(pod, container, ADDRESSES, {}, Expansion("c0"))
     wanted.optional = True
     assert "V" not in environment(pod, container, ADDRESSES, {}, Expansion("c0"))

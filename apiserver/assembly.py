@@ -26,6 +26,7 @@ from apiserver.admission.defaults import (
 )
 from apiserver.admission.limits import LimitRanger, ResourceQuota
 from apiserver.auth.audit import Audit, CallAudit, NoAudit
+from apiserver.auth.authentication import NoTokens, Tokens
 from apiserver.auth.authorizer import NodeAuthorizer, Policy
 from apiserver.auth.rbac import Rbac
 from apiserver.cacher.cacher import Cacher
@@ -99,6 +100,8 @@ class ServerSettings:
     """Concurrent calls about one object (see apiserver.flow.control)."""
     tolerations: DefaultTolerations = field(default_factory=DefaultTolerations)
     """The default tolerations of pods."""
+    tokens: Tokens = field(default_factory=NoTokens)
+    """The bearer tokens that the server reviews."""
     audit: Audit = field(default_factory=NoAudit)
     tracer: Tracer = NO_TRACER
     kubelets: Kubelets = field(default_factory=NoKubelets)
@@ -211,7 +214,7 @@ class Assembly:
         services.append((elections_pb2.DESCRIPTOR.services_by_name["Elections"], self._elections, opening.refusal))
         services.append((keys_pb2.DESCRIPTOR.services_by_name["Keys"], KeysService(self._storage), opening.refusal))
         authorization = authorization_pb2.DESCRIPTOR.services_by_name["Authorization"]
-        services.append((authorization, AuthorizationService(self.policy), opening.refusal))
+        services.append((authorization, AuthorizationService(self.policy, self._settings.tokens), opening.refusal))
         services.append((version_pb2.DESCRIPTOR.services_by_name["Version"], VersionService(), opening.refusal))
         methods: dict[str, Method] = {}
 

@@ -19,7 +19,7 @@ import uvloop
 from apiserver import stages
 from apiserver.assembly import DEFAULTS, ServerSettings
 from apiserver.auth.audit import AuditLog
-from apiserver.auth.authentication import Authenticator, TokenFile
+from apiserver.auth.authentication import Authenticator, NoTokens, TokenFile
 from apiserver.registry.events import EventLimits
 from apiserver.registry.strategies.pods import SECONDS, DefaultTolerations
 from apiserver.server import ApiServer
@@ -203,8 +203,8 @@ def main(
         check_prefix(prefix)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--etcd-prefix") from None
-    if (tokens is None) != (token_listen is None):
-        raise click.UsageError("--token-auth-file and --token-listen go together")
+    if token_listen is not None and tokens is None:
+        raise click.UsageError("--token-listen needs --token-auth-file")
     if insecure:
         tls = None
         if tokens:
@@ -285,7 +285,7 @@ async def serve(stop: asyncio.Event, options: ServerOptions) -> None:
     tokens = TokenFile(options.tokens) if options.tokens is not None else None
     authenticator = Authenticator(SYSTEM_CLOCK.time, tokens) if options.tls is not None else None
     audit = AuditLog(options.audit, metrics.AuditMeter()) if options.audit is not None else None
-    settings = replace(options.settings, audit=audit) if audit is not None else options.settings
+    settings = replace(options.settings, tokens=tokens or NoTokens(), audit=audit or options.settings.audit)
     server = ApiServer(storage, authenticator, settings)
     affinity = Affinity(options.processor) if options.processor is not None else None
     status = StatusServer(*options.http, {"cache": server.readiness}, asyncio.get_running_loop())

@@ -110,6 +110,7 @@ def _review(group: str, kind: str, *, namespaced: bool = False) -> ApiResource:
 
 REVIEWS = (
     _review("authentication.k8s.io", "SelfSubjectReview"),
+    _review("authentication.k8s.io", "TokenReview"),
     _review("authorization.k8s.io", "SelfSubjectAccessReview"),
     _review("authorization.k8s.io", "SelfSubjectRulesReview"),
     _review("authorization.k8s.io", "SubjectAccessReview"),

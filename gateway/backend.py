@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 from google.protobuf.message import Message
 
 from gateway.http import Request, User
+from pinnace.api.authorization_pb2 import TokenReviewRequest, TokenReviewResponse
 from pinnace.api.wellknown import IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
 from pinnace.client.channel import Duplex, Stream
 from pinnace.client.connection import Connection
 
 CALL_TIMEOUT = 30.0
 """Seconds for one call to an API server."""
+REVIEW_TIMEOUT = 5.0
+"""Seconds for the review of a token."""
 _request: ContextVar[Request | None] = ContextVar("request", default=None)
 
 
@@ -61,6 +64,14 @@ class Backend:
             _request.reset(token)
         data: bytes = answer.data
         return data
+
+    async def review_token(self, token: str) -> User | None:
+        """The user of a bearer token, as an API server knows it. The gateway asks under its own name. Raises ApiError."""
+        request = TokenReviewRequest(token=token)
+        review = await self._connection.call(
+            "/pinnace.v1.Authorization/TokenReview", request, TokenReviewResponse, timeout=REVIEW_TIMEOUT
+        )
+        return User(review.user.username, tuple(review.user.groups)) if review.HasField("user") else None
 
     async def stream(self, request: Request, method: str, message: Message, received: type[Any] = Raw) -> Stream[Any]:
         """Raises ApiError."""

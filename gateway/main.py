@@ -90,8 +90,9 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     """Serves until `stop` is set."""
     connection = Connection(options.servers.endpoints, tls=options.servers.tls, on_warning=add_warning)
     readiness = Readiness(connection)
-    dispatcher = Dispatcher(Backend(connection), lambda: readiness.problem)
-    server = Server(dispatcher, Authenticator(), options.context)
+    backend = Backend(connection)
+    dispatcher = Dispatcher(backend, lambda: readiness.problem)
+    server = Server(dispatcher, Authenticator(backend), options.context)
     status = StatusServer(
         *options.http,
         {"apiserver": lambda: readiness.problem or None},

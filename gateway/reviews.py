@@ -24,6 +24,8 @@ from pinnace.api.authorization_pb2 import (
     SelfSubjectReviewRequest,
     SelfSubjectRulesReviewRequest,
     SubjectAccessReviewRequest,
+    TokenReviewRequest,
+    TokenReviewResponse,
     UserInfo,
 )
 from pinnace.api.codec import to_dict
@@ -47,6 +49,7 @@ _SCHEMAS: Mapping[str, _Schema] = {
     "SubjectAccessReview": {2: ("spec", _SPEC)},
     "LocalSubjectAccessReview": {2: ("spec", _SPEC)},
     "SelfSubjectRulesReview": {2: ("spec", {1: ("namespace", None)})},
+    "TokenReview": {2: ("spec", {1: ("token", None)})},
 }
 _REPEATED = ("groups",)
 _SERVICE = "/pinnace.v1.Authorization/"
@@ -65,7 +68,7 @@ class Reviews:
         spec = _read(request, kind).get("spec") or {}
         if not isinstance(spec, Mapping):
             raise bad_request("spec: expected an object")
-        status = await self._status(request, kind, spec)
+        status = await self._status(request, route, spec)
         head = {"kind": kind, "apiVersion": route.resource.api_version, "metadata": {}}
         return document(head | ({"spec": dict(spec)} if spec else {}) | {"status": status}, form, 201)
 
@@ -81,7 +84,8 @@ class Reviews:
                 message_text = f'{what} in API group "" at the cluster scope'
                 raise ApiStatus(403, "Forbidden", message_text, {"name": name, "kind": resource})
 
-    async def _status(self, request: Request, kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    async def _status(self, request: Request, route: Route, spec: Mapping[str, Any]) -> dict[str, Any]:
+        kind = route.resource.kind
         if kind == "SelfSubjectReview":
             user = UserInfo.FromString(await self._call(request, "SelfSubjectReview", SelfSubjectReviewRequest()))
             return {"userInfo": {"username": user.username, "groups": list(user.groups)}}
@@ -89,9 +93,14 @@ class Reviews:
             rules = SelfSubjectRulesReviewRequest(namespace=_text(spec, "namespace"))
             found = RulesReview.FromString(await self._call(request, "SelfSubjectRulesReview", rules))
             return _rules(found)
+        if kind == "TokenReview":
+            token = TokenReviewRequest(token=_text(spec, "token"))
+            return _token_status(TokenReviewResponse.FromString(await self._call(request, "TokenReview", token)))
         if path := _path(spec):
             return {"allowed": path.startswith(_READABLE_PATHS), "reason": ""}
         attributes = _attributes(spec)
+        if kind == "LocalSubjectAccessReview" and attributes.namespace != route.namespace:
+            raise bad_request(f"spec.resourceAttributes.namespace must match namespace: {route.namespace}")
         if kind == "SelfSubjectAccessReview":
             message: Message = SelfSubjectAccessReviewRequest(attributes=attributes)
             data = await self._call(request, "SelfSubjectAccessReview", message)
@@ -107,6 +116,12 @@ class Reviews:
             return await self._backend.call(request, _SERVICE + method, message, retry=True)
         except ApiError as error:
             raise to_status(error) from None
+
+
+def _token_status(review: TokenReviewResponse) -> dict[str, Any]:
+    if not review.HasField("user"):
+        return {"user": {}, "error": review.error}
+    return {"authenticated": True, "user": {"username": review.user.username, "groups": list(review.user.groups)}}
 
 
 def _read(request: Request, kind: str) -> Mapping[str, Any]:

@@ -108,7 +108,7 @@ class Server:
         return opened
 
     async def _answer(self, http: web.BaseRequest, request: Request) -> Response | Upgrade:
-        request.user = self._authenticator.user(_certificate(http), request.headers)
+        request.user = await self._authenticator.user(_certificate(http), request.headers)
         request.acting_as = impersonated(request.headers, http.headers.getall(IMPERSONATE_GROUP, []))
         if request.user is not ANONYMOUS and request.method in ("POST", "PUT", "PATCH", "DELETE"):
             request.body = await _body(http)

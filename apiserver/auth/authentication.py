@@ -84,6 +84,11 @@ class Tokens(Protocol):
         ...
 
 
+class NoTokens:
+    def user(self, token: str) -> User | None:
+        return None
+
+
 class Authenticator:
     """`now` gives Unix seconds. All methods raise Rejected (UNAUTHENTICATED)."""
 

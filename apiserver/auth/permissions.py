@@ -51,6 +51,7 @@ ANY_TARGET = Target()
 
 ELECTIONS_GROUP = "pinnace.io"
 REVIEWS_GROUP = "authorization.k8s.io"
+AUTHENTICATION_GROUP = "authentication.k8s.io"
 METRICS_GROUP = "metrics.k8s.io"
 HEALTH, REFLECTION, VERSION = "/healthz", "/reflection", "/version"
 """Paths, as in a rule's nonResourceURLs, of what is about no resource."""
@@ -285,5 +286,8 @@ _SPECIAL: Mapping[str, Permission] = {
     ),
     "pinnace.v1.Authorization/SubjectAccessReview": Permission(
         _always(Action("create", "subjectaccessreviews", REVIEWS_GROUP)), _any_target
+    ),
+    "pinnace.v1.Authorization/TokenReview": Permission(
+        _always(Action("create", "tokenreviews", AUTHENTICATION_GROUP)), _any_target
     ),
 }

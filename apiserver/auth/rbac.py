@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 from apiserver.auth.authentication import AUTHENTICATED, MASTERS, User
 from apiserver.auth.permissions import (
+    AUTHENTICATION_GROUP,
     DENIED,
     ELECTIONS_GROUP,
     HEALTH,
@@ -521,7 +522,7 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield _role("system:discovery", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, REFLECTION, VERSION])])
     yield _role("system:kube-scheduler", _scheduler())
     yield _role("system:kube-controller-manager", _controllers())
-    yield _role("system:gateway", [PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups"]), _KEYS])
+    yield _role("system:gateway", _gateway())
 
 
 def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
@@ -530,6 +531,14 @@ def cluster_role_bindings() -> Iterator[ClusterRoleBinding]:
         yield _binding(role, "Group", AUTHENTICATED)
     for component in ("system:kube-scheduler", "system:kube-controller-manager", "system:gateway"):
         yield _binding(component, "User", component)
+
+
+def _gateway() -> list[PolicyRule]:
+    return [
+        PolicyRule(verbs=["impersonate"], apiGroups=[""], resources=["users", "groups"]),
+        PolicyRule(verbs=["create"], apiGroups=[AUTHENTICATION_GROUP], resources=["tokenreviews"]),
+        _KEYS,
+    ]
 
 
 def _scheduler() -> list[PolicyRule]:

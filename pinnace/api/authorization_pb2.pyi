@@ -61,6 +61,20 @@ class AccessReview(_message.Message):
     reason: str
     def __init__(self, allowed: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class TokenReviewRequest(_message.Message):
+    __slots__ = ("token",)
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    def __init__(self, token: _Optional[str] = ...) -> None: ...
+
+class TokenReviewResponse(_message.Message):
+    __slots__ = ("user", "error")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    user: UserInfo
+    error: str
+    def __init__(self, user: _Optional[_Union[UserInfo, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
+
 class SelfSubjectRulesReviewRequest(_message.Message):
     __slots__ = ("namespace",)
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]

@@ -27,7 +27,7 @@ KUBELETS = [
         (["--etcd-cafile", "/nowhere/ca.crt"], "'/nowhere/ca.crt' does not exist"),
         (["--etcd-compaction-interval", "-1"], "is not in the range x>=0"),
         (["--token-listen", "nowhere"], '"nowhere" is not HOST:PORT'),
-        (["--token-listen", "127.0.0.1:0"], "--token-auth-file and --token-listen go together"),
+        (["--token-listen", "127.0.0.1:0"], "--token-listen needs --token-auth-file"),
         (
             ["--insecure", "--token-auth-file", __file__, "--token-listen", "127.0.0.1:0"],
             "with --insecure nobody is told apart",

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from apiserver.assembly import Assembly
+from apiserver.auth.authentication import User
 from apiserver.errors import Rejected
-from apiserver.services.discovery import MAX_QUESTION
-from pinnace.api.authorization_pb2 import SelfSubjectAccessReviewRequest, SubjectAccessReviewRequest
+from apiserver.services.discovery import MAX_QUESTION, AuthorizationService
+from pinnace.api.authorization_pb2 import SelfSubjectAccessReviewRequest, SubjectAccessReviewRequest, TokenReviewRequest
 from tests.storage.memory import MemoryStorage
 from tests.unit.auth.matrix import PEOPLE, Caller, serving
 
@@ -48,3 +49,21 @@ def test_what_a_call_asks_is_of_our_own_words() -> None:
                 setattr(request, field.name, long)
         for action in method.permission.actions(request):
             assert long not in action.resource, f"{path} asks for {action.resource[:20]}"
+
+
+class Known:
+    def user(self, token: str) -> User | None:
+        return User("eve", ("developers",)) if token == "s3cret" else None
+
+
+async def test_a_token_review_names_the_user_of_a_valid_token_only() -> None:
+    policy: Any = None
+    service, caller = AuthorizationService(policy, Known()), Caller(PEOPLE["admin"])
+    context: Any = caller
+    review = await service.token_review(TokenReviewRequest(token="s3cret"), context)
+    assert (review.user.username, list(review.user.groups), review.error) == ("eve", ["developers"], "")
+    for token in ("other", "s3cret " * MAX_QUESTION):
+        review = await service.token_review(TokenReviewRequest(token=token), context)
+        assert not review.HasField("user") and review.error == "invalid bearer token"
+    with pytest.raises(Rejected, match="token is required"):
+        await service.token_review(TokenReviewRequest(), context)

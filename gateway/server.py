@@ -80,12 +80,12 @@ class Server:
         try:
             response: Response | Upgrade = await self._answer(http, request)
         except ApiStatus as status:
-            response = _status_response(status, request)
+            response = error_response(status, request)
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
-            response = _status_response(ApiStatus(500, "InternalError", "Internal error occurred"), request)
+            response = error_response(ApiStatus(500, "InternalError", "Internal error occurred"), request)
         for warning in request.warnings:
             quoted = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
             headers.setdefault("Warning", f'299 - "{quoted}"')
@@ -200,7 +200,7 @@ def _too_large() -> ApiStatus:
     return ApiStatus(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
 
 
-def _status_response(status: ApiStatus, request: Request) -> Response:
+def error_response(status: ApiStatus, request: Request) -> Response:
     headers = {"Retry-After": str(status.retry_after)} if status.retry_after is not None else {}
     if error_format(request.headers.get("accept", "")) == PROTOBUF:
         return Response(status.code, status_envelope(status), PROTOBUF, headers)

@@ -1,0 +1,80 @@
+"""A gateway and an API server in one process, over a store in memory: everything but HTTP and TLS."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from apiserver.server import ApiServer
+from gateway.backend import Backend, add_warning
+from gateway.dispatch import Dispatcher
+from gateway.exec import Upgrade
+from gateway.http import JSON, ApiStatus, Request, Response, User
+from gateway.server import error_response
+from pinnace.client.client import Client
+from pinnace.client.connection import Connection
+from tests.storage.memory import MemoryStorage
+
+DEADLINE = 60.0
+"""Seconds for one request."""
+ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
+
+
+class Answer(NamedTuple):
+    code: int
+    content_type: str
+    body: bytes
+    warnings: list[str]
+    retry_after: str | None = None
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def lines(self) -> list[Any]:
+        """The events of a watch."""
+        return [json.loads(line) for line in self.body.splitlines()]
+
+
+class Gateway:
+    def __init__(self, dispatcher: Dispatcher, client: Client) -> None:
+        self._dispatcher = dispatcher
+        self.client = client
+
+    async def ask(
+        self, method: str, target: str, body: Any = None, *, accept: str = JSON, content_type: str = JSON, user: User = ADMIN
+    ) -> Answer:
+        """The response, with a stream read to its end. `body`: bytes, text, or a value that is sent as JSON."""
+        url = urlsplit(target)
+        text = body if isinstance(body, str) else json.dumps(body) if body is not None else ""
+        sent = body if isinstance(body, bytes) else text.encode()
+        headers = {"accept": accept} | ({"content-type": content_type} if sent else {})
+        request = Request(method, url.path, parse_qs(url.query, keep_blank_values=True), headers, sent, user)
+        async with asyncio.timeout(DEADLINE):
+            try:
+                response: Response | Upgrade = await self._dispatcher.answer(request)
+            except ApiStatus as status:
+                response = error_response(status, request)
+            assert isinstance(response, Response)
+            data = response.body if isinstance(response.body, bytes) else b"".join([chunk async for chunk in response.body])
+        return Answer(response.code, response.content_type, data, request.warnings, response.headers.get("Retry-After"))
+
+
+@asynccontextmanager
+async def gateway() -> AsyncIterator[Gateway]:
+    server = ApiServer(MemoryStorage())
+    at = await server.start("127.0.0.1:0")
+    running = asyncio.ensure_future(server.run())
+    connection = Connection([at], on_warning=add_warning)
+    client = Client(connection)
+    try:
+        await client.namespaces.get("default")
+        yield Gateway(Dispatcher(Backend(connection), lambda: ""), client)
+    finally:
+        await connection.close()
+        await server.stop()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -1,0 +1,72 @@
+"""Kinds that pinnace does not have, and that a real kube-scheduler watches: known, empty and read-only."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.media_types import PROTOBUF
+from gateway.watches import INITIAL_EVENTS_END, STREAM_PROTOBUF
+from tests.unit.gateway.serving import Gateway, gateway
+
+WATCHED = [
+    ("/apis/resource.k8s.io/v1", "resourceslices", "ResourceSlice"),
+    ("/apis/resource.k8s.io/v1", "resourceclaims", "ResourceClaim"),
+    ("/apis/resource.k8s.io/v1", "deviceclasses", "DeviceClass"),
+    ("/apis/storage.k8s.io/v1", "csidrivers", "CSIDriver"),
+    ("/apis/storage.k8s.io/v1", "csistoragecapacities", "CSIStorageCapacity"),
+    ("/apis/storage.k8s.io/v1", "volumeattachments", "VolumeAttachment"),
+    ("/api/v1", "replicationcontrollers", "ReplicationController"),
+    ("/apis/apps/v1", "statefulsets", "StatefulSet"),
+]
+INITIAL = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"
+every_kind = pytest.mark.parametrize(("group", "plural", "kind"), WATCHED)
+
+
+@pytest.fixture(scope="module")
+async def served() -> AsyncIterator[Gateway]:
+    async with gateway() as found:
+        yield found
+
+
+@every_kind
+async def test_discovery_and_the_list(served: Gateway, group: str, plural: str, kind: str) -> None:
+    resources = (await served.ask("GET", group)).json["resources"]
+    (found,) = [each for each in resources if each["name"] == plural]
+    assert (found["kind"], sorted(found["verbs"])) == (kind, ["get", "list", "watch"])
+    listed = await served.ask("GET", f"{group}/{plural}?limit=500&labelSelector=a%3Db")
+    assert (listed.code, listed.json["kind"], listed.json["items"]) == (200, f"{kind}List", [])
+    assert int(listed.json["metadata"]["resourceVersion"]) > 0
+    assert (await served.ask("GET", f"{group}/{plural}", accept=PROTOBUF)).body.startswith(b"k8s\0")
+
+
+@every_kind
+async def test_an_object_is_not_found_and_cannot_be_created(served: Gateway, group: str, plural: str, kind: str) -> None:
+    resources = (await served.ask("GET", group)).json["resources"]
+    namespaced = next(each["namespaced"] for each in resources if each["name"] == plural)
+    path = f"{group}/namespaces/default/{plural}" if namespaced else f"{group}/{plural}"
+    missing = await served.ask("GET", f"{path}/x")
+    assert (missing.code, missing.json["reason"], missing.json["details"]["kind"]) == (404, "NotFound", plural)
+    for method, target in (("POST", path), ("PUT", f"{path}/x"), ("PATCH", f"{path}/x"), ("DELETE", f"{path}/x")):
+        refused = await served.ask(method, target, {"metadata": {"name": "x"}})
+        assert (refused.code, refused.json["reason"]) == (405, "MethodNotAllowed"), method
+
+
+@every_kind
+async def test_a_watch_begins_with_the_annotated_bookmark(served: Gateway, group: str, plural: str, kind: str) -> None:
+    watched = await served.ask("GET", f"{group}/{plural}{INITIAL}")
+    (event,) = watched.lines
+    assert (event["type"], event["object"]["kind"]) == ("BOOKMARK", kind)
+    assert event["object"]["metadata"]["annotations"] == {INITIAL_EVENTS_END: "true"}
+    assert int(event["object"]["metadata"]["resourceVersion"]) > 0
+
+
+@every_kind
+async def test_a_watch_in_protobuf_begins_with_the_annotated_bookmark(
+    served: Gateway, group: str, plural: str, kind: str
+) -> None:
+    watched = await served.ask(
+        "GET", f"{group}/{plural}{INITIAL}", accept=f"{PROTOBUF};stream=watch,{PROTOBUF},application/json"
+    )
+    assert watched.content_type == STREAM_PROTOBUF
+    assert len(watched.body) == 4 + int.from_bytes(watched.body[:4], "big")
+    assert all(part in watched.body for part in (b"BOOKMARK", kind.encode(), INITIAL_EVENTS_END.encode()))

@@ -337,7 +337,8 @@ class _Reader:
 
 def _without_value(of: FieldDescriptor, message: str) -> str:
     """The message without the value that was found, for a map of a Secret: messages go to logs. `of`: the values of the map."""
-    holder = of.containing_type.containing_type
+    entry = of.containing_type
+    holder = entry.containing_type if entry is not None else None
     return message.partition(", got ")[0] if holder is not None and holder.full_name == _SECRET else message
 
 

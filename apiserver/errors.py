@@ -129,7 +129,7 @@ def from_storage(error: StorageError) -> Refusal:
     """The refusal for an error of the storage."""
     match error:
         case OutcomeUnknown():
-            message = f"the outcome is unknown, it may have happened: {error}; read before you repeat it"
+            message = f"the outcome of the request is unknown: {error}; read the object before you retry"
             return Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message)
         case OutOfSpace():
             message = "etcd is out of space: reads and deletes work; compact, defragment and disarm the alarm"
@@ -233,7 +233,7 @@ _shortages = _Shortages(SYSTEM_CLOCK)
 def _short(lack: str, method: str, writes: bool) -> Refusal:
     _shortages.met(lack, method)
     if writes:
-        message = f"the outcome is unknown, it may have happened: the API server is out of {lack}; read before you repeat it"
+        message = f"the outcome of the request is unknown: the API server is out of {lack}; read the object before you retry"
         return Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message)
     message = f"the API server is out of {lack}; ask for less at once (limit), or try again later"
     return Refusal(Code.RESOURCE_EXHAUSTED, "InsufficientResources", message, retry_after=SHORT_RETRY)

@@ -1,11 +1,11 @@
-"""The client library, through which all components and commands talk to API servers.
+"""The client library. All components and commands use it to call API servers.
 
-Start with client.py and connection.py; informer.py follows a resource, election.py and standby.py elect a leader, heartbeat.py
-keeps nodes alive, and errors.py says what a call can raise.
+Start with client.py and connection.py. informer.py follows a resource, election.py and standby.py elect a leader, heartbeat.py
+renews the leases of nodes, and errors.py defines the exceptions.
 """
 
 import os
 
-# gRPC's core writes to stderr, in the midst of a command's output, when a server goes away; calls say so anyway. It reads this
-# when it is first imported.
+# gRPC's core logs to stderr when a server closes a connection. The client library raises an error for the same event. gRPC
+# reads this variable when it is imported for the first time.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

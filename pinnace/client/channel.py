@@ -1,7 +1,7 @@
-"""One API server as a client sees it, streams from it, and the interface through which all clients call.
+"""A channel to one API server, streams over it, and the interface of all callers.
 
-`Peer` is a server with its gRPC channel. `Stream` and `Duplex` are streams of one server until they end; they are never resumed
-here. `Caller` is the interface of a Connection, and `Guarded` adds a leader's fence to each call.
+`Peer` is one server with its gRPC channel. `Stream` and `Duplex` are streams from one server; they are not resumed.
+`Caller` is the interface of Connection, and `Guarded` adds a leader's fence to each call.
 """
 
 import asyncio
@@ -20,34 +20,34 @@ from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Credentials, Renewed
 
 CONNECT_TIMEOUT = 1.0
-"""Seconds for one server to accept a connection, before the next is tried."""
+"""Seconds to wait for a connection to one server before the next server is tried."""
 DRAIN_GRACE = 5.0
-"""Seconds for open calls to finish after their connection was replaced."""
+"""Seconds that open calls have to finish after their channel is replaced."""
 LOOKUP_TIMEOUT = 1.0
-"""Seconds for one DNS lookup."""
+"""Seconds before a DNS lookup times out."""
 MAX_MESSAGE = 64 << 20
-"""Bytes of the largest response that is accepted."""
+"""The maximum size of a response in bytes."""
 OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 1000),
     ("grpc.keepalive_timeout_ms", 2000),
-    ("grpc.http2.ping_timeout_ms", 2000),  # otherwise gRPC waits a minute for the answer, in spite of the line above
+    ("grpc.http2.ping_timeout_ms", 2000),  # the default of one minute takes precedence over keepalive_timeout_ms
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),  # gRPC's minimum
+    ("grpc.initial_reconnect_backoff_ms", 100),  # the minimum that gRPC supports
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.enable_http_proxy", 0),  # connect directly, even if the environment names a proxy
-    ("grpc.use_local_subchannel_pool", 1),  # each Connection has sockets of its own
+    ("grpc.enable_http_proxy", 0),  # ignore the proxy variables of the environment
+    ("grpc.use_local_subchannel_pool", 1),  # do not share sockets between Connections
 )
 
 
 class Peer:
-    """One API server: an address, and a channel that is created when it is first needed."""
+    """One API server. Its channel is created on first use."""
 
     def __init__(self, endpoint: str, host: str = "", tls: Renewed | None = None) -> None:
-        """`host`: the host name of the address; with `tls` the server's certificate must be valid for it."""
+        """`host`: the host name of the endpoint. With `tls`, the server's certificate must be valid for it."""
         self.endpoint = endpoint
         self._host = host
         self._tls = tls
@@ -63,11 +63,11 @@ class Peer:
         return self._channel
 
     def is_ready(self) -> bool:
-        """Whether there is a connection, and its credentials are not in doubt."""
+        """Return whether the channel is connected and the server has not rejected its credentials."""
         return self.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY and not self._doubted
 
     async def connect(self) -> bool:
-        """As `is_ready`, but waits for a connection for at most CONNECT_TIMEOUT."""
+        """Wait up to CONNECT_TIMEOUT for a connection. Return whether the channel is connected."""
         if self.is_ready():
             return True
         state = self.channel.get_state()
@@ -85,7 +85,7 @@ class Peer:
         return state is grpc.ChannelConnectivity.READY
 
     def doubt(self) -> None:
-        """Records that the server rejected the credentials. If there are new ones, the next `connect` uses them."""
+        """Record that the server rejected the credentials. The next `connect` reloads them."""
         self._doubted = True
 
     async def close(self) -> None:
@@ -97,7 +97,7 @@ class Peer:
         await asyncio.gather(*self._retired, return_exceptions=True)
 
     def _retire(self) -> None:
-        """Retires the channel: open calls may finish, and new calls use a new channel."""
+        """Replace the channel for new calls. Open calls have DRAIN_GRACE seconds to finish."""
         if self._channel is not None:
             task = asyncio.create_task(_close_later(self._channel))
             self._retired.add(task)
@@ -120,12 +120,12 @@ async def _close_later(channel: grpc.aio.Channel) -> None:
 
 
 def host_of(endpoint: str) -> str:
-    """The host of "host:port" or "[address]:port"."""
+    """Return the host of "host:port" or "[address]:port"."""
     return endpoint.rpartition(":")[0].strip("[]")
 
 
 async def addresses(endpoint: str) -> list[str]:
-    """All addresses of "host:port". Returns the endpoint itself if it is an address, or cannot be resolved now."""
+    """Resolve "host:port" to all of its addresses. Return the endpoint itself if the lookup fails."""
     port = endpoint.rpartition(":")[2]
     try:
         async with asyncio.timeout(LOOKUP_TIMEOUT):
@@ -136,18 +136,18 @@ async def addresses(endpoint: str) -> list[str]:
 
 
 WRITE_TIMEOUT = 1.0
-"""Seconds for sending one request of a stream. gRPC waits forever if a call ends before its metadata has been sent
-(`_StreamRequestMixin._write` in grpcio)."""
+"""Seconds before sending one stream request times out. Without a timeout, gRPC blocks forever if a call ends before its
+metadata is sent (`_StreamRequestMixin._write` in grpcio)."""
 
 Begin: TypeAlias = Callable[[Peer], Any]
-"""Starts the call of a stream at one server."""
+"""A function that starts a stream on one server."""
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
 
 def decoder(response: type[R]) -> Callable[[bytes], R | None]:
-    """A deserializer for responses. It returns None for a response that cannot be read (see `unreadable`). If it raised, gRPC
-    would log the exception, and return None as well."""
+    """Return a deserializer that returns None for malformed responses (see `unreadable`). If a deserializer raises, gRPC logs
+    the exception and returns None as well."""
 
     def read(data: bytes) -> R | None:
         try:
@@ -159,7 +159,7 @@ def decoder(response: type[R]) -> Callable[[bytes], R | None]:
 
 
 class Servers(Protocol):
-    """What streams need from a Connection."""
+    """The part of Connection that streams use."""
 
     async def connected(self, method: str, ignorant: Collection[str]) -> Peer: ...
 
@@ -169,7 +169,7 @@ class Servers(Protocol):
 
 
 class Stream(Generic[R]):
-    """A stream of responses from one server, until it ends or fails. It is never resumed here. Call `cancel` when done."""
+    """A stream of responses from one server. It is not resumed. The caller must call `cancel`."""
 
     def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin) -> None:
         self._servers = servers
@@ -178,16 +178,16 @@ class Stream(Generic[R]):
         self._begin = begin
         self._call = begin(peer)
         self._ignorant: list[str] = []
-        """The servers that do not know the method."""
+        """Endpoints of the servers that do not implement the method."""
 
     @property
     def endpoint(self) -> str:
         return self._peer.endpoint
 
     async def read(self, silence: float | None = None) -> R | None:
-        """The next response; None at the end of the stream. Raises ApiError.
+        """Return the next response, or None at the end of the stream. Raises ApiError.
 
-        If the server sends nothing for `silence` seconds, the connection moves on to the next one, and Unavailable is raised.
+        If no response arrives within `silence` seconds, the connection switches to the next server and Unavailable is raised.
         """
         try:
             with HeedsCancellation():
@@ -210,11 +210,11 @@ class Stream(Generic[R]):
         return None if response is grpc.aio.EOF else response
 
     def leave(self) -> None:
-        """Moves the connection on to another server. The stream stays open."""
+        """Switch the connection to another server. The stream stays open."""
         self._servers.move_on(self._peer)
 
     def abandon(self) -> None:
-        """Cancels the stream, and moves the connection on to another server."""
+        """Cancel the stream, and switch the connection to another server."""
         self.leave()
         self.cancel()
 
@@ -230,21 +230,23 @@ class Stream(Generic[R]):
 
 
 class Duplex(Stream[R], Generic[Q, R]):
-    """A bidirectional stream. It stays open when nobody reads it any more.
+    """A bidirectional stream. It stays open when a read is cancelled.
 
-    If the server does not know the method, the first request is repeated at another server; after more requests, Unimplemented
-    is raised at once."""
+    If the server does not implement the method, the first request is sent to another server. If more than one request was
+    written, Unimplemented is raised instead."""
 
     def __init__(self, servers: Servers, method: str, peer: Peer, begin: Begin) -> None:
         super().__init__(servers, method, peer, begin)
-        self._writing = asyncio.Lock()  # gRPC takes one message at a time
+        self._writing = asyncio.Lock()  # gRPC allows one write at a time
         self._first: Q | None = None
         self._written = 0
         self._reading: asyncio.Future[Any] | None = None
 
     async def write(self, request: Q, *, patience: float | None = WRITE_TIMEOUT) -> None:
-        """Sends, once the peer has room for it. A stream that has ended takes no notice: `read` says why it ended. A server
-        that takes nothing for `patience` seconds is left for the next: raises Unavailable."""
+        """Send a request. Has no effect if the stream has ended: `read` raises the error of the stream.
+
+        If the send buffer stays full for `patience` seconds, the connection switches to the next server and Unavailable is
+        raised."""
         async with self._writing:
             if self._first is None:
                 self._first = request
@@ -258,7 +260,7 @@ class Duplex(Stream[R], Generic[Q, R]):
                     await self._call.write(request)
         except TimeoutError:
             self.abandon()
-            raise unavailable(f"API server {self.endpoint} takes no requests") from None
+            raise unavailable(f"API server {self.endpoint} does not accept requests") from None
 
     async def _begin_elsewhere(self) -> None:
         async with self._writing:
@@ -270,8 +272,8 @@ class Duplex(Stream[R], Generic[Q, R]):
                 await self._write(self._first, WRITE_TIMEOUT)
 
     async def _next(self) -> Any:
-        """gRPC breaks a call off when its reader is cancelled (`_StreamResponseMixin._read` in grpcio): so that is a task that
-        nobody cancels, and whoever reads next finds it there."""
+        """Read the next response in a separate task, because gRPC cancels the call when a reader is cancelled
+        (`_StreamResponseMixin._read` in grpcio). If this reader is cancelled, the next reader receives the response."""
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._call.read())
             self._reading.add_done_callback(_heard)
@@ -281,18 +283,17 @@ class Duplex(Stream[R], Generic[Q, R]):
 
 
 def _heard(reading: asyncio.Future[Any]) -> None:
-    """How a read ends that nobody waits for any more is no news to anybody."""
+    """Mark the exception of an abandoned read as retrieved, so that asyncio does not log it."""
     if not reading.cancelled():
         reading.exception()
 
 
 PresentFence: TypeAlias = Callable[[], Fence | None]
-"""Returns the fence of a leader's term while it lasts, then None."""
+"""A function that returns the fence of a leader's term, or None after the term has ended."""
 
 
 class Caller(Protocol):
-    """The interface through which clients call: a Connection, or a wrapper such as Guarded. Its methods are those of
-    Connection."""
+    """The interface of Connection, and of wrappers such as Guarded. See Connection for the methods."""
 
     @property
     def endpoint(self) -> str: ...
@@ -316,11 +317,11 @@ class Caller(Protocol):
 
 
 class Guarded:
-    """A Caller that adds a leader's fence to each call of another Caller. Calls raise Fenced once the term is over.
+    """A Caller that adds a leader's fence to each call of another Caller. Calls raise Fenced after the term has ended.
 
-    A leader that was stopped or starved of CPU may continue in the middle of a computation before it learns that another leads.
-    So each attempt reads the fence when it is sent, and carries it in case that it arrives too late. A call belongs to the term
-    in which it began. Streams have no fence: they only read."""
+    A leader that was paused or starved of CPU may continue before it detects that another replica leads. Each attempt therefore
+    reads the fence when it is sent, and includes it in the request in case the request arrives late. A call belongs to the term
+    in which it started. Streams are read-only and have no fence."""
 
     def __init__(self, connection: Caller, fence: PresentFence) -> None:
         self._connection = connection
@@ -341,7 +342,7 @@ class Guarded:
         fence: PresentFence | None = None,
     ) -> R:
         if fence is not None:
-            raise ValueError(f"{method}: the fence of this connection is its own")
+            raise ValueError(f"{method}: a guarded connection uses its own fence")
         began = self._fence()
 
         def still() -> Fence | None:

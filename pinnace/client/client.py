@@ -1,4 +1,4 @@
-"""The whole API as one client: typed access to resources, elections, authorization, and usage of nodes and pods."""
+"""Typed clients for the whole API: resources, tables, elections, authorization, and resource usage."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -54,7 +54,7 @@ PAGE = 1000
 
 
 class UsageClient:
-    """Lists have all pages, and the warnings of all of them, each once."""
+    """Reads the resource usage of nodes and pods. Lists contain all pages; duplicate warnings are removed."""
 
     def __init__(self, connection: Caller) -> None:
         self._connection = connection
@@ -63,7 +63,7 @@ class UsageClient:
         return await self._list("NodeMetrics", NodeMetricsList, "", labels, fields)
 
     async def pods(self, namespace: str = "", *, labels: str = "", fields: str = "") -> PodMetricsList:
-        """Without a namespace, of all."""
+        """List the usage of pods in a namespace, or in all namespaces if `namespace` is empty."""
         return await self._list("PodMetrics", PodMetricsList, namespace, labels, fields)
 
     async def _list(self, service: str, response: type[L], namespace: str, labels: str, fields: str) -> L:
@@ -87,7 +87,7 @@ TABLE_PAGE = 500
 
 
 class TableClient:
-    """Lists as tables that the server renders. `at`: the revision to read, as for a ResourceClient."""
+    """Reads lists as tables that the server renders. `at`: the revision to read; 0 reads the latest."""
 
     def __init__(self, connection: Caller, at: int = 0) -> None:
         self._connection = connection
@@ -96,8 +96,8 @@ class TableClient:
     async def list(
         self, resource: Resource[Any], namespace: str = "", *, labels: str = "", fields: str = "", metadata: bool = False
     ) -> Table:
-        """All pages of one snapshot; without a namespace, of all namespaces. `metadata`: include the metadata of each
-        object."""
+        """Return all pages of one snapshot. An empty `namespace` selects all namespaces. `metadata` adds the metadata of each
+        object to its row."""
         options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=TABLE_PAGE)
         if self._at:
             options.resourceVersion, options.resourceVersionMatch = str(self._at), EXACT
@@ -117,25 +117,26 @@ class TableClient:
 
 class PodClient(ResourceClient[Pod]):
     async def bind_batch(self, bindings: Sequence[Binding], fence: Fence | None) -> Outcomes:
-        """Binds at most 1,000 pods to nodes, each independently. With an invalid fence every item fails with Fenced."""
+        """Bind at most 1,000 pods to nodes. Each item succeeds or fails separately. An invalid fence fails all items with
+        Fenced."""
         return await self._batch("BindBatch", BindBatchRequest(items=bindings, fence=fence), retry=False)
 
     async def evict_batch(self, evictions: Sequence[Eviction]) -> Outcomes:
-        """Evicts at most 1,000 pods. Pods whose disruption budgets do not allow it fail with Exhausted."""
+        """Evict at most 1,000 pods. Pods that are protected by a disruption budget fail with Exhausted."""
         return await self._batch("EvictBatch", EvictBatchRequest(items=evictions), retry=False)
 
     async def logs(self, request: LogsRequest) -> Stream[LogsResponse]:
-        """Streams the output of a container. Refusals of the server are raised by `read`."""
+        """Stream the logs of a container. `read` raises the server's errors."""
         return await self._connection.stream(self._method("Logs"), request, LogsResponse)
 
     async def exec(self) -> Duplex[ExecRequest, ExecResponse]:
-        """Runs a command in a container. The first request names both."""
+        """Open a stream that runs a command in a container. The first request names the container and the command."""
         return await self._connection.duplex(self._method("Exec"), ExecRequest, ExecResponse)
 
 
 class EventClient(ResourceClient[Event]):
     async def record(self, events: Sequence[Event]) -> Outcomes:
-        """Records at most 1,000 events. Events that exist already are merged, so a lost answer is an OutcomeUnknown."""
+        """Record at most 1,000 events. Existing events are merged, so a call whose response is lost raises OutcomeUnknown."""
         return await self._batch("Record", self.resource.request("Create", "BatchRequest")(items=events), retry=False)
 
 
@@ -146,22 +147,23 @@ class ElectionClient:
         self._connection = connection
 
     async def get(self, name: str) -> Election:
-        """The election with its leader. Raises NotFound if there is no leader."""
+        """Return the election with its leader. Raises NotFound if there is no leader."""
         return await self._connection.call("/pinnace.v1.Elections/Get", GetElectionRequest(name=name), Election)
 
     async def list(self) -> list[Election]:
-        """All elections that have a leader."""
+        """Return all elections that have a leader."""
         method = "/pinnace.v1.Elections/List"
         return list((await self._connection.call(method, ListElectionsRequest(), ListElectionsResponse)).items)
 
     async def history(self, name: str) -> Sequence[Term]:
-        """The latest terms of an election, oldest first. A term that lasts has no end. Empty if no term is known."""
+        """Return the latest terms of an election, oldest first. The current term has no end time. The list is empty if no term
+        is recorded."""
         method = "/pinnace.v1.Elections/History"
         return list((await self._connection.call(method, ElectionHistoryRequest(name=name), ElectionHistoryResponse)).items)
 
     async def transfer(self, name: str, to: str = "") -> TransferElectionResponse:
-        """Transfers leadership to another candidate: `to`, or any. The response names the new leader. Raises NotFound if `to`
-        is not a candidate or there is no leader; OutcomeUnknown."""
+        """Transfer leadership to the candidate `to`, or to any candidate if `to` is empty. The response names the new leader.
+        Raises NotFound if `to` is not a candidate or there is no leader, and OutcomeUnknown if the response is lost."""
         request = TransferElectionRequest(name=name, to=to)
         return await self._connection.call("/pinnace.v1.Elections/Transfer", request, TransferElectionResponse, retry=False)
 
@@ -173,19 +175,19 @@ class AuthorizationClient:
         self._connection = connection
 
     async def who_am_i(self) -> UserInfo:
-        """The user as which the server authenticates this client."""
+        """Return the user that the server authenticates for this client."""
         return await self._call("SelfSubjectReview", SelfSubjectReviewRequest(), UserInfo)
 
     async def can_i(self, attributes: ResourceAttributes) -> AccessReview:
         return await self._call("SelfSubjectAccessReview", SelfSubjectAccessReviewRequest(attributes=attributes), AccessReview)
 
     async def can(self, user: str, groups: Sequence[str], attributes: ResourceAttributes) -> AccessReview:
-        """The permissions of another user. The caller needs a permission for this."""
+        """Check the permissions of another user. The caller needs permission to create SubjectAccessReviews."""
         request = SubjectAccessReviewRequest(user=user, groups=groups, attributes=attributes)
         return await self._call("SubjectAccessReview", request, AccessReview)
 
     async def rules(self, namespace: str) -> Sequence[PolicyRule]:
-        """All rules that apply to this client in the namespace."""
+        """Return all rules that apply to this client in the namespace."""
         request = SelfSubjectRulesReviewRequest(namespace=namespace)
         return (await self._call("SelfSubjectRulesReview", request, RulesReview)).rules
 
@@ -194,8 +196,8 @@ class AuthorizationClient:
 
 
 class Client:
-    """The whole API over one connection. Its methods raise ApiError; see pinnace.client.resource for which calls may be
-    repeated. `at`: resources are read at exactly that revision."""
+    """Clients for all resources and services over one connection. Methods raise ApiError. pinnace.client.resource lists the
+    calls that may be retried. `at`: the revision at which resources are read; 0 reads the latest."""
 
     def __init__(self, connection: Caller, *, at: int = 0) -> None:
         self.connection = connection
@@ -212,9 +214,9 @@ class Client:
         self.authorization = AuthorizationClient(connection)
 
     def of(self, resource: Resource[T]) -> ResourceClient[T]:
-        """The client of any resource."""
+        """Return the client of a resource."""
         return ResourceClient(self.connection, resource, self._at)
 
     def guarded(self, fence: PresentFence) -> "Client":
-        """The same, in the name of a leader: see pinnace.client.channel."""
+        """Return a client whose calls include the leader's fence; see Guarded in channel.py."""
         return Client(Guarded(self.connection, fence), at=self._at)

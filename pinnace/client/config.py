@@ -1,10 +1,9 @@
-"""The client's configuration, in the kubeconfig format: where the API servers are, and the credentials for them.
+"""The client's configuration in the kubeconfig format: API servers and credentials.
 
-The servers are looked up in this order: the argument (`--server`), a named context (`--context`), $PINNACE_SERVER, and the
-current context. The file is the argument (`--kubeconfig`), $PINNACE_CONFIG, or the user's file
-($XDG_CONFIG_HOME/pinnace/config, by default ~/.config/pinnace/config). Named servers replace only the servers of the context,
-as with kubectl. `server` of a cluster may contain several API servers, separated by commas; with the scheme http:// there is no
-TLS.
+Servers are taken from the first of: the argument (`--server`), a named context (`--context`), $PINNACE_SERVER, the current
+context. The file is the argument (`--kubeconfig`), $PINNACE_CONFIG, or the user's file ($XDG_CONFIG_HOME/pinnace/config, by
+default ~/.config/pinnace/config). As with kubectl, `--server` overrides only the servers of the context. The `server` field of
+a cluster can list several API servers, separated by commas. The scheme http:// disables TLS.
 
     apiVersion: v1
     kind: Config
@@ -13,10 +12,10 @@ TLS.
     users: [{name: pinnace, user: {client-certificate: admin.crt, client-key: admin.key}}]
     current-context: pinnace
 
-A user may have a `token` or a `tokenFile` instead of a certificate; the cluster's `server` is then the API servers' address for
-tokens. Paths are relative to the file. A cluster without `certificate-authority` is used without TLS.
+A user can have a `token` or `tokenFile` instead of a certificate. In this case, the cluster's `server` must be the API servers'
+token address. Paths are relative to the file. TLS is disabled for a cluster without `certificate-authority`.
 
-A cluster that `pinnace up` started has `extensions`: [{name: pinnace, extension: {dataDir: ...}}], its data directory.
+For clusters that `pinnace up` starts, `extensions` contains the data directory: [{name: pinnace, extension: {dataDir: ...}}].
 Source: https://kubernetes.io/docs/reference/config-api/kubeconfig.v1/
 """
 
@@ -37,7 +36,7 @@ HINT = "start a local cluster with `pinnace up`, or name an API server with --se
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. `hint`: how to fix it."""
+    """The configuration is invalid or missing. `hint`: the remedy."""
 
     def __init__(self, message: str, hint: str = HINT) -> None:
         super().__init__(message)
@@ -45,7 +44,7 @@ class ConfigError(Exception):
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """The path of the configuration: $PINNACE_CONFIG, or the user's file."""
+    """Return the path of the configuration file: $PINNACE_CONFIG, or the user's file."""
     if named := environ.get("PINNACE_CONFIG"):
         return Path(named)
     home = environ.get("XDG_CONFIG_HOME")
@@ -53,16 +52,16 @@ def config_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def read(path: Path) -> Document:
-    """Reads the configuration. Raises ConfigError, also if the file does not exist."""
+    """Read the configuration. Raises ConfigError if it is invalid or the file does not exist."""
     document = found(path)
     if document is None:
-        raise ConfigError(f"no cluster is configured: {path} does not exist")
+        raise ConfigError(f"no configuration has been provided: {path} does not exist")
     return document
 
 
 def found(path: Path) -> Document | None:
-    """As `read`; None if the file does not exist."""
-    from pinnace.api import documents  # takes 20 ms, which help texts do not need
+    """Read the configuration. Return None if the file does not exist. Raises ConfigError if it is invalid."""
+    from pinnace.api import documents  # the import takes 20 ms, and --help does not need it
 
     try:
         with path.open(encoding="utf-8") as file:
@@ -82,7 +81,7 @@ def found(path: Path) -> Document | None:
 
 
 def entries(document: Mapping[str, Any], kind: Kind) -> Sequence[Mapping[str, Any]]:
-    """All entries of a kind, each with its name, and its value under the kind's name."""
+    """Return all entries of a kind. An entry has a `name`, and its value under the name of the kind."""
     return [each for each in document.get(f"{kind}s") or [] if isinstance(each, dict)]
 
 
@@ -91,7 +90,7 @@ def names(document: Mapping[str, Any], kind: Kind) -> list[str]:
 
 
 def entry(document: Mapping[str, Any], kind: Kind, name: str, path: Path) -> Mapping[str, Any]:
-    """The value of one entry. Raises ConfigError, which lists the known names."""
+    """Return the value of an entry. Raises ConfigError with the list of known names."""
     for each in entries(document, kind):
         if each.get("name") == name and isinstance(each.get(kind), dict):
             value: Mapping[str, Any] = each[kind]
@@ -102,24 +101,23 @@ def entry(document: Mapping[str, Any], kind: Kind, name: str, path: Path) -> Map
 
 
 def put(document: Document, kind: Kind, name: str, value: Mapping[str, Any]) -> None:
-    """Adds an entry, or replaces the one of that name in its place."""
+    """Add an entry, or replace the entry of the same name."""
     new: dict[str, Any] = {kind: dict(value)}
     items = [{**each, **new} if each.get("name") == name else each for each in entries(document, kind)]
     document[f"{kind}s"] = items if name in names(document, kind) else [*items, {"name": name, **new}]
 
 
 def drop(document: Document, kind: Kind, names: Sequence[str]) -> None:
-    """Removes entries. Missing ones are ignored."""
+    """Remove entries. Missing entries are ignored."""
     document[f"{kind}s"] = [each for each in entries(document, kind) if each.get("name") not in names]
 
 
 @contextmanager
 def changing(path: Path) -> Iterator[Document]:
-    """The document for changes; a new one if there is no file. It is written when the block ends without an error. If nothing
-    is left in it, the file is removed. A symbolic link is followed. Creates the directory. Raises ConfigError, OSError.
+    """Yield the document for changes, and write it if the block succeeds. Raises ConfigError and OSError.
 
-    A lock serializes the changes of several processes, and the file is replaced atomically. Unknown fields are kept, comments
-    are not."""
+    A missing file and its directory are created. The file is removed if no entries remain. Symbolic links are followed. A lock
+    serializes changes of several processes, and the file is replaced atomically. Unknown fields are kept; comments are lost."""
     path = path.resolve()
     with files.locked(path.with_name(f"{path.name}.lock")):
         before = found(path)
@@ -132,7 +130,7 @@ def changing(path: Path) -> Iterator[Document]:
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
-    import tempfile  # needed rarely
+    import tempfile  # rarely needed
 
     import yaml
 
@@ -155,12 +153,12 @@ EXTENSION = "pinnace"
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
     endpoints: tuple[str, ...]
-    """The API servers, each as "host:port"."""
+    """The API servers as "host:port"."""
     namespace: str = "default"
     data_dir: Path | None = None
-    """The directory of a local cluster that `pinnace up` started."""
+    """The data directory of a local cluster that `pinnace up` started."""
     tls: TlsFiles | None = None
-    """None: no TLS."""
+    """None disables TLS."""
 
 
 def load(
@@ -170,7 +168,7 @@ def load(
     file: Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> ClientConfig:
-    """Raises ConfigError."""
+    """Load the configuration. Raises ConfigError."""
     named = server or ("" if context else environ.get("PINNACE_SERVER", ""))
     path = file or config_path(environ)
     if named and not (file or context or path.exists()):
@@ -182,12 +180,12 @@ def load(
 
 
 def _in_context(document: Mapping[str, Any], context: str | None, path: Path, named: str) -> ClientConfig:
-    """`named`: servers that replace those of the context, or ""."""
+    """Load a context. `named`: servers that override the servers of the context, or ""."""
     name = context or document.get("current-context", "")
     if not name:
         known = names(document, "context")
         if not known:
-            raise ConfigError(f"no cluster is configured: {path} has no contexts")
+            raise ConfigError(f"no configuration has been provided: {path} has no contexts")
         raise ConfigError(f"{path}: current-context is not set", f"choose a context with --context: {', '.join(known)}")
     chosen = entry(document, "context", name, path)
     cluster = entry(document, "cluster", chosen.get("cluster", ""), path)
@@ -206,35 +204,35 @@ def _in_context(document: Mapping[str, Any], context: str | None, path: Path, na
 
 
 def _token(user: Mapping[str, Any], path: Path) -> str:
-    """The bearer token of the user, from `tokenFile` or `token`; "" if there is none."""
+    """Return the user's bearer token from `tokenFile` or `token`, or "" if the user has none."""
     if "tokenFile" not in user:
         return str(user.get("token") or "")
     try:
         return _path(user, "tokenFile", path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: the token cannot be read: {error}", f"repair {path}") from None
+        raise ConfigError(f"{path}: unable to read the token: {error}", f"repair {path}") from None
 
 
 def _path(where: Mapping[str, Any], key: str, path: Path) -> Path:
-    """The path in a field of the configuration. Raises ConfigError."""
+    """Return the path in a field of the configuration. Raises ConfigError."""
     named = where.get(key)
     if not isinstance(named, str) or not named:
-        instead = f" (`{key}-data` is not supported: name a file)" if f"{key}-data" in where else ""
+        instead = f" (`{key}-data` is not supported: use a file)" if f"{key}-data" in where else ""
         raise ConfigError(f"{path}: {key} is missing{instead}", f"repair {path}")
     return path.parent / named
 
 
 def unusable(tls: TlsFiles, error: Unusable) -> str:
-    """Why `tls` cannot be used: the file, its key in the configuration, and the problem."""
+    """Describe an invalid file of `tls`: its key in the configuration, and the problem."""
     keys = {tls.ca: "certificate-authority", tls.cert: "client-certificate", tls.key: "client-key"}
     return f"{keys[error.path]} {error}"
 
 
 def parse_endpoints(text: str) -> tuple[str, ...]:
-    """ "https://a:7443,b" is ("a:7443", "b:7443"). Raises ConfigError."""
+    """ "https://a:7443,b" is parsed to ("a:7443", "b:7443"). Raises ConfigError."""
     endpoints = tuple(_endpoint(part.strip()) for part in text.split(",") if part.strip())
     if not endpoints:
-        raise ConfigError(f'"{text}" names no API server')
+        raise ConfigError(f'"{text}" contains no API server')
     return endpoints
 
 
@@ -250,7 +248,7 @@ def _endpoint(text: str) -> str:
 
 
 def data_dir_of(cluster: Mapping[str, Any], path: Path) -> Path | None:
-    """The data directory of a cluster in the file `path`; None if it is not a local cluster."""
+    """Return the data directory of a cluster in the file `path`, or None if the cluster is not local."""
     for each in entries(cluster, "extension"):
         extension = each.get("extension")
         if each.get("name") == EXTENSION and isinstance(extension, dict) and extension.get("dataDir"):

@@ -1,22 +1,17 @@
-"""One connection to several equal API servers.
+"""A connection to a set of equal API servers.
 
-A connection uses one server at a time. It moves on to the next when that one cannot be reached, fails, or announces that it
-shuts down. HTTP/2 keepalive detects a server that drops packets within three seconds. A host name stands for all of its
-addresses, each a server of its own; it is resolved again when none of them can be reached.
+A connection uses one server at a time. It switches to the next server when the current one is unreachable, returns Unavailable,
+or announces its shutdown. HTTP/2 keepalive detects an unresponsive server within three seconds. Each address of a host name is
+a separate server. Host names are resolved again when none of the servers is reachable.
 
-If a server does not know a method, the next one is tried: it may be newer, and newer servers know all methods of older ones.
-When all reachable servers have been tried once, the connection returns to the first, and Unimplemented is raised.
+If a server does not implement a method, the next server is tried, because it may run a newer version. Unimplemented is raised
+after all reachable servers have been tried.
 
-A call is repeated only if the previous attempt had no effect (there was no connection, the server says so with RetryInfo, or it
-does not accept the credentials), or if the caller declares that a repetition is harmless. Otherwise a lost answer is
-`OutcomeUnknown`. To distinguish the cases, calls are sent only on an established connection.
+A call is retried in two cases: the previous attempt had no effect (there was no connection, the response contains RetryInfo, or
+the credentials were rejected), or the caller declares that the call is safe to repeat. Otherwise a lost response raises
+OutcomeUnknown. Calls are sent only on an established connection, so that the two cases can be told apart.
 
-What has become of one call so far: for who gives it up before it has ended.
-
-Why there is no connection to a server. Needs no gRPC, which does not say; so it asks by a connection of its own.
-
-Guarantees: connecting never waits for it. Does not promise that what it found is still so: it is as old as PROBE_INTERVAL, at
-the most, and as long as a probe takes.
+`CallState` tracks one call, for the error message of a cancelled call. `Diagnosis` probes unreachable servers.
 """
 
 import asyncio
@@ -63,39 +58,39 @@ from pinnace.runtime.tls import Renewed, TlsFiles
 log = logging.getLogger(__name__)
 
 Metadata: TypeAlias = Sequence[tuple[str, str]]
-"""Keys and values that are sent beside a request."""
+"""Keys and values that are sent with a request."""
 
 
 CHANGES = ("Create", "Update", "Patch", "Delete", "Bind", "Evict", "Record", "Transfer")
-"""Prefixes of the methods that write."""
+"""Prefixes of the methods that write. CallState reports OutcomeUnknown for them only."""
 SLOW_AFTER = 0.5
-"""Seconds after which an attempt without an answer is reported."""
+"""Seconds after which a pending attempt counts as unanswered."""
 
 
 @dataclass(slots=True)
 class CallState:
-    """What is known of one call so far, for the error of a call that is cancelled. `method` is like "/pinnace.v1.Pods/Get"."""
+    """The state of one call, for its error if it is cancelled. `method` has the form "/pinnace.v1.Pods/Get"."""
 
     method: str
     met: Unavailable | None = None
-    """The error of the last attempt that ended."""
+    """The error of the last finished attempt, if it was Unavailable."""
     sent_to: str = ""
-    """The server of the present attempt; "" if there is none."""
+    """The endpoint of the pending attempt, or "" if there is none."""
     sent_at: float = 0.0
     in_doubt: bool = False
-    """The answer to an attempt was lost."""
+    """Whether the response to an attempt was lost."""
 
     def sent(self, endpoint: str, now: float) -> None:
         self.sent_to, self.sent_at = endpoint, now
 
     def failed(self, error: ApiError) -> None:
-        """Records that the present attempt failed, or could not be sent."""
+        """Record that the pending attempt failed, or that it could not be sent."""
         self.in_doubt |= bool(self.sent_to) and isinstance(error, Unavailable) and error.retry_after is None
         self.met = error if isinstance(error, Unavailable) else None
         self.sent_to = ""
 
     def told(self, now: float) -> Unavailable | None:
-        """The error of a call that is cancelled now; None if no problem is known."""
+        """Return the error of a call that is cancelled now, or None if no problem is known."""
         slow = bool(self.sent_to) and now - self.sent_at >= SLOW_AFTER
         cause = self.met or (unanswered(self.sent_to) if slow else None)
         if cause is None or not (self.in_doubt or self.sent_to) or not self._changes:
@@ -103,7 +98,7 @@ class CallState:
         return outcome_unknown(cause)
 
     def ended(self, error: Unavailable) -> Unavailable:
-        """The error of a call whose last attempt failed with `error`: an earlier attempt may have had an effect."""
+        """Return `error`, the error of the last attempt, or OutcomeUnknown if an earlier attempt may have had an effect."""
         return outcome_unknown(error) if self.in_doubt and self._changes else error
 
     @property
@@ -112,7 +107,7 @@ class CallState:
 
 
 class Connection:
-    """Needs a running event loop from its first call on. Safe to share by everything in one process."""
+    """A connection that all parts of a process can share. The first call needs a running event loop."""
 
     def __init__(
         self,
@@ -124,13 +119,12 @@ class Connection:
         on_warning: Callable[[str], None] | None = None,
         storage_timeout: float | None = None,
     ) -> None:
-        """`endpoints` are "host:port". They are tried in random order, so that clients spread over the servers. `tls`: the
-        files for mutual TLS; None: a plain connection without authentication. `metadata`: sent with each unary call.
-        `on_warning` is called with the server's warnings about accepted requests. `storage_timeout`: seconds after which a call
-        is no longer retried because etcd is unavailable; None: the call's own timeout. Raises OSError if the files of `tls`
-        cannot be used."""
+        """`endpoints`: servers as "host:port". They are tried in random order, which spreads clients over the servers. `tls`:
+        files for mutual TLS; None disables TLS and authentication. `metadata`: sent with each unary call. `on_warning` receives
+        the server's warnings about accepted requests. `storage_timeout`: seconds after which a call is no longer retried if
+        etcd is unavailable; None uses the timeout of the call. Raises OSError if a TLS file cannot be loaded."""
         if not endpoints:
-            raise ValueError("no API server to connect to: name at least one host:port")
+            raise ValueError("no API server is configured: at least one HOST:PORT is required")
         self._rng = rng or new_rng()
         self._tls = Renewed(tls) if tls is not None else None
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
@@ -138,15 +132,15 @@ class Connection:
         self._on_warning = on_warning
         self._storage_patience = storage_timeout
         self._diagnosis = Diagnosis(self._endpoints, tls.context if tls is not None else None)
-        self._peers: list[Peer] = []  # none before the first call
+        self._peers: list[Peer] = []  # empty before the first call
         self._current = 0
         self._closed = False
         self.given_up: tuple[float, Unavailable] | None = None
-        """When the latest cancelled call was cancelled (by the loop's clock), and the error that it had met until then."""
+        """The time of the latest cancelled call (by the loop's clock), and the error of its last attempt."""
 
     @property
     def endpoint(self) -> str:
-        """The server that the next call goes to."""
+        """The endpoint that the next call uses."""
         return self._peers[self._current].endpoint if self._peers else self._endpoints[0]
 
     async def call(
@@ -160,12 +154,12 @@ class Connection:
         fence: PresentFence | None = None,
         metadata: Metadata = (),
     ) -> R:
-        """One unary call, answered or failed within `timeout` seconds. `method` is like "/pinnace.v1.Pods/Get".
+        """Send a unary call and return its response within `timeout` seconds. `method` has the form "/pinnace.v1.Pods/Get".
 
-        An attempt that certainly had no effect is repeated on the next server, until `timeout`. With `retry`, so is a call
-        whose answer was lost: use it only for reads, and for writes that may be applied twice. `fence` is called when an
-        attempt is sent: its writes commit only while this leader leads (pinnace.api.fences). If it returns None, Fenced is
-        raised. `metadata` is sent with this call only.
+        An attempt that had no effect is retried on the next server until `timeout`. With `retry`, a call whose response was
+        lost is retried as well: use it only for reads and for writes that are safe to repeat. `fence` is called before each
+        attempt: the server commits the write only while the fence is valid (pinnace.api.fences). If `fence` returns None,
+        Fenced is raised. `metadata` is sent with this call only.
         """
         now = asyncio.get_running_loop().time
         deadline = now() + timeout
@@ -173,7 +167,7 @@ class Connection:
         send = partial(self._attempt, course, request, response, deadline, retry, fence, metadata)
         try:
             try:
-                return await _introduced(send)  # most calls succeed at once
+                return await _introduced(send)  # the fast path
             except ApiError as error:
                 if not _repeatable(error, retry):
                     raise
@@ -189,7 +183,7 @@ class Connection:
             raise
 
     async def _again(self, first: ApiError, send: Callable[[], Awaitable[R]], deadline: float, retry: bool) -> R:
-        """Repeats a call whose first attempt failed with `first`. Raises the last error other than a bare timeout."""
+        """Retry a call whose first attempt failed with `first`. Raises the last error that is not a plain timeout."""
         now = asyncio.get_running_loop().time
         patience = deadline if self._storage_patience is None else min(deadline, now() + self._storage_patience)
         backoff = Backoff(initial=0.02, maximum=0.5, rng=self._rng)
@@ -206,7 +200,7 @@ class Connection:
         raise told
 
     async def stream(self, method: str, request: Message, response: type[R], *, metadata: Metadata = ()) -> Stream[R]:
-        """Opens a stream of responses from one server."""
+        """Open a stream of responses from one server."""
 
         def begin(peer: Peer) -> Any:
             call = peer.channel.unary_stream(method, type(request).SerializeToString, decoder(response))
@@ -215,7 +209,7 @@ class Connection:
         return Stream(self, method, await self.connected(method), begin)
 
     async def duplex(self, method: str, request: type[Q], response: type[R], *, metadata: Metadata = ()) -> Duplex[Q, R]:
-        """Opens a stream in both directions to one server."""
+        """Open a bidirectional stream to one server."""
 
         def begin(peer: Peer) -> Any:
             call = peer.channel.stream_stream(method, request.SerializeToString, decoder(response))
@@ -224,13 +218,13 @@ class Connection:
         return Duplex(self, method, await self.connected(method), begin)
 
     async def close(self) -> None:
-        """Closes the connection, and cancels its open calls."""
+        """Close the connection and cancel its open calls."""
         self._closed = True
         self._diagnosis.close()
         await asyncio.gather(*(peer.close() for peer in self._peers))
 
     def failed(self, peer: Peer, error: grpc.aio.AioRpcError) -> ApiError:
-        """Converts the error of a call to `peer`, and moves on if the peer caused it."""
+        """Convert the error of a call to `peer`. Switch to the next server if the error is specific to this server."""
         failure = from_rpc(error)
         if isinstance(failure, Unavailable) or unknown_method(failure):
             self.move_on(peer)
@@ -239,14 +233,14 @@ class Connection:
         return failure
 
     def move_on(self, peer: Peer) -> None:
-        """Makes the next server the current one, unless `peer` is not the current one any more."""
+        """Make the next server the current one, if `peer` is the current one."""
         if len(self._peers) > 1 and self._peers[self._current] is peer:
             self._current = (self._current + 1) % len(self._peers)
-            log.debug("leaving API server %s for %s", peer.endpoint, self.endpoint)
+            log.debug("switching from API server %s to %s", peer.endpoint, self.endpoint)
 
     async def connected(self, method: str, ignorant: Collection[str] = ()) -> Peer:
-        """The first connected server, from the current one on, without those that do not know `method` (`ignorant`). Raises
-        Unavailable, or Unimplemented if `ignorant` is not empty; nothing was sent then."""
+        """Return the first connected server, starting with the current one. Servers in `ignorant` do not implement `method` and
+        are skipped. Nothing has been sent if it raises Unavailable, or Unimplemented if `ignorant` is not empty."""
         for look_up in (not self._peers, not ignorant):
             if look_up:
                 await self._look_up()
@@ -263,14 +257,14 @@ class Connection:
         raise unavailable(f"cannot connect to the API server at {self._diagnosis.servers}")
 
     def _ready(self) -> Peer | None:
-        """The current server if it is connected. This is the usual case, and needs no timeout."""
+        """Return the current server if it is connected. This fast path needs no timeout."""
         if not self._peers or not (peer := self._peers[self._current]).is_ready():
             return None
         self._diagnosis.over()
         return peer
 
     async def _look_up(self) -> None:
-        """Resolves the endpoints. Servers whose address is still among the results keep their channels."""
+        """Resolve the endpoints. A server whose address is unchanged keeps its channel."""
         found = [(address, host_of(endpoint)) for endpoint in self._endpoints for address in await addresses(endpoint)]
         known = {peer.endpoint: peer for peer in self._peers}
         wanted = dict(self._rng.sample(found, len(found)))
@@ -290,7 +284,7 @@ class Connection:
         metadata: Metadata,
         ignorant: tuple[str, ...] = (),
     ) -> R:
-        """Sends the call once. `ignorant`: the servers that have answered that they do not know the method."""
+        """Send the call once. `ignorant`: endpoints of the servers that do not implement the method."""
         method, now = course.method, asyncio.get_running_loop().time
         try:
             peer = None if ignorant else self._ready()
@@ -303,15 +297,15 @@ class Connection:
         except TimeoutError:
             if ignorant:
                 raise unimplemented(method, ignorant) from None
-            raise timed_out(f"no connection to the API server at {self._diagnosis.servers} in time") from None
+            raise timed_out(f"timed out connecting to the API server at {self._diagnosis.servers}") from None
         sent_metadata = [*(self._metadata or ()), *metadata]
         if fence is not None:
             leader = fence()
             if leader is None:
-                raise fenced(f"{method} is not sent: the term is over")
+                raise fenced(f"{method} was not sent: the term has ended")
             sent_metadata.append((fences.KEY, fences.header(leader)))
         if (remaining := deadline - now()) <= 0:
-            raise timed_out(f"no time was left for {method}: nothing was sent")
+            raise timed_out(f"{method} was not sent: the deadline has passed")
         call: Any = peer.channel.unary_unary(method, type(request).SerializeToString, decoder(response))
         course.sent(peer.endpoint, now())
         sent = call(request, timeout=remaining, metadata=sent_metadata or None)
@@ -321,7 +315,7 @@ class Connection:
         except CallCancelled:
             if self._closed:
                 raise asyncio.CancelledError("the connection was closed") from None
-            failure: ApiError = unavailable(f"the connection to API server {peer.endpoint} was given up")
+            failure: ApiError = unavailable(f"the connection to API server {peer.endpoint} was closed")
             course.failed(failure)
             raise _lost(failure, retry) from None
         except grpc.aio.AioRpcError as error:
@@ -342,7 +336,7 @@ class Connection:
         return answer
 
     def _read_trailers(self, method: str, peer: Peer, trailers: Iterable[tuple[str, str | bytes]]) -> None:
-        """Logs the request's id, and passes the server's warnings on."""
+        """Log the request ID, and pass the server's warnings to `on_warning`."""
         for key, value in trailers:
             if key == REQUEST_ID_KEY:
                 log.debug("%s at %s: OK, request %s", method, peer.endpoint, value)
@@ -351,7 +345,7 @@ class Connection:
 
 
 async def _introduced(send: Callable[[], Awaitable[R]]) -> R:
-    """Who is not known asks once more: the connection may be older than the certificate that is there by now."""
+    """Retry a call once if its credentials are rejected: the connection may predate the renewal of the certificate."""
     try:
         return await send()
     except Unauthenticated:
@@ -359,45 +353,47 @@ async def _introduced(send: Callable[[], Awaitable[R]]) -> R:
 
 
 def _lost(failure: ApiError, retry: bool) -> ApiError:
-    """What is told of a call that was sent and failed."""
+    """Return the error to report for a call that was sent and failed."""
     if isinstance(failure, Unavailable) and failure.retry_after is None and not retry:
         return outcome_unknown(failure)
     return failure
 
 
 def _repeatable(error: ApiError, retry: bool) -> bool:
-    """May the call be sent again? Only what is OutcomeUnknown depends on `retry`: of any other Unavailable nothing happened."""
+    """Return whether the call may be sent again. `retry` applies to OutcomeUnknown only; other Unavailable errors mean that the
+    call had no effect."""
     if isinstance(error, OutcomeUnknown):
         return retry
     return isinstance(error, Unavailable) and not isinstance(error, Timeout)
 
 
 TIMEOUT = 2.0
-"""Seconds for a server to accept a connection and to send its first byte."""
+"""Seconds within which a server must accept a connection and send its first byte."""
 PROBE_AFTER = 2.0
-"""Seconds without a connection after which the servers are probed."""
+"""Seconds without a connection after which servers are probed."""
 NO_ANSWER = "no answer"
-"""The description of a server that accepts connections and does not answer."""
+"""The description of a server that accepts connections but sends nothing."""
 PROBE_INTERVAL = 5.0
-"""Seconds between two probes."""
+"""The minimum number of seconds between two probes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionProblem:
-    """Why there is no connection. `distrust`: a server listens, but one side does not accept the other's certificate."""
+    """The reason why a server cannot be reached. `distrust`: the server listens, but one side rejects the other's
+    certificate."""
 
     what: str
     distrust: bool = False
 
 
 class Diagnosis:
-    """Finds out why none of a client's servers can be reached, by connections of its own, because gRPC does not report the
-    reason.
+    """Probes a client's servers when none can be reached, because gRPC does not report the reason.
 
-    Connecting never waits for it. A finding is at most PROBE_INTERVAL seconds old, plus the duration of a probe."""
+    Probes run in the background and never delay a connection. A result is at most PROBE_INTERVAL seconds old, plus the duration
+    of a probe."""
 
     def __init__(self, endpoints: Sequence[str], secure: Callable[[], ssl.SSLContext] | None) -> None:
-        """`secure` makes an SSL context from the present certificate files, or raises OSError; None: no TLS."""
+        """`secure` creates an SSL context from the current certificate files, or raises OSError. None disables TLS."""
         self._endpoints = endpoints
         self._secure = secure
         self._since: float | None = None
@@ -407,11 +403,11 @@ class Diagnosis:
 
     @property
     def servers(self) -> str:
-        """All servers, each with its known problem: "a:1 (connection refused), b:1"."""
+        """All servers with their known problems, for example "a:1 (connection refused), b:1"."""
         return ", ".join(f"{each} ({self._found[each]})" if each in self._found else each for each in self._endpoints)
 
     def failed(self) -> None:
-        """Records that a server could not be reached."""
+        """Record that a server could not be reached. Start a probe if one is due."""
         now = asyncio.get_running_loop().time()
         if self._since is None:
             self._since = now
@@ -420,7 +416,7 @@ class Diagnosis:
             self._looking = asyncio.create_task(self._look())
 
     def over(self) -> None:
-        """Records that a server was reached."""
+        """Record that a server was reached. Discard all results."""
         if self._since is not None:
             self._since = None
             self._found = {}
@@ -435,16 +431,16 @@ class Diagnosis:
             self._looking = None
 
     async def _look(self) -> None:
-        with suppress(OSError):  # the certificates cannot be read now; connections use the previous ones
+        with suppress(OSError):  # the certificates cannot be read; connections use the previous ones
             secure = self._secure() if self._secure is not None else None
             met = await asyncio.gather(*(probe(endpoint, secure) for endpoint in self._endpoints))
             self._found = {each: wrong.what for each, wrong in zip(self._endpoints, met, strict=True) if wrong is not None}
-        self._looking = None  # not reached when cancelled
+        self._looking = None  # a cancelled probe does not reach this line
 
 
 async def probe(endpoint: str, secure: ssl.SSLContext | None) -> ConnectionProblem | None:
-    """Connects to a server. Returns None if it answers, or why it does not. In HTTP/2 the server sends first, so a rejection of
-    the client's certificate is noticed as well."""
+    """Connect to a server, and return its problem, or None if it responds. In HTTP/2 the server sends first, so the read also
+    detects a rejected client certificate."""
     host, _, port = endpoint.rpartition(":")
     connected = False
     try:
@@ -453,27 +449,27 @@ async def probe(endpoint: str, secure: ssl.SSLContext | None) -> ConnectionProbl
             connected = True
             try:
                 if not await reader.read(1):
-                    shown = "it does not trust our certificate" if secure else "it requires TLS"
+                    shown = "it rejects the client certificate" if secure else "it requires TLS"
                     return ConnectionProblem(f"it closes the connection: {shown}", distrust=True)
             finally:
                 writer.transport.abort()
     except TimeoutError:
         plain = connected and not secure
         return ConnectionProblem(f"{NO_ANSWER}{' without TLS' if plain else ''} in {TIMEOUT:.0f} s", distrust=plain)
-    except UnicodeError:  # not a valid name: a label is empty or too long
+    except UnicodeError:  # a label of the name is empty or too long
         return ConnectionProblem("no such host")
     except OSError as error:
         return ConnectionProblem(_why(error), distrust=isinstance(error, ssl.SSLError))
-    except (ValueError, OverflowError):  # after OSError: errors of certificates are of both kinds
+    except (ValueError, OverflowError):  # certificate errors are both OSError and ValueError
         return ConnectionProblem("no such port")
     return None
 
 
 def _why(error: OSError) -> str:
-    """The operating system's description, such as "connection refused", whichever of the host's addresses were tried; or why
-    the certificate is not accepted."""
+    """Return the operating system's description of the error, such as "connection refused", or the reason why the certificate
+    is rejected."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate: {error.verify_message}"
+        return f"invalid certificate: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
         return "it does not speak TLS"
     if isinstance(error, ssl.SSLError):

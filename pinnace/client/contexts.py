@@ -1,4 +1,4 @@
-"""Contexts of the client's configuration: adding, choosing, changing, renaming and removing them."""
+"""Create, select, change, rename and delete contexts of the client's configuration."""
 
 import os
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ def write_context(
     file: Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Path:
-    """Adds or replaces the cluster, user and context `name`, and makes the context current. Other entries and the context's
-    namespace are kept. Returns the path of the file: `file`, or the default."""
+    """Create or replace the cluster, user and context `name`, and make the context current. Other entries and the context's
+    namespace are kept. Returns the path of the file that was written."""
     path = file or config_path(environ)
     cluster: dict[str, Any] = {"server": ",".join(config.endpoints)}
     user: dict[str, Any] = {}
@@ -56,18 +56,18 @@ def write_context(
 
 
 def current_context(*, environ: Mapping[str, str] = os.environ) -> str:
-    """The name of the current context; "" if it is not set."""
+    """Return the name of the current context, or "" if it is not set."""
     document = found(config_path(environ)) or {}
     return str(document.get(CURRENT) or "")
 
 
 def data_dirs(*, environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
-    """The data directories of the local clusters in the file, by context. Raises ConfigError."""
+    """Return the data directories of local clusters by context name. Raises ConfigError."""
     path = config_path(environ)
     document = found(path) or {}
     known = {}
     for context in names(document, "context"):
-        with suppress(ConfigError):  # an invalid context
+        with suppress(ConfigError):  # skip invalid contexts
             cluster = entry(document, "cluster", _cluster_of(document, context, path), path)
             if (data_dir := data_dir_of(cluster, path)) is not None:
                 known[context] = data_dir
@@ -75,9 +75,9 @@ def data_dirs(*, environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
 
 
 def remove_context(name: str, successor: str = "", *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Removes the cluster, user and context `name`, all contexts of that cluster, and the file if it is empty then. Missing
-    entries are no error. If one of the contexts was current, `successor` becomes current ("": none). Returns whether one
-    was."""
+    """Remove the cluster, user and context `name`, and all other contexts of the cluster. Missing entries are ignored. The file
+    is removed if no entries remain. If a removed context was current, `successor` becomes the current context ("" unsets it).
+    Returns whether a removed context was current."""
     path = config_path(environ)
     if not path.exists():
         return False
@@ -94,7 +94,7 @@ def remove_context(name: str, successor: str = "", *, environ: Mapping[str, str]
 
 
 def check_writable(*, environ: Mapping[str, str] = os.environ) -> None:
-    """Raises what `write_context` would raise, and changes nothing."""
+    """Raise the errors that `write_context` would raise, without changing the file."""
     path = config_path(environ)
     with changing(path):
         pass
@@ -102,7 +102,7 @@ def check_writable(*, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def use_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Makes a context current. Raises ConfigError if it does not exist, as the following functions do."""
+    """Make a context current. Raises ConfigError if it does not exist; so do the functions below."""
     path = _present(environ)
     with changing(path) as document:
         entry(document, "context", name, path)
@@ -110,14 +110,14 @@ def use_context(name: str, *, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def set_context(name: str, changes: Mapping[str, str], *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Sets the cluster, user or namespace of a context, which is created if necessary; a new one needs a cluster. Returns
-    whether it is new."""
+    """Set the cluster, user or namespace of a context. A missing context is created; it requires a cluster. Returns whether the
+    context was created."""
     path = _present(environ)
     with changing(path) as document:
         is_new = name not in names(document, "context")
         before = {} if is_new else entry(document, "context", name, path)
         if "cluster" not in {**before, **changes}:
-            hint = f"name a cluster with --cluster; in the file: {', '.join(names(document, 'cluster')) or 'none'}"
+            hint = f"specify a cluster with --cluster; known clusters: {', '.join(names(document, 'cluster')) or 'none'}"
             raise ConfigError(f'{path}: no context "{name}"; a new context needs a cluster', hint)
         if "cluster" in changes:
             entry(document, "cluster", changes["cluster"], path)
@@ -128,7 +128,7 @@ def set_context(name: str, changes: Mapping[str, str], *, environ: Mapping[str, 
 
 
 def rename_context(old: str, new: str, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Renames a context. Its cluster and its user keep their names."""
+    """Rename a context. Its cluster and user are not renamed."""
     path = _present(environ)
     with changing(path) as document:
         entry(document, "context", old, path)
@@ -142,7 +142,7 @@ def rename_context(old: str, new: str, *, environ: Mapping[str, str] = os.enviro
 
 
 def delete_context(name: str, *, environ: Mapping[str, str] = os.environ) -> bool:
-    """Deletes a context. Its cluster and its user stay. Returns whether it was the current context."""
+    """Delete a context. Its cluster and user are kept. Returns whether it was the current context."""
     path = _present(environ)
     with changing(path) as document:
         entry(document, "context", name, path)
@@ -152,7 +152,7 @@ def delete_context(name: str, *, environ: Mapping[str, str] = os.environ) -> boo
 
 
 def minified(document: Document, name: str, path: Path) -> Document:
-    """The document, reduced to one context with its cluster and user. Raises ConfigError."""
+    """Return the document reduced to one context with its cluster and user. Raises ConfigError."""
     chosen = entry(document, "context", name, path)
     kept = {"clusters": chosen.get("cluster"), "users": chosen.get("user"), "contexts": name}
     parts = {key: [each for each in document.get(key) or [] if each.get("name") == of] for key, of in kept.items()}
@@ -160,8 +160,8 @@ def minified(document: Document, name: str, path: Path) -> Document:
 
 
 def _tidy(path: Path, environ: Mapping[str, str]) -> None:
-    if not environ.get("PINNACE_CONFIG"):  # otherwise the directory may not be ours
-        with suppress(OSError):  # it is not empty
+    if not environ.get("PINNACE_CONFIG"):  # with PINNACE_CONFIG, the directory may belong to another program
+        with suppress(OSError):  # the directory is not empty
             path.parent.rmdir()
 
 
@@ -172,18 +172,18 @@ def _present(environ: Mapping[str, str]) -> Path:
 
 
 def _cluster_of(document: Document, context: str, path: Path) -> str:
-    """The cluster of a context; "" if there is none, or it cannot be read."""
+    """Return the cluster name of a context, or "" if the context is missing or invalid."""
     with suppress(ConfigError):
         return str(entry(document, "context", context, path).get("cluster") or "")
     return ""
 
 
 def current(document: Document, path: Path) -> str:
-    """The name of the current context. Raises ConfigError if it is not set."""
+    """Return the name of the current context. Raises ConfigError if it is not set."""
     if name := document.get(CURRENT):
         return str(name)
     known = ", ".join(names(document, "context")) or "none"
-    raise ConfigError(f"{path}: current-context is not set", f"name a context: {known}")
+    raise ConfigError(f"{path}: current-context is not set", f"specify a context: {known}")
 
 
 def _forget(document: Document, *contexts: str) -> None:

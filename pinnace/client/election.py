@@ -1,24 +1,24 @@
 """A candidate in an election: a client of Elections.Campaign.
 
-    waiting --Elected--> leading --Lost, or no answer for `validity`--> waiting, with a new session
+    waiting --Elected--> leading --Lost, or no response for `validity`--> waiting, with a new session
        |                    |
-       |   stream broken, or not answered: go on with another API server, keeping session and token
+       |   stream broken or silent: continue on another API server with the same session and token
        +-------------- resign ---------------> stopped
 
-The candidate may act while `token` is not None: until `validity` seconds after it *sent* the last heartbeat that was answered,
-by its own monotonic clock. The server counts from when it *received* that heartbeat, and waits longer; so the candidate stands
-down first. `token` is computed on each access: it is correct even if the event loop was stalled meanwhile.
+A candidate may act while `token` is not None. A term is valid for `validity` seconds after the candidate *sent* the last
+acknowledged heartbeat, by its own monotonic clock. The server counts from when it *received* that heartbeat and allows more
+time, so the candidate stands down first. `token` is computed on each access, so a stalled event loop does not extend a term.
 
-A leader whose server does not answer resumes its session with another server before it closes the old stream, or its term ends.
-To the old server a closed stream means that the candidate died, and it would delete the key before the leader has resumed
-elsewhere.
+If the server stops responding, a leader resumes its session on another server before it closes the old stream, or until its
+term ends. The old server interprets a closed stream as the death of the candidate, and would delete the key before the session
+is resumed.
 
-A token that was given up is never used again, even if a server still holds it for this candidate: when the term ended, the
-leader's code concluded that none of its unanswered writes will happen, and with the same token they still could.
+The token of a term that ended here is never used again, even if a server still stores it for this candidate. When a term ends,
+the leader treats its pending writes as failed. With the same token, these writes could still commit.
 
-The fence, not the candidate, prevents writes of a deposed leader (see Fence in pods.proto). A fence is valid only with the
-secret that the candidate generates and sends when it opens a campaign. A candidate does not lead through a server that is too
-old to require the secret: other servers would refuse its writes in such a term.
+The fence, not the candidate, rejects writes of a deposed leader (see Fence in pods.proto). A fence is valid only with the
+secret that the candidate generates and sends when it opens a campaign. A candidate does not lead through a server whose version
+is too old to require the secret, because other servers would reject the writes of such a term.
 """
 
 import asyncio
@@ -45,12 +45,12 @@ STATUS = Gauge("leader_election_master_status", "1 while this process leads.", [
 
 METHOD = "/pinnace.v1.Elections/Campaign"
 OPEN_TIMEOUT = 1.0
-"""Seconds that a server may take to open a session."""
+"""Seconds within which a server must open a session."""
 ANSWER_TIMEOUT = 0.5
-"""Seconds without an answer after which the candidate tries another server. Well below the validity, so that there is time to
-resume there."""
+"""Seconds without a response after which the candidate tries another server. It is much shorter than the validity, so that the
+session can be resumed in time."""
 SECRET = 32
-"""Bytes."""
+"""The size of a secret in bytes."""
 RESIGN_TIMEOUT = 1.0
 RESIGN = CampaignRequest(resign=CampaignRequest.Resign())
 
@@ -58,7 +58,7 @@ Stream = Duplex[CampaignRequest, CampaignResponse]
 
 
 class Term:
-    """One term of a leader: its token, and until when it may be used. Times are monotonic seconds."""
+    """One term of a leader: its token and its expiry. Times are monotonic seconds."""
 
     def __init__(self, token: int, until: float) -> None:
         self.token = token
@@ -68,7 +68,7 @@ class Term:
         return now < self.until
 
     def extend(self, until: float, now: float) -> bool:
-        """Extends the term. Returns False if it has already expired; it stays expired."""
+        """Extend the term. Return False if it has expired; an expired term cannot be extended."""
         if not self.valid(now):
             return False
         self.until = max(self.until, until)
@@ -76,8 +76,10 @@ class Term:
 
 
 class Candidate:
-    """A candidate in one election. `on_elected(token)` and `on_lost(reason)` are called on the event loop, alternately, once
-    each per term; they must not block. `on_lost` may be late if the loop is busy: read `token` before each action."""
+    """A candidate in one election.
+
+    `on_elected(token)` and `on_lost(reason)` are called on the event loop, alternately, once each per term. They must not
+    block. `on_lost` may be late if the event loop is busy: read `token` before each action."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class Candidate:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`scheduler_names`: the schedulers (spec.schedulerName) whose pods are bound under the fence. `configuration`: a
-        digest of the candidate's configuration, for readers of the election."""
+        digest of the candidate's configuration, which is stored in the election."""
         self._connection = connection
         self._election = election
         self._holder = holder
@@ -104,44 +106,44 @@ class Candidate:
         self._on_lost = on_lost
         self._clock = clock
         self._session = 0
-        self._stood_down = 0.0  # when the last term ended here
-        self._forsaken = 0  # the session of an expired term: it is reported to the server, which deletes its key at once
+        self._stood_down = 0.0  # the monotonic time at which the last term ended
+        self._forsaken = 0  # the session of an expired term; the server deletes its key on the next Open
         self._validity = 0.0
-        self._answered = 0.0  # when the last message that was answered had been sent
+        self._answered = 0.0  # the time at which the last acknowledged message was sent
         self._pulse = HeartbeatTimer(1.0, ANSWER_TIMEOUT, 0.0)
         self._term: Term | None = None
-        self._given_up = 0  # the token of the last term that ended here
+        self._given_up = 0  # the token of the last term that ended
         self._leading = asyncio.Event()
         self._stream: Stream | None = None
         self._left: Stream | None = None
-        """The old stream of a leader that moves to another server."""
+        """The old stream of a leader that is switching servers."""
         self._open = False
         self._resigning = False
         self._resigned = asyncio.Event()
 
     @property
     def token(self) -> int | None:
-        """The fencing token while this candidate leads and may act, or else None."""
+        """The fencing token while this candidate leads, otherwise None."""
         term = self._term
         return term.token if term is not None and term.valid(self._clock.monotonic()) else None
 
     @property
     def fence(self) -> Fence | None:
-        """The fence for writes that are sent now; None if `token` is None."""
+        """The fence for writes that are sent now, or None if `token` is None."""
         token = self.token
         return None if token is None else self.fence_of(token)
 
     def fence_of(self, token: int) -> Fence:
-        """The fence of a term of this candidate, which may be over. It contains the candidate's secret: do not log it."""
+        """Return the fence of any term of this candidate. It contains the candidate's secret: do not log it."""
         return Fence(election=self._election, token=token, secret=self._secret)
 
     @property
     def healthy(self) -> str | None:
-        """None, or the problem, for /readyz."""
+        """None if the candidate has a session, otherwise the problem. Used by /readyz."""
         return None if self._open else f'no session with an API server for election "{self._election}"'
 
     async def run(self) -> None:
-        """Campaigns until cancelled or resigned."""
+        """Campaign until cancelled or resigned."""
         campaigning = supervise(
             f'election "{self._election}"',
             self._campaign,
@@ -155,34 +157,34 @@ class Candidate:
             self._lose("stopped")
 
     async def resign(self) -> None:
-        """Resigns and stops campaigning: at once here, and within RESIGN_TIMEOUT on the server."""
+        """Resign and stop campaigning. The local term ends at once; the server has RESIGN_TIMEOUT seconds to acknowledge."""
         self._resigning = True
         term = self._end_term()
         try:
             if self._stream is not None:
                 with suppress(ApiError):
-                    await self._stream.write(RESIGN)  # first of all: the next leader waits for it
+                    await self._stream.write(RESIGN)  # sent before other work, because the next leader waits for it
         finally:
             if term is not None:
                 self._tell_lost(term, "resigned")
-        if self._session or self._stream is not None:  # without a stream, the resignation is sent where the session is resumed
+        if self._session or self._stream is not None:  # without a stream, `_begin` sends the resignation
             try:
                 async with asyncio.timeout(RESIGN_TIMEOUT):
                     await self._resigned.wait()
             except TimeoutError:
-                log.warning('election "%s": no answer to the resignation', self._election)
+                log.warning('election "%s": the resignation was not acknowledged', self._election)
         self._resigned.set()
 
     def give_up(self, token: int, reason: str) -> None:
-        """Ends the term with this token and its session, and campaigns again: for a leader whose writes are refused. The
+        """End the term with this token and its session, and campaign again. Used when the leader's writes are rejected. The
         election's key is deleted if it still exists; otherwise the candidate would lead without being able to write."""
         if self._term is not None and self._term.token == token:
             self._forsake()
             self._lose(reason)
 
     async def _campaign(self) -> None:
-        """One session, or a part of it, with one server. Raises ApiError. Returns if the server redirects the candidate, which
-        then continues with the next server at once."""
+        """Run one session, or a part of it, on one server. Raises ApiError. Returns if the server redirects the candidate to
+        another server."""
         stream = await self._connection.duplex(METHOD, CampaignRequest, CampaignResponse)
         try:
             await self._begin(stream)
@@ -198,7 +200,7 @@ class Candidate:
                 stream.cancel()
 
     async def _begin(self, stream: Stream) -> None:
-        """Opens a session, or resumes the present one."""
+        """Open a session, or resume the current one."""
         term, forsaken = self._term, self._forsaken
         sent = self._clock.monotonic()
         await stream.write(
@@ -241,9 +243,9 @@ class Candidate:
             await stream.write(RESIGN)
 
     def _shun(self, stream: Stream) -> None:
-        """Leaves a server that does not support secrets. Raises Unavailable."""
+        """Switch away from a server that does not support secrets. Raises Unavailable."""
         stream.leave()
-        reason = f"API server {stream.endpoint} is older than this program, and does not support the secrets of fences"
+        reason = f"API server {stream.endpoint} is older than this candidate and does not support fences with secrets"
         if self._term is not None:
             self._forsake()
             self._lose(reason)
@@ -263,11 +265,11 @@ class Candidate:
                 stream.leave()
                 if self.token is not None:
                     self._left = stream
-                raise unavailable(f"API server {stream.endpoint} does not answer heartbeats")
+                raise unavailable(f"API server {stream.endpoint} does not acknowledge heartbeats")
         raise unavailable("the term has expired; opening a new session")
 
     async def _stand_down_in_time(self) -> None:
-        """Ends an expired term, whether there is a stream or not."""
+        """End the term when it expires, with or without a stream."""
         while True:
             await self._leading.wait()
             remaining = self._term.until - self._clock.monotonic() if self._term else 0.0
@@ -291,7 +293,7 @@ class Candidate:
             case "lost":
                 self._session = 0
                 self._lose(response.lost.reason)
-                raise unavailable(f"the session is over: {response.lost.reason}")
+                raise unavailable(f"the session has ended: {response.lost.reason}")
             case "resigned":
                 self._resigned.set()
 
@@ -306,12 +308,12 @@ class Candidate:
         self._lose("elected again")
         if token <= self._given_up:
             self._forsake()
-            raise unavailable(f"elected with token {token}, which was given up")
+            raise unavailable(f"elected with token {token}, which belongs to an earlier term")
         term = Term(token, self._answered + self._validity)
         if not term.valid(now := self._clock.monotonic()):
             self._stood_down = now
             self._forsake()
-            raise unavailable("elected, but the last answered heartbeat is too old to act on it")
+            raise unavailable("elected, but the last acknowledged heartbeat is too old")
         self._term = term
         self._leading.set()
         self._status.set(1)
@@ -324,16 +326,16 @@ class Candidate:
 
     def _lapse(self) -> None:
         self._forsake()
-        self._lose(f"no heartbeat was answered for {self._validity:.1f} s")
+        self._lose(f"no heartbeat was acknowledged for {self._validity:.1f} s")
 
     def _lose(self, reason: str) -> None:
-        """Ends the term, if there is one."""
+        """End the term, if there is one, and call `on_lost`."""
         term = self._end_term()
         if term is not None:
             self._tell_lost(term, reason)
 
     def _end_term(self) -> Term | None:
-        """Ends the term: `token` is None from now on."""
+        """End the term, so that `token` is None. Return the term, or None if there was none."""
         term, self._term = self._term, None
         if term is not None:
             self._given_up = term.token
@@ -344,7 +346,7 @@ class Candidate:
         return term
 
     def _break_off(self) -> None:
-        """Closes the old stream, which is not needed any more."""
+        """Close the old stream."""
         if self._left is not None:
             self._left.cancel()
             self._left = None

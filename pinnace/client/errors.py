@@ -1,25 +1,25 @@
-"""What a call to the API server can raise.
+"""The errors of API calls.
 
-    ApiError                    carries the server's Refusal: code, reason, message, violations
+    ApiError                    contains the server's Refusal: code, reason, message, violations
     +-- NotFound
     +-- AlreadyExists
-    +-- Conflict                ABORTED: a stale resourceVersion or a precondition; read again and retry
-    +-- Invalid                 INVALID_ARGUMENT: `violations` has everything that is wrong
-    +-- Expired                 OUT_OF_RANGE: the revision or page token is gone; list again
-    +-- FailedPrecondition      the system is not in the state that the call requires; a repetition does not help
+    +-- Conflict                ABORTED: stale resourceVersion or failed precondition; read again and retry
+    +-- Invalid                 INVALID_ARGUMENT: `violations` lists all invalid fields
+    +-- Expired                 OUT_OF_RANGE: the revision or page token has been compacted; list again
+    +-- FailedPrecondition      the call is not allowed in the current state; a retry does not help
     |   +-- Fenced              another leader has been elected; stop
-    |   +-- HistoryChanged      etcd was restored from a backup: state from before is invalid; start over
+    |   +-- HistoryChanged      etcd was restored from a backup: earlier state is invalid; start over
     +-- Forbidden
     +-- Unauthenticated
-    +-- Exhausted               RESOURCE_EXHAUSTED: etcd is out of space, a message too large, a disruption budget used up, or
-    |                           the API server out of memory
-    +-- Unavailable             no server, or a server that cannot serve now; nothing happened
-    |   +-- Timeout             the deadline passed without an answer (of a read, or before anything was sent)
-    |   +-- OutcomeUnknown      a write was sent and its answer lost: it may have happened; read before you repeat it
-    +-- Unimplemented           no API server that can be reached knows the method: all are older than this client
-    +-- Internal                a bug of the server, or of this library; or an answer that cannot be read
+    +-- Exhausted               RESOURCE_EXHAUSTED: etcd out of space, message too large, disruption budget used up, or API
+    |                           server out of memory
+    +-- Unavailable             no server is reachable, or the server cannot serve now; the call had no effect
+    |   +-- Timeout             the deadline passed without a response to a read, or before the call was sent
+    |   +-- OutcomeUnknown      a write was sent and its response lost: it may have succeeded; read before you retry
+    +-- Unimplemented           no reachable API server implements the method: all are older than this client
+    +-- Internal                a bug in the server or this library, or a malformed response
 
-gRPC's errors are turned into these in one place, `from_rpc`.
+`from_rpc` converts gRPC errors to these classes.
 """
 
 from collections.abc import Collection
@@ -34,10 +34,10 @@ from pinnace.api.verbs_pb2 import BatchItem
 from pinnace.api.wellknown import REQUEST_ID_KEY
 
 _NO_CONNECTION = "failed to connect to all addresses"
-"""The beginning of gRPC's message when it had no connection for a call, because the server had closed it. Calls that were sent
-fail with other messages.
+"""The start of gRPC's message if it had no connection for a call, because the server had closed it. Calls that were sent fail
+with other messages.
 
-Source: https://github.com/grpc/grpc/issues/20217 (the log of such a call: "LB pick returned TRANSIENT_FAILURE")
+Source: https://github.com/grpc/grpc/issues/20217 (the log contains "LB pick returned TRANSIENT_FAILURE" for such a call)
 """
 
 STORAGE_UNAVAILABLE = "StorageUnavailable"
@@ -45,16 +45,16 @@ STORAGE_UNAVAILABLE = "StorageUnavailable"
 
 
 class ApiError(Exception):
-    """The base class of all errors that the client library raises for a call."""
+    """The base class of all errors of API calls."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
         self.request_id = ""
-        """The id of the call in the API server's logs; "" if it is not known: for items of a batch, and if no server
-        answered."""
+        """The ID of the request in the API server's logs, or "" if it is unknown: for items of a batch, and if no server
+        responded."""
         self.in_doubt = False
-        """The answer to an earlier attempt was lost: that attempt may have had an effect, and caused this error."""
+        """Whether the response to an earlier attempt was lost. That attempt may have had an effect that caused this error."""
 
     @property
     def code(self) -> Code:
@@ -62,7 +62,7 @@ class ApiError(Exception):
 
     @property
     def reason(self) -> str:
-        """The machine-readable reason, such as "NamespaceNotFound"; "" if no API server answered."""
+        """The machine-readable reason, such as "NamespaceNotFound", or "" if no API server responded."""
         return self.refusal.reason
 
     @property
@@ -75,8 +75,8 @@ class ApiError(Exception):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which the same call may succeed. If set, the call had no effect: the server says so, or it was not
-        sent."""
+        """Seconds to wait before the call is retried. If it is set, the call had no effect: the response confirms this, or the
+        call was not sent."""
         return self.refusal.retry_after
 
     @property
@@ -165,12 +165,12 @@ _BY_CODE: dict[Code, type[ApiError]] = {
 
 
 def from_status(status: status_pb2.Status) -> ApiError:
-    """The error that a Status stands for: of a call, or of one item of a batch."""
+    """Return the error for a Status of a call or of an item of a batch."""
     return from_refusal(decode(status))
 
 
 def error_of(item: BatchItem) -> ApiError | None:
-    """The error of one item of a batch; None if it succeeded."""
+    """Return the error of an item of a batch, or None if the item succeeded."""
     return from_status(item.error) if item.HasField("error") else None
 
 
@@ -185,7 +185,7 @@ def from_refusal(refusal: Refusal) -> ApiError:
 
 
 def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
-    """The error of a failed call, from the server's details or, without them, from gRPC's status."""
+    """Return the error of a failed call, from the server's details or, if there are none, from gRPC's status."""
     trailers = error.trailing_metadata() or grpc.aio.Metadata()
     failure = _told(trailers.get(DETAILS_KEY)) or _untold(error)
     failure.request_id = trailers.get(REQUEST_ID_KEY, "")
@@ -201,63 +201,63 @@ def _told(details: bytes | None) -> ApiError | None:
 
 def _untold(error: grpc.aio.AioRpcError) -> ApiError:
     number = error.code().value[0]
-    if error.code() is grpc.StatusCode.CANCELLED:  # by the peer: it closes its connections
+    if error.code() is grpc.StatusCode.CANCELLED:  # the server closed the connection
         number = Code.UNAVAILABLE
     message = error.details() or error.code().name
     return from_refusal(Refusal(Code(number), "", message, retry_after=0.0 if message.startswith(_NO_CONNECTION) else None))
 
 
 def asked_to_wait(error: BaseException | None) -> float:
-    """Seconds after which the server wants to be asked again, at the earliest."""
+    """Return the seconds to wait before the next attempt, as requested by the server."""
     return (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
 
 
 def lacks_storage(error: BaseException) -> bool:
-    """Whether the server says that it does not reach etcd."""
+    """Return whether the server reported that etcd is unreachable."""
     return isinstance(error, Unavailable) and error.reason == STORAGE_UNAVAILABLE
 
 
 def unavailable(message: str) -> Unavailable:
-    """Nothing was sent."""
+    """Return the error of a call that was not sent."""
     return Unavailable(Refusal(Code.UNAVAILABLE, "", message))
 
 
 def unknown_method(failure: ApiError) -> bool:
-    """Does the server not have it? A kubelet that lacks what an API server asked of it is told with a reason."""
+    """Return whether the server does not implement the method. If a kubelet does not implement it, the error has a reason."""
     return isinstance(failure, Unimplemented) and not failure.reason
 
 
 def unimplemented(method: str, servers: Collection[str]) -> Unimplemented:
-    """Nothing happened. `method` is like "/pinnace.v1.Pods/Get"; `servers` are those that do not know it."""
+    """Return the error of a call that no server implements. `method` has the form "/pinnace.v1.Pods/Get"."""
     service, _, name = method.rpartition("/")
     what = f"{service.rpartition('.')[2].lower()}.{name}"
-    message = f"the API server at {', '.join(servers)} does not know {what}: it is older than this client"
-    hint = "upgrade the API servers first: see docs/upgrading.md"
+    message = f"the API server at {', '.join(servers)} does not implement {what}: it is older than this client"
+    hint = "upgrade the API servers before the clients: see docs/upgrading.md"
     return Unimplemented(Refusal(Code.UNIMPLEMENTED, "", message, metadata=(("hint", hint),)))
 
 
 def unreadable(method: str, server: str) -> Internal:
-    """What was answered is no message, or not that of the method. `method` is like "/pinnace.v1.Pods/Get"."""
-    message = f"what the API server at {server} answered to {method} cannot be read, though it did what was asked"
+    """Return the error of a call whose response cannot be decoded. `method` has the form "/pinnace.v1.Pods/Get"."""
+    message = f"cannot decode the response of the API server at {server} to {method}; the request was processed"
     return Internal(Refusal(Code.INTERNAL, "", message))
 
 
 def fenced(message: str) -> Fenced:
-    """Nothing was sent."""
+    """Return the error of a call that was not sent because the term of its leader has ended."""
     return Fenced(Refusal(Code.FAILED_PRECONDITION, "Fenced", message))
 
 
 def timed_out(message: str) -> Timeout:
-    """Nothing was sent."""
+    """Return the error of a call that was not sent in time."""
     return Timeout(Refusal(Code.DEADLINE_EXCEEDED, "", message))
 
 
 def unanswered(server: str) -> Timeout:
-    return Timeout(Refusal(Code.DEADLINE_EXCEEDED, "", f"no answer from the API server at {server} in time"))
+    return Timeout(Refusal(Code.DEADLINE_EXCEEDED, "", f"no response from the API server at {server} in time"))
 
 
 def outcome_unknown(cause: ApiError) -> OutcomeUnknown:
-    if isinstance(cause, OutcomeUnknown):  # the server said so itself
+    if isinstance(cause, OutcomeUnknown):  # reported by the server
         return cause
-    message = f"the outcome is unknown, it may have happened: {cause.message}; read before you repeat it"
+    message = f"the outcome of the request is unknown: {cause.message}; read the object before you retry"
     return OutcomeUnknown(Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message))

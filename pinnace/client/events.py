@@ -1,11 +1,11 @@
-"""Recording events about objects.
+"""Record events about objects.
 
-    event() --> pending, equal events are counted --every FLUSH_INTERVAL, or when many are pending--> Events.Record
+    event() --> pending, equal events are counted --every FLUSH_INTERVAL, or at FLUSH_SIZE events--> Events.Record
 
-Events of the same object, type, reason and message are equal: they are one event with a count. Events that differ only in their
-messages are similar: from the MANY-th message on, they are combined into one event with a count and the latest message. So the
-number of events of an object is bounded. `event` never blocks and never raises. Events that do not fit or cannot be sent are
-dropped and counted (metric `pinnace_client_events_dropped_total`).
+Events with the same object, type, reason and message are merged into one event with a count. Events that differ only in their
+messages are similar. From the MANY-th message on, similar events are combined into one event with a count and the latest
+message, which limits the number of events of an object. `event` never blocks and never raises. Events that do not fit or cannot
+be sent are dropped and counted (metric `pinnace_client_events_dropped_total`).
 
 Source for similar events: tools/record/events_cache.go of client-go
 """
@@ -31,27 +31,28 @@ log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL = 0.5
 FLUSH_SIZE = 500
-"""Events of one request. With this many pending events, they are sent at once."""
+"""The maximum number of events in a request. If as many events are pending, they are sent immediately."""
 MAX_PENDING = 10_000
-"""Different events that may be pending."""
+"""The maximum number of different pending events."""
 MAX_NAME = 236
-"""Characters of the object's name in the event's name; with a dot and the hash, 253 in total."""
+"""The maximum length of the object's name in the event's name. With a dot and the hash, an event's name has at most 253
+characters."""
 MAX_MESSAGE = 1024
-"""Characters of a message that the API accepts."""
+"""The maximum length of a message that the API server accepts, in characters."""
 _CUT = " ..."
 MANY = 10
-"""The number of different messages from which on similar events are combined, as in Kubernetes."""
+"""The number of different messages from which similar events are combined. Kubernetes uses the same value."""
 SIMILAR_FOR = 600.0
-"""Seconds since the latest similar event for which its group is remembered..."""
+"""Seconds after its latest event for which a group of similar events is kept."""
 MAX_SIMILAR = 4096
-"""...and the number of groups (object, type and reason) that are remembered, the most recent ones."""
+"""The maximum number of groups (object, type and reason). The least recently used group is dropped."""
 COMBINED = "(combined from similar events): "
 _API_VERSIONS = {resource.kind: resource.api_version for resource in ALL}
 DROPPED = Counter("pinnace_client_events_dropped", "Events that were not recorded, by reason.", ["reason"])
 
 
 class EventKey(NamedTuple):
-    """The identity of an event: events with the same value are counted as one."""
+    """The identity of an event. Events with the same identity are merged."""
 
     component: str
     kind: str
@@ -65,7 +66,7 @@ class EventKey(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """The occurrences of an event; times are Unix time. `message`: the latest one."""
+    """The occurrences of an event. Times are Unix time. `message`: the latest message."""
 
     count: int
     first: float
@@ -78,10 +79,10 @@ class Similar:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[str, ...], tuple[float, tuple[int, ...]]] = OrderedDict()
-        """By identity without the message: the Unix time of the latest event, and the hashes of the messages."""
+        """By identity without the message: the Unix time of the latest event, and the hashes of its messages."""
 
     def many(self, alike: EventKey, now: float) -> bool:
-        """Whether to combine this event with similar ones."""
+        """Return whether to combine this event with similar events."""
         group, message = alike[:-1], hash(alike.message)
         last, messages = self._seen.get(group, (now, ()))
         if now - last > SIMILAR_FOR:
@@ -98,8 +99,8 @@ class Similar:
 
 
 class EventRecorder:
-    """`component` and `instance`: the reporter, such as "default-scheduler" and its replica. In a process with several
-    reporters, `of` gives each its own name."""
+    """Records events in batches. `component` and `instance` name the reporter, for example "default-scheduler" and its replica.
+    In a process with several reporters, `of` returns a recorder for each."""
 
     def __init__(self, client: EventClient, component: str, instance: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
@@ -111,12 +112,12 @@ class EventRecorder:
         self._full = asyncio.Event()
 
     def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
-        """Records an event. `type_` is Normal or Warning, `reason` one CamelCase word, and `message` a sentence that does not
-        differ each time. A message that is longer than the API accepts is truncated."""
+        """Record an event. `type_`: Normal or Warning. `reason`: one word in CamelCase. `message`: a sentence without values
+        that differ each time. Messages longer than MAX_MESSAGE are truncated."""
         self.report(self._component, obj, type_, reason, message)
 
     def of(self, component: str) -> "Reporter":
-        """A reporter in the name of another component. Its events are sent together with the others."""
+        """Return a reporter for another component. It shares the queue of this recorder."""
         return Reporter(self, component)
 
     def report(self, component: str, obj: Object, type_: str, reason: str, message: str) -> None:
@@ -129,7 +130,7 @@ class EventRecorder:
         self._count(alike, Tally(1, now, now, message))
 
     async def run(self) -> None:
-        """Sends until cancelled."""
+        """Send events until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(FLUSH_INTERVAL):
@@ -139,7 +140,7 @@ class EventRecorder:
             await self.flush()
 
     async def flush(self) -> None:
-        """Sends the pending events."""
+        """Send the pending events."""
         pending, self._pending = self._pending, {}
         self._full.clear()
         items = list(pending.items())
@@ -152,7 +153,7 @@ class EventRecorder:
         except OutcomeUnknown as error:
             self._drop(len(items), "OutcomeUnknown", error)
         except Unavailable as error:
-            log.warning("cannot record events now: %s", error)
+            log.warning("unable to record events: %s", error)
             for alike, tally in items:
                 self._count(alike, tally)
         except ApiError as error:
@@ -178,7 +179,7 @@ class EventRecorder:
 
     def _drop(self, count: int, reason: str, error: object) -> None:
         DROPPED.labels(reason).inc(count)
-        log.warning("%d events were not recorded: %s", count, error)
+        log.warning("dropped %d events: %s", count, error)
 
     def _message(self, alike: EventKey, tally: Tally) -> Event:
         event = Event(reportingComponent=alike.component, reportingInstance=self._instance)
@@ -196,13 +197,13 @@ class EventRecorder:
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """One of several components that share a recorder."""
+    """A recorder for one of several components of a process."""
 
     recorder: EventRecorder
     component: str
 
     def event(self, obj: Object, type_: str, reason: str, message: str) -> None:
-        """As EventRecorder.event."""
+        """See EventRecorder.event."""
         self.recorder.report(self.component, obj, type_, reason, message)
 
 
@@ -211,6 +212,6 @@ def _cut(message: str) -> str:
 
 
 def event_name(name: str, identity: Iterable[str]) -> str:
-    """The same for like events whoever reports them: a restarted reporter goes on counting where the last one stopped."""
+    """Return the event's name. It is the same for equal events of any reporter, so a restarted reporter continues the count."""
     digest = hashlib.blake2b("\0".join(identity).encode(), digest_size=8)
     return f"{name[:MAX_NAME].rstrip('-.')}.{digest.hexdigest()}"

@@ -1,4 +1,4 @@
-"""Options that several commands share: the API servers, and the shape of virtual machines."""
+"""Command-line options that several commands share: API servers, and the shapes of virtual nodes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,10 +18,10 @@ Servers = Callable[[], ClientConfig]
 
 
 def servers(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds --server and --kubeconfig to a command, which gets `servers`: a function that returns the client's configuration,
-    and raises click.UsageError."""
+    """Add --server and --kubeconfig to a command. The command receives `servers`, a function that loads the client's
+    configuration and raises click.UsageError."""
 
-    @click.option("--server", help="API servers, HOST:PORT[,HOST:PORT...].  [default: from the client's configuration]")
+    @click.option("--server", help="API servers: HOST:PORT[,HOST:PORT...].  [default: from the client's configuration]")
     @click.option("--kubeconfig", type=_FILE, help="The client's configuration file.  [default: $PINNACE_CONFIG or the user's]")
     @wraps(command)
     def with_servers(*args: Any, server: str | None, kubeconfig: Path | None, **options: Any) -> None:
@@ -37,14 +37,14 @@ def servers(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class Machines(NamedTuple):
-    """`options`: as given; `shapes`: what they mean."""
+    """`options`: the options as given on the command line. `shapes`: the parsed options."""
 
     options: MachineOptions
     shapes: Shapes
 
 
 def machines(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that describe nodes to a command, which gets `machines`. Raises click.BadParameter for invalid
+    """Add the options that describe nodes to a command, which receives `machines`. Raises click.BadParameter for invalid
     values."""
 
     @click.option("--cpu", default="", metavar="QUANTITY", help=f"CPUs of each node.  [default: {CPU}]")
@@ -55,16 +55,16 @@ def machines(command: Callable[..., None]) -> Callable[..., None]:
         "--zones",
         default="",
         metavar="NUMBER|NAME,...",
-        help=f"Zones, to which nodes are assigned by the number in their name; 0: none.  [default: {','.join(ZONES)}]",
+        help=f"Zones of the nodes, assigned by the number in the node's name; 0 disables zones.  [default: {','.join(ZONES)}]",
     )
     @click.option("--region", default="", metavar="NAME", help=f"The region of the zones.  [default: {REGION}]")
-    @click.option("--labels", default="", metavar="KEY=VALUE,...", help=f"Labels besides those of every {OS}/{ARCH} node.")
-    @click.option("--taints", default="", metavar="KEY[=VALUE]:EFFECT,...", help="Taints with which nodes are created.")
+    @click.option("--labels", default="", metavar="KEY=VALUE,...", help=f"Labels besides the default labels of {OS}/{ARCH} nodes.")
+    @click.option("--taints", default="", metavar="KEY[=VALUE]:EFFECT,...", help="Taints that new nodes are registered with.")
     @click.option(
         "--machines",
         default="",
         metavar="FILE",
-        help="Nodes with different shapes: a YAML list, see docs/kubelet.md. The options above are its defaults.",
+        help="A YAML file with a list of node shapes, see docs/kubelet.md. The other options are its defaults.",
     )
     @wraps(command)
     def with_machines(*args: Any, **given: Any) -> None:
@@ -75,7 +75,7 @@ def machines(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_registering(found: Machines) -> None:
-    """Raises click.BadParameter if a kubelet may not register nodes with these labels."""
+    """Raise click.BadParameter if kubelets are not allowed to register nodes with these labels."""
     try:
         found.shapes.check_registering()
     except ShapeError as error:
@@ -83,14 +83,14 @@ def check_registering(found: Machines) -> None:
 
 
 def _machines(options: MachineOptions) -> Machines:
-    """Parses the options. The file becomes an absolute path, because components have other working directories."""
+    """Parse the options. The path of the file becomes absolute, because components have different working directories."""
     text = ""
     if options.machines:
         path = Path(options.machines)
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a text in UTF-8"
+            reason = error.strerror if isinstance(error, OSError) else "not valid UTF-8"
             raise click.BadParameter(f"{path}: {reason}", param_hint="--machines") from None
         options = replace(options, machines=str(path.resolve()))
     try:

@@ -1,13 +1,14 @@
-"""Keeping the leases of a fleet's nodes alive, as a client of Nodes.Heartbeat.
+"""Renew the leases of a fleet's nodes, as a client of Nodes.Heartbeat.
 
-A broken stream is resumed on another API server with the same session, so that the leases persist while one server is left. A
-session that is lost (its lease expired while no server could be reached) is replaced by a new one, which creates the leases
-again. It keeps its time of birth, and does not take back nodes that a younger fleet has taken over meanwhile. Nodes that are
-taken over are given up, and `on_taken_over` is called. To get them back, add them again: they are assigned when they are free.
+A broken stream is resumed on another API server with the same session, so the leases persist as long as one server is
+reachable. If the session's lease expires while no server is reachable, the session is lost. A new session replaces it and
+creates the leases again. The new session keeps the birth time of the old one, and does not claim nodes that a younger fleet has
+taken over. The session drops nodes that were taken over, and calls `on_taken_over`. To claim them again, call `add`: they are
+assigned when they are free.
 
-Released nodes lose their leases while the others keep theirs. The release is repeated to every server to which the session
-moves until a server confirms it: the previous server may have died before it removed the leases, and the session would keep
-them alive.
+The leases of released nodes are deleted; the other leases are kept. The release is sent to each server to which the session
+moves until one server acknowledges it. Otherwise, if a server crashed before it deleted the leases, the resumed session would
+keep them.
 """
 
 import asyncio
@@ -31,19 +32,22 @@ log = logging.getLogger(__name__)
 
 METHOD = "/pinnace.v1.Nodes/Heartbeat"
 OPEN_TIMEOUT = 2.0
-"""Seconds that a server may take to open a session."""
+"""Seconds within which a server must open a session."""
 ANSWER_TIMEOUT = 2.0
-"""Seconds without an answer after which another server is tried. Together with OPEN_TIMEOUT less than the leases' TTL."""
+"""Seconds without a response after which another server is tried. The sum with OPEN_TIMEOUT is less than the TTL of the
+leases."""
 CLOSE_TIMEOUT = 1.0
 CHUNK = 5_000
-"""Nodes in one message; servers accept 10,000."""
+"""The maximum number of nodes in a message. Servers accept 10,000."""
 
 Stream = Duplex[HeartbeatRequest, HeartbeatResponse]
 
 
 class NodeSession:
-    """`on_taken_over(nodes, holder)` is called on the event loop when `holder` has taken over these nodes: stop acting for
-    them."""
+    """A heartbeat session for the nodes of one fleet.
+
+    `on_taken_over(nodes, holder)` is called on the event loop after `holder` has taken over these nodes. The callee must stop
+    acting for them."""
 
     def __init__(
         self,
@@ -58,9 +62,9 @@ class NodeSession:
         self._holder = holder
         self._nodes = dict.fromkeys(nodes)
         self._added: list[str] = []
-        self._released: dict[str, int] = {}  # the number of the message that releases the node; 0: not sent to this server yet
-        self._releases = 0  # release messages to this server
-        self._releasing: list[str] = []  # released, and not sent to this server yet
+        self._released: dict[str, int] = {}  # the number of the release message; 0: not sent to this server
+        self._releases = 0  # the number of release messages sent to this server
+        self._releasing: list[str] = []  # released nodes that have not been sent to this server
         self._on_taken_over = on_taken_over
         self._clock = clock
         self._session = 0
@@ -73,28 +77,28 @@ class NodeSession:
 
     @property
     def nodes(self) -> Iterable[str]:
-        """The nodes that the session keeps alive, without those that were taken over."""
+        """The nodes of the session, without nodes that were taken over."""
         return self._nodes.keys()
 
     def holds(self, lease: Lease) -> bool:
-        """Whether a node's Lease object belongs to this session, or to an earlier session of this fleet."""
+        """Return whether a node's Lease object belongs to this session or to an earlier session of this fleet."""
         birth = natural(lease.metadata.annotations.get(BIRTH_ANNOTATION, ""))
         return lease.spec.holderIdentity == self._holder and birth == self._birth
 
     @property
     def healthy(self) -> str | None:
-        """None, or the problem, for /readyz."""
+        """None if the session is open, otherwise the problem. Used by /readyz."""
         return None if self._open else "no heartbeat session with an API server"
 
     def add(self, nodes: Sequence[str]) -> None:
-        """Adds nodes to the session. They are sent with the next heartbeat."""
+        """Add nodes to the session. They are sent with the next heartbeat."""
         self._nodes.update(dict.fromkeys(nodes))
         self._added.extend(nodes)
         for node in nodes:
             self._released.pop(node, None)
 
     def release(self, nodes: Iterable[str]) -> None:
-        """Removes nodes from the session. They are sent with the next heartbeat. Unknown nodes are ignored."""
+        """Remove nodes from the session. They are sent with the next heartbeat. Unknown nodes are ignored."""
         leaving = {node for node in nodes if node in self._nodes}
         for node in leaving:
             del self._nodes[node]
@@ -103,7 +107,7 @@ class NodeSession:
         self._releasing.extend(leaving)
 
     async def run(self) -> None:
-        """Sends heartbeats until cancelled or closed."""
+        """Send heartbeats until cancelled or closed."""
         beating = supervise(
             f"heartbeats of {self._holder}",
             self._keep_alive,
@@ -114,7 +118,7 @@ class NodeSession:
         await race(beating, self._closed.wait())
 
     async def close(self) -> None:
-        """Ends the session: the leases are removed at once. Takes at most CLOSE_TIMEOUT."""
+        """End the session and delete its leases. Takes at most CLOSE_TIMEOUT."""
         self._closing = True
         if self._stream is not None:
             with suppress(ApiError):
@@ -123,11 +127,11 @@ class NodeSession:
                 async with asyncio.timeout(CLOSE_TIMEOUT):
                     await self._closed.wait()
             except TimeoutError:
-                log.warning("no answer to the end of the heartbeat session; the leases will expire")
+                log.warning("the end of the heartbeat session was not acknowledged; its leases will expire")
         self._closed.set()
 
     async def _keep_alive(self) -> None:
-        """One session, or a part of it, with one server. Raises ApiError unless it was closed."""
+        """Run one session, or a part of it, on one server. Raises ApiError unless the session was closed."""
         stream = await self._connection.duplex(METHOD, HeartbeatRequest, HeartbeatResponse)
         try:
             await self._begin(stream)
@@ -138,17 +142,17 @@ class NodeSession:
             stream.cancel()
 
     async def _begin(self, stream: Stream) -> None:
-        """Opens a session, or resumes the previous one if the server still knows it."""
+        """Open a session, or resume the previous session if the server still has it."""
         nodes, released = list(self._nodes), list(self._released)
         first, self._added = nodes[:CHUNK], nodes[CHUNK:]
         opening = HeartbeatRequest.Open(holder=self._holder, nodes=first, session=self._session, birth=self._birth)
-        self._stream = stream  # before it is open, so that `close` is sent after this message
+        self._stream = stream  # set before the session is open, so that `close` is sent after this message
         await stream.write(HeartbeatRequest(open=opening))
         response = await stream.read(OPEN_TIMEOUT)
         if response is None or not response.HasField("opened"):
             raise unavailable(f"API server {stream.endpoint} did not open a session")
         self._open = True
-        if response.opened.session != self._session:  # a new session never had them
+        if response.opened.session != self._session:  # a new session does not contain the released nodes
             for node in released:
                 self._released.pop(node, None)
         self._releasing, self._releases = list(self._released), 0
@@ -179,10 +183,10 @@ class NodeSession:
             await self._clock.sleep(self._pulse.interval)
             if self._pulse.silent(self._clock.monotonic()):
                 stream.abandon()
-                raise unavailable(f"API server {stream.endpoint} does not answer heartbeats")
+                raise unavailable(f"API server {stream.endpoint} does not acknowledge heartbeats")
 
     def _forget_released(self, messages: int) -> None:
-        """So many have been carried out."""
+        """Drop the nodes of the first `messages` release messages, which the server has processed."""
         if messages and self._released:
             self._released = {node: number for node, number in self._released.items() if not 0 < number <= messages}
 
@@ -195,9 +199,9 @@ class NodeSession:
                 taken_over = response.taken_over
                 holder, nodes = taken_over.holder, taken_over.nodes
                 lost = NodesTakenOver(holder, len(nodes)).extra
-                log.warning("%s took over %d nodes, such as %s", holder, len(nodes), nodes[0], extra=lost)
+                log.warning("%s took over %d nodes, for example %s", holder, len(nodes), nodes[0], extra=lost)
                 for node in taken_over.nodes:
                     self._nodes.pop(node, None)
                 self._on_taken_over(list(taken_over.nodes), taken_over.holder)
             case "lost":
-                raise unavailable(f"the session is over: {response.lost.reason}")
+                raise unavailable(f"the session has ended: {response.lost.reason}")

@@ -1,19 +1,22 @@
-"""An informer: a local copy of one resource that follows the API server and calls event handlers for changes; and the
-supervisor that restarts a component whose informers met another history.
+"""Informers, and the supervisor that restarts a component after its informers detect another history.
+
+An informer is a local copy of one resource. It watches the API server and calls event handlers for changes.
 
     empty --initial state--> synced --changes--> synced ...
       ^                        |  stream broken: resume at `revision`, on another server
-      +------ Expired ---------+  (the store stays as it is; the new state is compared with it)
+      +------ Expired ---------+  (the store is kept and compared with the new state)
                                +--HistoryChanged--> raises OtherHistory
 
-Guarantees: handlers see every object that appears, its latest version, and its disappearance, in revision order. Changes of one
-revision arrive in one call. When a broken stream is resumed, nothing is lost or repeated. After Expired, intermediate versions
-may be missed, but the sum of all changes still equals the store. `revision` never decreases: the informer leaves a server that
-is behind. All revisions are of one history: when etcd is restored from a backup, `run` raises OtherHistory, because the state
-of handlers (expectations, assumed pods, reported statuses) refers to revisions of a history that is gone. The component that
-runs the informer ends then, and is started again (RestartSupervisor).
+Guarantees: handlers receive the creation of each object, its latest version, and its deletion, in revision order. All changes
+of one revision are delivered in one call. A resumed stream loses and repeats no change. After Expired, intermediate versions
+may be missing, but the sum of all changes equals the store. `revision` never decreases: if a server is behind, the informer
+switches to another server.
 
-The copy may be behind. Use `wait_for` where a revision matters; `healthy` reports whether the informer receives anything.
+All revisions belong to one history. After etcd is restored from a backup, `run` raises OtherHistory, because the state of
+handlers (expectations, assumed pods, reported statuses) refers to revisions that no longer exist. RestartSupervisor then
+restarts the component that runs the informer.
+
+The copy may be stale. Use `wait_for` if a revision matters. `healthy` reports whether the informer receives data.
 """
 
 import asyncio
@@ -39,21 +42,21 @@ log = logging.getLogger(__name__)
 
 
 class RestartRequired(Exception):
-    """The state of the component is invalid: start it again. Not an ApiError: a retry does not help."""
+    """The component's state is invalid and the component must be restarted. Not an ApiError, because a retry does not help."""
 
 
 class OtherHistory(RestartRequired):
-    """The component's state is of another history than the store's: etcd was restored."""
+    """The component's state belongs to an earlier history: etcd was restored from a backup."""
 
 
 class Component(Protocol):
     @property
     def checks(self) -> Mapping[str, Check]:
-        """The checks of /readyz. Every instance has the same names."""
+        """The checks of /readyz. All instances must have the same names."""
         ...
 
     async def run(self) -> None:
-        """Runs until cancelled. Raises RestartRequired, perhaps in a group, after all of its tasks have ended."""
+        """Run until cancelled. Raises RestartRequired, possibly in an exception group, after all tasks have ended."""
         ...
 
 
@@ -61,22 +64,22 @@ C = TypeVar("C", bound=Component)
 
 
 BACKOFF_BELOW = 5.0
-"""Seconds. A component that ran for less is restarted after a backoff; otherwise it could alternate between two servers with
-different histories without a pause."""
+"""Seconds. A component that ran for a shorter time is restarted after a backoff. Otherwise it could alternate between two
+servers with different histories without a pause."""
 
 
 class RestartSupervisor(Generic[C]):
-    """Runs a component, and replaces it by a new instance in the same process when its state is invalid. `now`: the present
-    instance.
+    """Runs a component, and replaces it with a new instance in the same process when its state becomes invalid. `now` is the
+    current instance.
 
-        make --> run --RestartRequired--> run and all its tasks have ended --> make --> run ...
+        make --> run --RestartRequired--> all tasks have ended --> make --> run ...
 
-    After etcd was restored from a backup, the state of a component (expectations, assumed pods, reported statuses) is of a
-    history that is gone, and its revisions have another meaning. So a new instance is made, as a new process would make it.
-    State that does not depend on the history stays with the process: connections, addresses, metrics, a kubelet's containers.
+    After etcd is restored from a backup, the state of a component (expectations, assumed pods, reported statuses) refers to
+    revisions of the old history. The new instance starts with the state of a new process. State that does not depend on the
+    history is kept: connections, addresses, metrics, and a kubelet's containers.
 
-    The same happens after a term that failed or made no progress (TermFailed in standby.py): another replica leads meanwhile,
-    and this one becomes a candidate again.
+    A component is also restarted after a term that failed or made no progress (TermFailed in standby.py). Another replica leads
+    meanwhile, and this replica becomes a candidate again.
     """
 
     def __init__(
@@ -96,11 +99,11 @@ class RestartSupervisor(Generic[C]):
 
     @property
     def checks(self) -> Mapping[str, Check]:
-        """The checks of the instance that runs when a check is called."""
+        """The checks of the current instance. A check always calls the instance that is current at the time of the call."""
         return {name: partial(self._check, name) for name in self.now.checks}
 
     async def run(self) -> None:
-        """Runs until cancelled. Raises what the component raises, except for the causes."""
+        """Run until cancelled. Raises the component's exceptions, except for `causes`."""
         backoff = Backoff(initial=0.1)
         while True:
             born = self._clock.monotonic()
@@ -130,13 +133,13 @@ def _first(error: BaseException) -> BaseException:
 T = TypeVar("T", bound=Object)
 
 STALE_AFTER = 10.0
-"""Seconds without any response after which an informer whose stream broke is unhealthy. Another server is found within three
-seconds, and a resumed stream without changes sends its first bookmark after five."""
+"""Seconds without a response after which an informer without a working stream is unhealthy. The connection finds another server
+within three seconds, and a resumed stream without changes sends its first bookmark after five seconds."""
 
 
 @dataclass(slots=True)
 class Delta(Generic[T]):
-    """One change. `old`: the object in the store before, or None. With DELETED, `obj` is the last version of the object."""
+    """One change. `old`: the previous version in the store, or None. For DELETED, `obj` is the last version of the object."""
 
     kind: WatchEventType
     obj: T
@@ -147,7 +150,8 @@ Handler = Callable[[Sequence[Delta[T]]], None]
 
 
 class Informer(Generic[T]):
-    """Do not change the objects in `store`. Its keys are "namespace/name", or "name" for cluster-scoped resources."""
+    """A local copy of one resource. The keys of `store` are "namespace/name", or "name" for cluster-scoped resources. Do not
+    modify the objects in `store`."""
 
     def __init__(
         self,
@@ -158,8 +162,7 @@ class Informer(Generic[T]):
         announced: bool = False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`announced`: the server sends a bookmark as soon as a leader is elected, so that a leader can wait for its
-        revision."""
+        """`announced`: the server sends a bookmark when a leader is elected, so that the leader can wait for that revision."""
         self._client = client
         self._announced = announced
         self._labels = labels
@@ -168,31 +171,32 @@ class Informer(Generic[T]):
         self._objects: dict[str, T] = {}
         self._handlers: list[Handler[T]] = []
         self._resume: int | None = None
-        self._history = b""  # of `revision`
+        self._history = b""  # the fingerprint at `revision`
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._failing: tuple[float, str] | None = None
-        """Since when there is no working stream, and the error of the latest attempt."""
+        """The time since when no stream works, and the error of the latest attempt."""
         self.store: Mapping[str, T] = MappingProxyType(self._objects)
         self.revision = 0
-        """Everything up to this revision is in the store. 0: not synced."""
+        """The store contains all changes up to this revision. 0: not synced."""
 
     @property
     def healthy(self) -> str | None:
-        """None, or the problem, for /readyz: a stale copy is worse than none, because its age does not show."""
+        """None if the informer receives data, otherwise the problem. Used by /readyz, because a stale copy looks like a current
+        one."""
         plural = self._client.resource.plural
         if self._failing is not None and (silent := self._clock.monotonic() - self._failing[0]) >= STALE_AFTER:
             return f"{plural}: no watch for {silent:.0f} s: {self._failing[1]}"
-        return None if self.revision else f"{plural} are not synced yet"
+        return None if self.revision else f"{plural} are not synced"
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """`handler` runs on the event loop, after the store has changed, once per response; it must not block or raise. It is
-        called at once with the objects that the store has already."""
+        """Register a handler. It runs on the event loop after the store has changed, once per response. It must not block or
+        raise. If the store has objects, the handler is called immediately with all of them."""
         self._handlers.append(handler)
         if self._objects:
             handler(difference({}, self._objects))
 
     async def run(self) -> None:
-        """Follows until cancelled. Raises OtherHistory."""
+        """Watch the resource until cancelled. Raises OtherHistory."""
         await supervise(
             f"informer of {self._client.resource.plural}",
             self._follow,
@@ -203,12 +207,13 @@ class Informer(Generic[T]):
         )
 
     async def wait_synced(self, timeout: float) -> None:
-        """Returns when the store has its initial state. Raises TimeoutError."""
+        """Wait until the store contains the initial state. Raises TimeoutError."""
         await self.wait_for(1, timeout)
 
     async def wait_for(self, revision: int, timeout: float) -> None:
-        """Returns when everything up to `revision` is in the store and the handlers have been called; but not while the stream
-        is broken or a new state is incomplete, because `revision` may be of another history then. Raises TimeoutError."""
+        """Wait until the store contains all changes up to `revision` and the handlers have been called. Does not return while
+        the stream is broken or a new state is incomplete, because `revision` may then belong to another history. Raises
+        TimeoutError."""
         if self.revision >= revision and self._failing is None and self._resume is not None:
             return
         waiter = (revision, asyncio.get_running_loop().create_future())
@@ -218,14 +223,14 @@ class Informer(Generic[T]):
                 await waiter[1]
         except TimeoutError:
             resource = self._client.resource.plural
-            why = f" and has no watch: {self._failing[1]}" if self._failing is not None else f", not at {revision} yet"
+            why = f" and has no watch: {self._failing[1]}" if self._failing is not None else f", not at {revision}"
             raise TimeoutError(f"the informer of {resource} is at revision {self.revision}{why}") from None
         finally:
             self._waiters = [each for each in self._waiters if each is not waiter]
 
     async def _follow(self) -> None:
-        """Follows one stream to its end. Raises ApiError."""
-        why = "the watch ended, and the next one has not sent anything yet"
+        """Follow one stream until it ends. Raises ApiError."""
+        why = "the watch ended, and the new watch has not received a response"
         try:
             await self._follow_one()
         except ApiError as error:
@@ -293,14 +298,14 @@ class Informer(Generic[T]):
 
 
 def first_problem(informers: Iterable[Informer[Any]]) -> str | None:
-    """The problem of the first unhealthy informer, and how many others are unhealthy, for /readyz."""
+    """Return the problem of the first unhealthy informer and the number of other unhealthy informers, for /readyz."""
     wrong = [each for informer in informers if (each := informer.healthy)]
     return f"{wrong[0]} (and {len(wrong) - 1} more)" if len(wrong) > 1 else next(iter(wrong), None)
 
 
 def difference(old: Mapping[str, T], new: Mapping[str, T]) -> list[Delta[T]]:
-    """The changes from one state to the other, deletions first. An object of the same name with another uid is a deletion and
-    an addition."""
+    """Return the changes from one state to another, deletions first. If an object was recreated with a new uid, the changes
+    contain a deletion and an addition."""
     gone, deltas = [], []
     for key, before in old.items():
         after = new.get(key)
@@ -316,10 +321,11 @@ def difference(old: Mapping[str, T], new: Mapping[str, T]) -> list[Delta[T]]:
 
 
 class Index(Generic[T]):
-    """An index over an informer's objects. `by` returns the key of an object, or "" for none; it depends on the object only.
+    """An index over an informer's objects. `by` returns the key of an object, or "" to exclude it. It must depend on the object
+    only.
 
-    Add `follow` as a handler of the informer. Handlers run in the order in which they were added: those added later see an
-    index that is up to date."""
+    Add `follow` as a handler of the informer. Handlers run in the order of registration, so handlers that are registered after
+    `follow` read an updated index."""
 
     def __init__(self, by: Callable[[T], str], objects: Iterable[T] = ()) -> None:
         self._by = by
@@ -328,16 +334,16 @@ class Index(Generic[T]):
             self._put(by(obj), obj)
 
     def under(self, key: str) -> Mapping[str, T]:
-        """The objects with this key, by uid, in the order in which they got the key. Do not change them."""
+        """Return the objects with this key by uid, in the order in which they received the key. Do not modify them."""
         return self._objects.get(key, {})
 
     @property
     def keys(self) -> Set[str]:
-        """All keys of objects."""
+        """The keys that have at least one object."""
         return self._objects.keys()
 
     def follow(self, deltas: Sequence[Delta[T]]) -> None:
-        """A handler of the informer."""
+        """Update the index. Register this method as a handler of the informer."""
         for delta in deltas:
             before = self._by(delta.old) if delta.old is not None else ""
             after = self._by(delta.obj) if delta.kind != DELETED else ""

@@ -1,9 +1,9 @@
-"""The client of one resource, generic over the table of resources.
+"""Typed clients for the standard verbs of a resource.
 
-Every method raises ApiError. Writes that must not be repeated raise OutcomeUnknown if their answer was lost: creates, binds,
-patches, updates without a resourceVersion, deletes without a uid or of a collection. Other writes are repeated. If the answer
-to an earlier attempt was lost, a write may fail with a Conflict or NotFound that its own earlier attempt caused (`in_doubt`):
-read the object to find out.
+All methods raise ApiError. If the response to a call that must not be repeated is lost, OutcomeUnknown is raised. These calls
+are create, bind, patch, update without a resourceVersion, delete without a uid, and deletecollection. Other calls are retried.
+If the response to an earlier attempt was lost, that attempt can cause a Conflict or NotFound (`in_doubt`). Read the object to
+find out.
 """
 
 import json
@@ -39,21 +39,21 @@ T = TypeVar("T", bound=Object)
 M = TypeVar("M", bound=Message)
 
 Outcomes: TypeAlias = list[BatchItem]
-"""One item for each item of the request, in order; see errors.error_of."""
+"""One item for each item of the request, in the same order; see errors.error_of."""
 Send: TypeAlias = Callable[[Sequence[M]], Awaitable[Outcomes]]
 
 LIST_ATTEMPTS = 3
-"""How often a paged list is started when its snapshot expires between two pages."""
+"""The number of times that a paged list is started if its snapshot expires between two pages."""
 WATCH_SILENCE = 15.0
-"""Seconds without a response, even a bookmark, after which a watch counts as broken. Servers send a bookmark every five."""
+"""Seconds without a response or bookmark after which a watch counts as broken. Servers send a bookmark every five seconds."""
 EXACT = "Exact"
-"""resourceVersionMatch: the state at exactly that revision."""
+"""The resourceVersionMatch for the state at exactly one revision."""
 _DRY_RUN = ["All"]
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """A snapshot: the objects as they were at one revision. A watch from `resource_version` misses nothing."""
+    """A snapshot of the objects at one revision. A watch that starts at `resource_version` misses no change."""
 
     items: list[T]
     resource_version: int
@@ -61,10 +61,11 @@ class Listing(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class WatchBatch(Generic[T]):
-    """Whole revisions of changes, in order. Without events it is a bookmark.
+    """Complete revisions of changes, in order. A batch without events is a bookmark.
 
-    `resource_version`: everything up to it has been sent; resume from there. 0: a part of the initial state, more follows.
-    `history`: the fingerprint of the history. The objects belong to one parsed message: do not change them.
+    `resource_version`: all changes up to this revision have been sent; resume from here. 0 marks a part of the initial state
+    that is followed by more parts. `history`: the fingerprint of the store's history. Do not modify the objects: they share one
+    parsed message.
     """
 
     events: list[tuple[WatchEventType, T]]
@@ -73,10 +74,10 @@ class WatchBatch(Generic[T]):
 
 
 class ResourceClient(Generic[T]):
-    """The standard verbs of one resource. `namespace` is ignored for cluster-scoped resources.
+    """The standard verbs of one resource. Cluster-scoped resources ignore `namespace`.
 
-    With `at`, `get` and `list` show the state of exactly that revision. They raise Expired if it is compacted, and Invalid
-    (reason ResourceVersionTooLarge) if it is in the future.
+    With `at`, `get` and `list` read the state at exactly that revision. They raise Expired if the revision is compacted, and
+    Invalid (reason ResourceVersionTooLarge) if it is in the future.
     """
 
     def __init__(self, connection: Caller, resource: Resource[T], at: int = 0) -> None:
@@ -89,7 +90,7 @@ class ResourceClient(Generic[T]):
         return await self._call_for_object("Create", request, retry=False)
 
     async def create_batch(self, objs: Sequence[T]) -> Outcomes:
-        """At most 1,000 objects."""
+        """Create at most 1,000 objects."""
         return await self._batch("CreateBatch", self.resource.request("Create", "BatchRequest")(items=objs), retry=False)
 
     async def get(self, name: str, namespace: str = "") -> T:
@@ -100,8 +101,8 @@ class ResourceClient(Generic[T]):
     async def list(
         self, namespace: str = "", *, labels: str = "", fields: str = "", page_size: int = 500, resource_version: str = ""
     ) -> Listing[T]:
-        """All pages of one snapshot; without a namespace, of all namespaces. `resource_version` as in ListOptions; "": the
-        latest."""
+        """Return all pages of one snapshot. An empty `namespace` selects all namespaces. `resource_version` has the semantics
+        of ListOptions; "" reads the latest state."""
         options = ListOptions(labelSelector=labels, fieldSelector=fields, limit=page_size, resourceVersion=resource_version)
         if self._at:
             options.resourceVersion, options.resourceVersionMatch = str(self._at), EXACT
@@ -124,12 +125,13 @@ class ResourceClient(Generic[T]):
         history: bytes = b"",
         announced: bool = False,
     ) -> AsyncGenerator[WatchBatch[T], None]:
-        """The changes after `resource_version`; without one, first the present objects as ADDED events, in parts.
+        """Yield the changes after `resource_version`. Without it, yield the current objects as ADDED events first, in parts.
 
-        One stream from one server. It raises ApiError, or returns when the server ends it after its time limit; the caller
-        resumes it (see informer.py). A server that is behind `not_before`, or silent, is left for the next one, and Unavailable
-        is raised. `history`: the fingerprint of `not_before`, from the batch that ended there; HistoryChanged is raised if the
-        store has another history. `announced`: the server sends a bookmark as soon as a leader is elected.
+        A watch is one stream from one server. It raises ApiError, or returns when the server ends it at its time limit; the
+        caller resumes it (see informer.py). If a server is behind `not_before` or silent, the connection switches to the next
+        server and Unavailable is raised. `history`: the fingerprint of revision `not_before`, from the batch that ended there.
+        HistoryChanged is raised if the store has a different history. `announced`: the server sends a bookmark when a leader is
+        elected.
         """
         options = ListOptions(labelSelector=labels, fieldSelector=fields, allowWatchBookmarks=True)
         if resource_version is not None:
@@ -154,16 +156,16 @@ class ResourceClient(Generic[T]):
             raise unavailable(f"API server {stream.endpoint} ended the watch")
 
     async def update(self, obj: T, *, dry_run: bool = False) -> T:
-        """Replaces spec and metadata. With metadata.resourceVersion it is a compare-and-swap; without, the last
+        """Replace the spec and metadata. With metadata.resourceVersion, the update is a compare-and-swap; without, the last
         write wins."""
         return await self._update("Update", obj, dry_run)
 
     async def update_status(self, obj: T) -> T:
-        """As `update`, for the status only."""
+        """Replace the status only."""
         return await self._update("UpdateStatus", obj, False)
 
     async def update_status_batch(self, objs: Sequence[T]) -> Outcomes:
-        """At most 1,000 objects."""
+        """Replace the status of at most 1,000 objects."""
         request = self.resource.request("Update", "BatchRequest")(items=objs)
         return await self._batch("UpdateStatusBatch", request, retry=all(map(_says_version, objs)))
 
@@ -177,7 +179,7 @@ class ResourceClient(Generic[T]):
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Applies `patch` (in Kubernetes' JSON form) to the object; with the subresource "status", to its status."""
+        """Apply `patch` in Kubernetes' JSON form. With the subresource "status", the patch is applied to the status."""
         request = PatchRequest(
             namespace=namespace, name=name, type=kind, patch=json.dumps(patch).encode(), subresource=subresource
         )
@@ -196,8 +198,8 @@ class ResourceClient(Generic[T]):
         propagation: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Deletes an object, and returns its last version. `grace`: seconds; 0 removes it at once, None is the object's
-        default. `propagation` to its dependents: Background (the default), Foreground or Orphan."""
+        """Delete an object and return its last version. `grace`: the grace period in seconds; 0 deletes immediately, None uses
+        the default of the object. `propagation`: Background (the default), Foreground or Orphan."""
         request = delete_request(
             name,
             namespace,
@@ -210,15 +212,16 @@ class ResourceClient(Generic[T]):
         return await self._call_for_object("Delete", request, retry=bool(uid))
 
     async def delete_batch(self, requests: Sequence[DeleteRequest]) -> Outcomes:
-        """At most 1,000 objects; see `delete_request`."""
+        """Delete at most 1,000 objects; see `delete_request`."""
         retry = all(request.options.preconditions.uid for request in requests)
         return await self._batch("DeleteBatch", DeleteBatchRequest(items=requests), retry=retry)
 
     async def delete_collection(
         self, namespace: str = "", *, labels: str = "", fields: str = "", grace: int | None = None, dry_run: bool = False
     ) -> Outcomes:
-        """Deletes the objects that are selected now; without a namespace, of all namespaces. Returns one item for each object,
-        with its name and uid, also if it failed. Raises Expired if the snapshot expires meanwhile: start again."""
+        """Delete the objects that currently match. An empty `namespace` selects all namespaces. Returns one item for each
+        object, with its name and uid, including objects that could not be deleted. Raises Expired if the snapshot expires:
+        start again."""
         options = ListOptions(labelSelector=labels, fieldSelector=fields)
         deletion = delete_request("", grace=grace, dry_run=dry_run).options
         request = DeleteCollectionRequest(namespace=namespace, options=options, deleteOptions=deletion)
@@ -232,7 +235,7 @@ class ResourceClient(Generic[T]):
             setattr(request.options, "continue", token)
 
     async def modify(self, name: str, namespace: str, change: Callable[[T], object]) -> T:
-        """Reads the object, calls `change` to alter it in place, and updates it; see `retry_on_conflict`. Returns the stored
+        """Read the object, call `change` to modify it in place, and update it; see `retry_on_conflict`. Returns the stored
         object."""
         return await retry_on_conflict(self, await self.get(name, namespace), change)
 
@@ -276,8 +279,7 @@ class ResourceClient(Generic[T]):
 
 
 async def errors_of(send: Send[M], items: Sequence[M]) -> list[ApiError | None]:
-    """Sends a batch. Returns the error of each item, in order; None if it succeeded. If the call fails, all items have its
-    error."""
+    """Send a batch. Return the error of each item in order; None means success. If the call fails, all items have its error."""
     try:
         outcomes = await send(items)
     except ApiError as error:
@@ -286,7 +288,7 @@ async def errors_of(send: Send[M], items: Sequence[M]) -> list[ApiError | None]:
 
 
 def _says_version(obj: Object) -> bool:
-    """Whether an update names the version that it replaces: then it is safe to repeat."""
+    """Return whether an update contains a resourceVersion, and is therefore safe to repeat."""
     return obj.metadata.resourceVersion not in UNSAID
 
 
@@ -301,8 +303,8 @@ def delete_request(
     dry_run: bool = False,
     disruption: Disruption | None = None,
 ) -> DeleteRequest:
-    """A delete request. With `uid` or `resource_version` it fails with a Conflict unless the object has them. `disruption`: why
-    a pod is disrupted."""
+    """Build a delete request. If `uid` or `resource_version` does not match the object, the request fails with a Conflict.
+    `disruption`: the reason for the pod's disruption."""
     request = DeleteRequest(namespace=namespace, name=name, disruption=disruption)
     if grace is not None:
         request.options.gracePeriodSeconds = grace
@@ -318,7 +320,7 @@ def delete_request(
 
 
 ATTEMPTS = 10
-"""Every lost attempt means that somebody else's write succeeded."""
+"""The maximum number of attempts. A conflict means that another client's write succeeded."""
 
 
 class Client(Protocol[T]):
@@ -328,8 +330,9 @@ class Client(Protocol[T]):
 
 
 async def retry_on_conflict(client: Client[T], obj: T, change: Callable[[T], object]) -> T:
-    """Changes `obj`, as it was read, and updates it: what is stored then. `change` alters an object in place; it may be called
-    again with a later version, and what it leaves as it is is not written. Raises ApiError, and what `change` raises."""
+    """Apply `change` to a copy of `obj`, update the object, and return the stored object. `change` modifies its argument in
+    place. After a conflict, it is called again with the latest version. If it changes nothing, no update is sent. Raises
+    ApiError and the exceptions of `change`."""
     attempts = AsyncRetrying(
         retry=retry_if_exception_type(Conflict),
         wait=wait_random_exponential(multiplier=0.01, max=0.5),
@@ -356,9 +359,11 @@ async def retry_on_conflict(client: Client[T], obj: T, change: Callable[[T], obj
 
 
 def _stored(old: T, sent: T, found: T) -> bool:
-    """Whether an update that met a conflict is what it met: an answer was lost, and the connection has sent the update again.
-    (Where none was lost, it proves nothing that the same is stored: of two who add one, both are to count.) Others may have
-    added to it since: what the store counts, the status, labels and annotations that the update left alone."""
+    """Return whether the conflict was caused by an earlier attempt of the same update, whose response was lost.
+
+    The caller checks first that a response was lost. Otherwise equality proves nothing: another client may have made the same
+    change. Fields that may have changed since the update are ignored: those that the server sets, the status, and labels and
+    annotations that the update did not change."""
     ours, present = _settled(sent), _settled(found)
     for name in ("labels", "annotations"):
         before, mine, theirs = (getattr(obj.metadata, name) for obj in (old, ours, present))
@@ -370,7 +375,7 @@ def _stored(old: T, sent: T, found: T) -> bool:
 
 
 def _settled(obj: T) -> Any:
-    """A copy without what a writer of specs does not decide."""
+    """Return a copy without the status and the fields that the server sets."""
     copy: Any = type(obj)()
     copy.CopyFrom(obj)
     for part, fields in ((copy, ("status",)), (copy.metadata, ("resourceVersion", "generation"))):

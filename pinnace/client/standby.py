@@ -4,13 +4,15 @@
                             |                                                    ^
                             +---------------------- lost ------------------------+
 
-* A standby is hot: its informers run whether it leads or not. It becomes a candidate once they are synced.
-* The barrier: a term begins when the informers have reached the revision of the election, which is its token. The writes of
-  earlier leaders are known then, and nothing is done twice because a replica was behind.
-* When leadership is lost, `on_lost` is called at once, and the term is cancelled. The next term begins after it has ended.
-* A leader resigns if its term ends early (it returns, raises, or is cancelled from within), or if it makes no progress for the
-  time of its ProgressTimeout. The log and /readyz say why, and another replica leads at once. `run` raises TermFailed, and the
-  component is restarted (RestartSupervisor in informer.py).
+* A standby is hot: its informers run even if it does not lead. It becomes a candidate when they are synced.
+* The barrier: a term starts when the informers have reached the revision of the election, which is its token. The informers
+then
+  contain all writes of earlier leaders, so the new leader repeats none of their work.
+* If leadership is lost, `on_lost` is called immediately and the term is cancelled. The next term starts after it has ended.
+* A leader resigns if its term ends early (it returns, raises, or cancels itself), or if it makes no progress for the duration
+of
+  its ProgressTimeout. The log and /readyz report the reason. `run` raises TermFailed, and RestartSupervisor in informer.py
+  restarts the component.
 
 The token may expire before `on_lost` is called: read it before each action.
 """
@@ -35,23 +37,23 @@ from pinnace.runtime.supervise import LOG_INTERVAL, EndedEarly, describe, unendi
 log = logging.getLogger(__name__)
 
 SYNC_TIMEOUT = 5.0
-"""Seconds for which informers may be behind before it is logged."""
+"""Seconds after which informers that are behind are logged."""
 CHECK_INTERVAL = 0.9
-"""Seconds between two checks of a leader's progress. Not a whole second, like backoffs, so that the two do not coincide."""
-FAILED_TERMS = Counter("leader_election_failed_terms", "Terms that this process gave up because it made no progress.", ["name"])
+"""Seconds between two checks of a leader's progress. The value is not a whole second, so that checks and backoffs do not
+coincide."""
+FAILED_TERMS = Counter("leader_election_failed_terms", "Terms that ended early or made no progress.", ["name"])
 
 
 class TermFailed(RestartRequired):
-    """A term ended early, or made no progress."""
+    """A term ended early or made no progress."""
 
 
 @dataclass(slots=True)
 class ProgressTimeout:
-    """The time without progress, in seconds, after which a leader resigns. It doubles with each term that is given up, up to
-    `longest`: if no replica can make progress, leadership must not move all the time. A term that makes progress for twice
-    `first` resets it.
+    """The time without progress, in seconds, after which a leader resigns.
 
-    It outlives the Standby: pass the same one to the next."""
+    It doubles with each failed term, up to `longest`, so that leadership does not move continuously if no replica can make
+    progress. A term that makes progress for twice `first` resets it. Pass the same instance to each new Standby."""
 
     first: float = 10.0
     longest: float = 600.0
@@ -63,7 +65,8 @@ class ProgressTimeout:
 
 
 class Informed(Protocol):
-    """Several informers. `timeout` is in seconds, for each; a TimeoutError names the informer that is behind."""
+    """A set of informers. `timeout` is in seconds and applies to each informer. A TimeoutError names the informer that is
+    behind."""
 
     @property
     def synced(self) -> bool: ...
@@ -94,10 +97,10 @@ class Standby:
         patience: ProgressTimeout | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`lead(token)`: the leader's work in one term, from the barrier on; cancelled when leadership is lost. `on_lost` is
-        called before that, also for a term that has not passed the barrier, and must not block. `scheduler_names`,
-        `configuration`: as Candidate's. `stuck` returns why the leader makes no progress, or None. It is called every
-        CHECK_INTERVAL seconds while this replica leads."""
+        """`lead(token)`: the leader's work in one term, started after the barrier and cancelled when leadership is lost.
+        `on_lost` is called before the cancellation, even if the term has not passed the barrier. It must not block.
+        `scheduler_names` and `configuration`: see Candidate. `stuck` returns the reason why the leader makes no progress, or
+        None. It is called every CHECK_INTERVAL seconds during a term."""
         self._election = election
         self._clock = clock
         self._stuck = stuck
@@ -105,7 +108,7 @@ class Standby:
         self._complaint: str | None = None
         self._elected_at = 0.0
         self._begun: asyncio.Task[None] | None = None
-        """The term that has passed the barrier."""
+        """The task of the term that has passed the barrier."""
         self._behind = ""
         self._failed: str | None = None
         self._ending = False
@@ -128,7 +131,7 @@ class Standby:
 
     @property
     def checks(self) -> Mapping[str, Check]:
-        """The checks of /readyz. A replica is ready if it could lead at once."""
+        """The checks of /readyz. A replica is ready if it can lead immediately."""
         return {
             "informers": lambda: self._informers.healthy,
             "election": lambda: self._candidate.healthy,
@@ -137,20 +140,20 @@ class Standby:
 
     @property
     def token(self) -> int | None:
-        """The token of the present term while this replica may act in it, or else None."""
+        """The token of the current term if this replica leads, otherwise None."""
         return self._candidate.token if self._term is not None else None
 
     @property
     def fence(self) -> Fence | None:
-        """The fence for writes that are sent now; None if this replica does not lead."""
+        """The fence for writes that are sent now, or None if this replica does not lead."""
         return self._candidate.fence
 
     def fence_of(self, token: int) -> Fence:
-        """As Candidate's."""
+        """See Candidate.fence_of."""
         return self._candidate.fence_of(token)
 
     async def run(self) -> None:
-        """Runs until cancelled or resigned. Raises TermFailed, in a group."""
+        """Run until cancelled or resigned. Raises TermFailed in an exception group."""
         patience = SYNC_TIMEOUT
         async with self._terms:
             try:
@@ -158,7 +161,7 @@ class Standby:
                     try:
                         await self._informers.wait_synced(patience)
                     except TimeoutError as error:
-                        log.warning("not a candidate yet: %s", error)
+                        log.warning("waiting to become a candidate: %s", error)
                         patience = LOG_INTERVAL
                 watching = self._terms.create_task(unending("watch over the leader", self._watch))
                 await self._candidate.run()
@@ -167,23 +170,23 @@ class Standby:
                 self._ending = True
 
     async def resign(self) -> None:
-        """Resigns, so that another replica leads at once, and stops campaigning."""
+        """Resign, so that another replica leads immediately, and stop campaigning."""
         await self._candidate.resign()
 
     def fenced(self, token: int) -> None:
-        """Call it when a write under this token was refused. Ends the term if it is the present one. Usually another replica
-        leads already, and the candidate does not know yet."""
-        self._candidate.give_up(token, "its writes are fenced")
+        """End the term with this token if it is the current one. Call it when a write is rejected as Fenced: usually another
+        replica already leads, and the candidate has not received the event."""
+        self._candidate.give_up(token, "its writes are rejected as fenced")
 
     def _stand_down(self) -> None:
-        """Ends the term, if there is one."""
+        """End the term, if there is one."""
         if self._term is not None:
             self._term.cancel()
             self._term = None
             self._on_lost()
 
     def _elected(self, token: int) -> None:
-        self._elected_at, self._behind = self._clock.monotonic(), "the term before has not ended"
+        self._elected_at, self._behind = self._clock.monotonic(), "the previous term has not ended"
         self._term = self._terms.create_task(self._serve(token))
 
     def _lost(self, reason: str) -> None:
@@ -194,22 +197,22 @@ class Standby:
             if not await self._reached(token):
                 return
             self._begun = self._term
-            problem: BaseException = EndedEarly("it has returned")
+            problem: BaseException = EndedEarly("the term has returned")
             try:
                 await self._lead(token)
-                if self.token != token:  # it has expired, and `_lost` has not been called yet
+                if self.token != token:  # the token has expired, but `_lost` has not been called
                     return
-            except BaseException as error:  # SystemExit, and a CancelledError from within, would end it silently
+            except BaseException as error:  # a SystemExit or CancelledError from `lead` would end the term silently
                 if self._ending or self._term is not asyncio.current_task():
                     raise
                 problem = error
             if self._term is asyncio.current_task() and not self._ending:
-                self._term = None  # otherwise this task would be cancelled now
+                self._term = None  # otherwise `resign` would cancel this task
                 self._on_lost()
                 await self._give_up(f"the term with token {token} ended early: {describe(problem)}", problem)
 
     async def _watch(self) -> None:
-        """Gives up a term that makes no progress."""
+        """Resign if a term makes no progress."""
         since = went_on = self._clock.monotonic()
         while True:
             await self._clock.sleep(CHECK_INTERVAL)
@@ -231,16 +234,16 @@ class Standby:
                 await self._give_up(problem, None)
 
     def _look(self) -> str | None:
-        """Why the leader makes no progress; None if it does, or this replica does not lead."""
+        """Return the reason why the leader makes no progress, or None if it does or this replica does not lead."""
         if self.token is None:
             return None
         if self._begun is not self._term:
             late = self._clock.monotonic() - self._elected_at >= SYNC_TIMEOUT
-            return f"the term has not begun: {self._behind}" if late else None
+            return f"the term has not started: {self._behind}" if late else None
         return self._stuck() or self._informers.healthy
 
     async def _give_up(self, problem: str, cause: BaseException | None) -> NoReturn:
-        """Resigns, so that another replica leads. Raises TermFailed."""
+        """Resign, so that another replica leads. Raises TermFailed."""
         self._failed = problem
         self._patience.failures += 1
         FAILED_TERMS.labels(self._election).inc()
@@ -250,13 +253,14 @@ class Standby:
         raise TermFailed(problem) from cause
 
     async def _reached(self, token: int) -> bool:
-        """The barrier: waits until the writes of earlier leaders are known. Returns False if the term ends meanwhile."""
+        """Wait at the barrier until the informers contain the writes of earlier leaders. Return False if the term ends
+        first."""
         while self.token == token:
             try:
                 await self._informers.wait_for(token, SYNC_TIMEOUT)
             except TimeoutError as error:
                 self._behind = str(error)
-                log.warning("the term cannot begin yet: %s", error)
+                log.warning("waiting to start the term: %s", error)
             else:
                 return self.token == token
         return False

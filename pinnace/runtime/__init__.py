@@ -1,5 +1,5 @@
-"""What every process needs to run. Nothing here knows the API.
+"""Utilities that every process needs. This package does not depend on the API.
 
-Start with process.py (run until a signal), supervise.py (retry an activity), tasks.py and clock.py; logs.py, tracing.py,
-http.py and stalls.py make a process observable; tls.py and grpc_server.py protect its servers.
+Start with process.py (runs until a signal), supervise.py (retries an activity), tasks.py and clock.py. logs.py, tracing.py,
+http.py and stalls.py provide observability. tls.py and grpc_server.py configure servers.
 """

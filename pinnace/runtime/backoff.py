@@ -1,4 +1,4 @@
-"""Exponential backoff with equal jitter: each wait is between half of the exponential value and all of it.
+"""Exponential backoff with equal jitter: each delay is between half of the exponential value and the full value.
 
 Source: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 """
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 
 def new_rng() -> random.Random:
-    """A new random generator, seeded from the module `random`: with `random.seed` a run can be repeated."""
+    """Return a random generator that is seeded by the `random` module. `random.seed` makes a run reproducible."""
     return random.Random(random.getrandbits(64))
 
 
 @dataclass(slots=True)
 class Backoff:
-    """`next()` gives the seconds to wait before the next attempt; `reset()` after a success."""
+    """The backoff of one activity. `next` returns the seconds to wait before the next attempt. Call `reset` after a success."""
 
     initial: float = 0.05
     maximum: float = 5.0
@@ -32,7 +32,7 @@ class Backoff:
 
 
 class Backoffs:
-    """A Backoff for each key that is failing."""
+    """The backoffs of failing keys."""
 
     def __init__(self, initial: float, maximum: float) -> None:
         self._initial = initial
@@ -40,12 +40,12 @@ class Backoffs:
         self._failing: dict[str, Backoff] = {}
 
     def next(self, key: str) -> float:
-        """The seconds to wait before the key's next attempt."""
+        """Return the seconds to wait before the next attempt for this key."""
         backoff = self._failing.get(key)
         if backoff is None:
             backoff = self._failing[key] = Backoff(self._initial, self._maximum)
         return backoff.next()
 
     def forget(self, key: str) -> None:
-        """After a success, or when the key is gone."""
+        """Reset the key's backoff. Call it after a success, or when the key is deleted."""
         self._failing.pop(key, None)

@@ -1,7 +1,7 @@
-"""Which build of Pinnace this is.
+"""The version and commit of this build.
 
-In a git checkout, including an editable install, git is asked for the commit once per process; components do so when they
-start. Wheels and sdists contain the commit from which they were built (hatch_build.py). A build without git has a version only.
+In a git checkout, including an editable install, the commit is read from git once per process. Wheels and sdists contain the
+commit of their build (hatch_build.py). Without git, a build has only a version.
 """
 
 import os
@@ -11,19 +11,19 @@ from importlib import metadata
 from pathlib import Path
 
 BAKED = Path(__file__).with_name("commit.txt")
-"""In wheels and sdists."""
+"""The file with the commit in wheels and sdists."""
 
 
 @cache
 def version() -> str:
-    """Such as "0.1.0+73b2091", "0.1.0+73b2091-dirty" or "0.1.0"."""
+    """Return the version and commit, for example "0.1.0+73b2091", "0.1.0+73b2091-dirty" or "0.1.0"."""
     number = metadata.version("pinnace")
     return f"{number}+{made_from}" if (made_from := commit()) else number
 
 
 @cache
 def commit() -> str:
-    """The commit of these sources, such as "73b2091", with "-dirty" if they have uncommitted changes; "" if it is not known."""
+    """Return the commit of the sources, for example "73b2091", or "" if it is unknown. "-dirty" marks uncommitted changes."""
     root = Path(__file__).parents[2]
     if (root / ".git").exists():
         return _described(root)
@@ -42,5 +42,5 @@ def _described(root: Path) -> str:
 
 
 def _elsewhere() -> dict[str, str]:
-    """The environment without git's own variables: in a git hook they name the hook's repository."""
+    """Return the environment without git's variables, which refer to another repository inside a git hook."""
     return {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}

@@ -1,6 +1,6 @@
-"""Time as a parameter, so that decisions can be tested and simulated; and timers that measure how long a peer has been silent.
+"""Clocks that can be replaced in tests and simulations, and timers that measure the silence of a peer.
 
-Leases and timeouts use `monotonic`, so that they do not depend on the wall clock. `time` is for timestamps that people read.
+Leases and timeouts use `monotonic`, which is independent of the wall clock. `time` is used for displayed timestamps.
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds since some fixed point; never goes back."""
+        """Return the seconds since an arbitrary point. The value never decreases."""
         ...
 
     def time(self) -> float:
-        """Unix time, in seconds."""
+        """Return the Unix time in seconds."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -35,14 +35,14 @@ SYSTEM_CLOCK = SystemClock()
 
 
 LATENESS = 2.0
-"""A step counts for at most this many times its length."""
+"""A step counts for at most this multiple of its length."""
 
 
 class SilenceTimer:
-    """Measures how long a peer has been silent. Does no I/O; times are monotonic seconds.
+    """Measures the time since a peer was last heard from. Does no I/O; times are monotonic seconds.
 
-    Only time in which the observer runs counts. An observer that was stalled (stopped, starved of CPU, swapping) processes late
-    what was sent in time, and must not blame the peer for its own pause. So the observer polls at regular steps, and a step
+    Only time in which the observer runs counts. An observer that was paused, starved of CPU or swapped out reads messages late
+    that arrived in time, and must not attribute its own pause to the peer. The observer polls at regular intervals, and a step
     that took too long counts for at most LATENESS times its length.
     """
 
@@ -58,33 +58,33 @@ class SilenceTimer:
         self._looked = now
 
     def lasts(self, now: float) -> float:
-        """Polls, and returns for how many seconds the peer has been silent."""
+        """Poll, and return the seconds since the peer was last heard from."""
         self._silent += min(now - self._looked, self._longest)
         self._looked = now
         return self._silent
 
     def exceeded(self, now: float) -> bool:
-        """Polls, and returns whether the peer has been silent for `limit` seconds."""
+        """Poll, and return whether the peer has been silent for `limit` seconds."""
         return self.lasts(now) >= self._limit
 
 
 class HeartbeatTimer:
     def __init__(self, interval: float, patience: float, now: float) -> None:
-        """`interval`: seconds between two heartbeats. `timeout`: seconds without an answer after which the server is
-        `silent`."""
+        """`interval`: seconds between two heartbeats. `patience`: seconds without an acknowledgement after which `silent` is
+        true."""
         self.interval = interval
         self._silence = SilenceTimer(patience, interval, now)
         self._sequence = 0
         self._sent: dict[int, float] = {}
 
     def beat(self, now: float) -> int:
-        """Records that a heartbeat is sent now. Returns its sequence number."""
+        """Record that a heartbeat is sent now. Return its sequence number."""
         self._sequence += 1
         self._sent[self._sequence] = now
         return self._sequence
 
     def answered(self, sequence: int, now: float) -> float | None:
-        """Records an answer. Returns when the answered heartbeat was sent; None if there was no such heartbeat."""
+        """Record an acknowledgement. Return the time at which the heartbeat was sent, or None if the sequence is unknown."""
         sent = self._sent.get(sequence)
         if sent is not None:
             self._silence.heard(now)
@@ -92,5 +92,5 @@ class HeartbeatTimer:
         return sent
 
     def silent(self, now: float) -> bool:
-        """Whether the server has not answered for `timeout` seconds. Call it once per interval."""
+        """Return whether no heartbeat was acknowledged for `patience` seconds. Call it once per interval."""
         return self._silence.exceeded(now)

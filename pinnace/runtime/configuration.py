@@ -1,4 +1,4 @@
-"""Reading a configuration file field by field. Errors name the path of the field."""
+"""Parsers for the fields of a configuration file. Errors name the path of the field."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 MAX_SHOWN = 100
-"""Characters of an unknown name that an error shows."""
+"""The maximum length of an unknown name in an error message, in characters."""
 
 
 class ConfigurationError(Exception):
-    """The configuration cannot be used; the message says where and why."""
+    """The configuration is invalid. The message contains the field's path and the problem."""
 
 
 def fields(raw: Any, path: str, allowed: Sequence[str]) -> Mapping[str, Any]:
-    """The fields of a mapping. Null values are left out: as in Kubernetes, they count as absent. Raises ConfigurationError for
+    """Return the fields of a mapping without null values, which count as absent as in Kubernetes. Raises ConfigurationError for
     a field that is not `allowed`."""
     if not isinstance(raw, dict):
         raise ConfigurationError(f"{path or 'the document'}: expected fields ({', '.join(allowed)})")
@@ -49,7 +49,7 @@ def seconds(raw: Any, path: str) -> float:
 
 
 def duration(raw: Any, path: str) -> float:
-    """A duration in Go's notation, in seconds."""
+    """Parse a duration in Go's notation. Return seconds."""
     found = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS(raw)) if _is_duration(raw) else 0.0
     if not found:
         raise ConfigurationError(f'{path}: expected a duration greater than 0, such as "500ms", "5s" or "1m30s"')

@@ -1,4 +1,4 @@
-"""CPU time: whether a process gets enough of it, and pinning a busy process to one processor."""
+"""CPU time: detect a shortage, and pin a busy process to one processor."""
 
 import logging
 import os
@@ -10,12 +10,13 @@ from pathlib import Path
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 PREEMPTIONS_WHEN_SHORT = 1000
-"""Preemptions per second above which CPU time is short. On two busy cores an API server is preempted 8,000 to 11,000 times per
-second while 16 clients write, and 1,000 times with one client, because its own threads take turns (Linux 6.18, 2 cores)."""
+"""Preemptions per second above which CPU time counts as short. On two busy cores, an API server is preempted 8,000 to 11,000
+times per second with 16 writing clients, and 1,000 times with one client, because its own threads compete (Linux 6.18, 2
+cores)."""
 
 
 def preempted() -> int:
-    """The involuntary context switches of this process so far.
+    """Return the number of involuntary context switches of this process.
 
     Source: ru_nivcsw in https://man7.org/linux/man-pages/man2/getrusage.2.html
     """
@@ -23,12 +24,12 @@ def preempted() -> int:
 
 
 def never() -> int:
-    """As `preempted`, for a process that is never preempted."""
+    """A replacement for `preempted` that reports no preemption."""
     return 0
 
 
 class Pressure:
-    """Whether CPU time is short. `preempted`: as above."""
+    """Detects a shortage of CPU time from the rate of preemptions."""
 
     def __init__(self, preempted: Callable[[], int], clock: Clock) -> None:
         self._preempted = preempted
@@ -36,7 +37,7 @@ class Pressure:
         self._count, self._looked = preempted(), clock.monotonic()
 
     def is_high(self) -> bool:
-        """Whether CPU time has been short since the previous call."""
+        """Return whether CPU time was short since the previous call."""
         count, looked = self._count, self._looked
         self._count, self._looked = self._preempted(), self._clock.monotonic()
         return self._count - count > PREEMPTIONS_WHEN_SHORT * (self._looked - looked)
@@ -45,34 +46,34 @@ class Pressure:
 log = logging.getLogger(__name__)
 
 PIN_ABOVE, RELEASE_BELOW = 10_000, 5_000
-"""Context switches per second. At PIN_ABOVE the process is pinned, below RELEASE_BELOW it is released. (Measured on two
-processors: 10,000 to 20,000 with 1,000 watchers, 15,000 to 26,000 with one create per call, at most 6,700 while thousands of
-pods are bound and started.)"""
+"""Context switches per second. The process is pinned at PIN_ABOVE and released below RELEASE_BELOW. Measured on two processors:
+10,000 to 20,000 with 1,000 watchers, 15,000 to 26,000 with one create per call, at most 6,700 while thousands of pods are
+bound and started."""
 INTERVAL = 0.25
 """Seconds between two measurements."""
 
 
 def switches() -> int:
-    """The context switches of this process so far, voluntary and involuntary."""
+    """Return the number of context switches of this process, voluntary and involuntary."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_nvcsw + usage.ru_nivcsw
 
 
 def move(processors: Collection[int]) -> None:
-    """Sets the CPU affinity of all threads of this process. Threads that they start later inherit it."""
+    """Set the CPU affinity of all threads of this process. New threads inherit it."""
     for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # the thread has ended, or the processor is no longer available to this process
+        with suppress(OSError):  # the thread has ended, or the processor is not available
             os.sched_setaffinity(int(thread.name), processors)
 
 
 class Affinity:
-    """Pins this process to `processor` while its threads switch very often, and releases it otherwise.
+    """Pins this process to `processor` while its rate of context switches is high, and releases it otherwise.
 
-    Python runs on one processor at a time, and gRPC's threads exchange requests and responses with it. With many small calls
-    they wake each other 20,000 times per second, across processors, and each time the next processor's cache is cold: two API
-    servers on two processors take a seventh more creates if each stays on its own. With few large calls, such as a scheduler's,
-    there are about a thousand switches per second; then the kernel chooses the processor. A `processor` that the process may
-    not use is ignored, with a warning.
+    Python runs on one processor at a time, and gRPC's threads exchange requests and responses with it. With many small calls,
+    the threads wake each other 20,000 times per second across processors, and each wakeup finds a cold cache. Two API servers
+    on two processors process one seventh more creates if each is pinned. With few large calls, such as a scheduler's, there are
+    about a thousand switches per second, and the kernel chooses the processor. If `processor` is not available to the process,
+    a warning is logged and the process is not pinned.
 
     Source: sched_setaffinity(2), getrusage(2)
     """
@@ -92,9 +93,9 @@ class Affinity:
         self._move = move
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Measure and pin until cancelled."""
         if not self._own < self._all:
-            log.warning("processor %d is not one of the available processors %s: not pinned", *self._own, sorted(self._all))
+            log.warning("not pinning the process: processor %d is not available (available: %s)", *self._own, sorted(self._all))
             return
         stays, count, looked = False, self._switches(), self._clock.monotonic()
         while True:

@@ -1,4 +1,4 @@
-"""Files: a lock between processes, and the removal of any directory tree."""
+"""A lock between processes, and the removal of directory trees."""
 
 import fcntl
 import os
@@ -10,18 +10,19 @@ from pathlib import Path
 from uuid import uuid4
 
 TIMEOUT = 10.0
-"""Seconds. Work under such a lock takes milliseconds."""
+"""Seconds to wait for a lock. Locks are held for milliseconds."""
 _POLL = 0.01
 _MISSING = 20
-"""Consecutive attempts that may find no parent directory: other processes may create and remove it meanwhile."""
+"""The maximum number of consecutive attempts without a parent directory. Other processes may create and remove it
+concurrently."""
 
 
 @contextmanager
 def locked(path: Path, timeout: float = TIMEOUT) -> Iterator[None]:
-    """Holds the lock file `path`, which exists while the lock is held. Creates its directory.
+    """Hold the lock file `path`. The file and its directory are created, and the file is removed when the lock is released.
 
-    The lock is a flock(2): it is released when its holder dies, and the next process takes over the file that is left. Raises
-    OSError; TimeoutError if another process holds the lock for `timeout` seconds."""
+    The lock is a flock(2). The kernel releases it if its holder dies, and the next process reuses the remaining file. Raises
+    OSError, and TimeoutError if another process holds the lock for `timeout` seconds."""
     handle = _acquire(path, timeout)
     try:
         yield
@@ -32,7 +33,7 @@ def locked(path: Path, timeout: float = TIMEOUT) -> Iterator[None]:
 
 def _acquire(path: Path, timeout: float) -> int:
     deadline = time.monotonic() + timeout
-    missing = 0  # times in a row
+    missing = 0  # consecutive attempts without the directory
     while True:
         try:
             if (handle := _attempt(path)) is not None:
@@ -45,13 +46,13 @@ def _acquire(path: Path, timeout: float) -> int:
             with suppress(FileExistsError, FileNotFoundError):
                 path.parent.mkdir(parents=True, exist_ok=True)
         if time.monotonic() >= deadline:
-            raise TimeoutError(f"{path} could not be locked within {timeout:g} s: another process holds it")
+            raise TimeoutError(f"timed out locking {path} after {timeout:g} s: another process holds the lock")
         time.sleep(_POLL)  # flock has no timeout
 
 
 def _attempt(path: Path) -> int | None:
-    """Takes the lock and returns its descriptor; None if the lock is held. Raises FileNotFoundError if there is no
-    directory."""
+    """Try to take the lock. Return its descriptor, or None if the lock is held. Raises FileNotFoundError if the directory does
+    not exist."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     held = False
     try:
@@ -66,10 +67,10 @@ def _attempt(path: Path) -> int | None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a directory tree; symbolic links are not followed. Raises OSError; a part may be removed then.
+    """Remove a directory tree. Symbolic links are not followed. Raises OSError; a part of the tree may have been removed.
 
-    Unlike shutil.rmtree, it makes read-only directories writable first (such as those of Go's module cache), and handles any
-    depth: nested directories are moved up into `folder`.
+    Unlike shutil.rmtree, it makes read-only directories writable first (for example, Go's module cache), and supports any
+    depth: nested directories are moved into `folder`.
     """
     if not stat.S_ISDIR(folder.lstat().st_mode):
         folder.unlink()
@@ -85,7 +86,7 @@ def remove_tree(folder: Path) -> None:
             if not entry.is_dir(follow_symlinks=False):
                 path.unlink()
                 continue
-            path.chmod(stat.S_IRWXU)  # also to move it
+            path.chmod(stat.S_IRWXU)  # required for the move as well
             left.append(path if here == folder else path.rename(folder / uuid4().hex))
         if here != folder:
             here.rmdir()

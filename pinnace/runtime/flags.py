@@ -1,4 +1,4 @@
-"""The command line of a component, and options that all components have."""
+"""The command line of a component, and options that all components share."""
 
 import difflib
 import logging
@@ -17,15 +17,15 @@ log = logging.getLogger(__name__)
 
 
 class Component(click.Command):
-    """The command `pinnace-COMPONENT`. Each option has an environment variable, which is named after its longest flag: for
-    --node-eviction-rate of `pinnace-controllers` it is PINNACE_CONTROLLERS_NODE_EVICTION_RATE. The flag takes precedence. A
-    variable with this prefix that belongs to no option is logged as a warning.
+    """The command `pinnace-COMPONENT`. Each option can be set by an environment variable, which is named after its longest
+    flag. For example, PINNACE_CONTROLLERS_NODE_EVICTION_RATE sets --node-eviction-rate of `pinnace-controllers`. Flags take
+    precedence. A variable that has the prefix but matches no option is logged as a warning.
 
-    The command must have the option --name, which names the component in its log. The logging options are added here, and are
+    The command must have the option --name, which names the component in its log. The logging options are added here and are
     not passed to the callback."""
 
     def __init__(self, name: str, **attributes: Any) -> None:
-        # A fixed width: the name of a variable that is split over two lines cannot be searched for or copied.
+        # A fixed width keeps the names of variables on one line, so that they can be searched and copied.
         super().__init__(name, context_settings={"show_default": True, "terminal_width": 110}, **attributes)
         self.params += _logging()
         self._prefix = f"{_variable(name)}_"
@@ -55,7 +55,7 @@ def _variable(name: str) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:
-    """The shortest that has all its words, or one that is spelt much like it."""
+    """Return the shortest known name that contains all words of `name`, or else the most similar one."""
     words = set(name.split("_"))
     longer = sorted((each for each in known if words <= set(each.split("_"))), key=len)
     return next(iter(longer or difflib.get_close_matches(name, known, n=1)), None)
@@ -67,14 +67,14 @@ def _logging() -> list[click.Parameter]:
             ["--logging-format"],
             type=click.Choice(["text", "json"]),
             default="text",
-            help="How lines of the log are written: for people, or for programs.",
+            help="Sets the log format.",
         ),
-        click.Option(["-v", "--verbose"], count=True, help="Log more."),
+        click.Option(["-v", "--verbose"], count=True, help="Enable debug logging."),
     ]
 
 
 def address(text: str) -> tuple[str, int]:
-    """The type of an option: HOST:PORT, as a pair."""
+    """Parse the option value HOST:PORT to a pair. Raises click.BadParameter."""
     try:
         return parse_address(text)
     except ValueError as error:
@@ -82,17 +82,17 @@ def address(text: str) -> tuple[str, int]:
 
 
 replica = click.option(
-    "--name", default=socket.gethostname, show_default="the host name", help="Who this replica is: the leader's name."
+    "--name", default=socket.gethostname, show_default="the host name", help="The name of this replica."
 )
 tracing_endpoint = click.option(
     "--tracing-endpoint",
     metavar="HOST:PORT",
-    help="An OTLP collector (gRPC, without TLS) that is sent traces.  [default: none]",
+    help="Endpoint of an OTLP collector (gRPC without TLS) that traces are sent to.  [default: none]",
 )
 
 
 def tracer(endpoint: str | None, component: str, name: str, *, per_million: int = 0) -> Tracer:
-    """As pinnace.runtime.tracing.connect; mistakes are those of the command line. Raises click.UsageError."""
+    """Call pinnace.runtime.tracing.connect. Errors are reported for --tracing-endpoint. Raises click.UsageError."""
     try:
         if endpoint is not None:
             parse_address(endpoint)
@@ -100,5 +100,5 @@ def tracer(endpoint: str | None, component: str, name: str, *, per_million: int 
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--tracing-endpoint") from None
     except ModuleNotFoundError as error:
-        message = f"--tracing-endpoint needs OpenTelemetry: pip install 'pinnace[tracing]' ({error})"
+        message = f"--tracing-endpoint requires OpenTelemetry: pip install 'pinnace[tracing]' ({error})"
         raise click.UsageError(message) from None

@@ -1,20 +1,21 @@
-"""Limits of a gRPC server: how many clients may connect, how long a TLS handshake may take, and how fast calls are refused.
+"""Limits of a gRPC server: the number of connections, the duration of TLS handshakes, and the rate of refusals.
 
-Refusals are paced, so that a caller that repeats refused calls waits for each refusal:
+Refusals are paced: a caller that repeats refused calls waits for each refusal.
 
-    refused --under RATE calls per second of its caller, or too many calls wait--> refusal is sent at once
-       '-----faster-----> waits, for MAX_DELAY at most ---------------------------> refusal is sent
+    refused --below RATE per second of its caller, or too many calls wait--> the refusal is sent at once
+       '-----above------> waits at most MAX_DELAY -------------------------> the refusal is sent
 
-A refused call costs the server as much CPU as an empty call, 0.2 to 0.4 ms: a caller that repeats some thousand calls as soon
-as they are refused would take the whole event loop. A connection has a limit of open calls, and a call that waits for its
-refusal is one of them. So a caller whose calls all wait sends no new ones. Methods that every caller may call but rarely needs,
+A refused call costs the server as much CPU as an empty call, 0.2 to 0.4 ms. A caller that immediately repeats thousands of
+refused calls would occupy the event loop. The number of open calls of a connection is limited, and a call that waits for its
+refusal is open, so a caller whose calls all wait cannot send new ones. Methods that every caller may call but rarely needs,
 such as the version, are paced in the same way.
 
 Guarantees:
 
-* A caller gets RATE refusals per second, after a burst of BURST, as long as fewer than MAX_WAITING calls wait. Other callers do
-  not prolong its wait.
-* At most MAX_WAITING calls wait, with MAX_WAITING_BYTES of requests. Refusals above that are sent at once.
+* A caller receives RATE refusals per second after a burst of BURST, while fewer than MAX_WAITING calls wait. Other callers do
+not
+  prolong the delay.
+* At most MAX_WAITING calls wait, with MAX_WAITING_BYTES of requests. Further refusals are sent at once.
 * A refusal is sent before the deadline of its call.
 """
 
@@ -30,18 +31,18 @@ import grpc.aio
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 HANDSHAKE_TIMEOUT = 5.0
-"""Seconds."""
+"""The maximum duration of a TLS handshake in seconds."""
 DESCRIPTOR_SHARE = 0.75
-"""The share of the process's file descriptors that clients may use. The rest is for files and connections that it opens."""
+"""The share of the process's file descriptors for clients. The process uses the rest for its own files and connections."""
 
 
 def options(most: int, servers: int = 1, share: float = DESCRIPTOR_SHARE) -> tuple[tuple[str, int], ...]:
-    """The gRPC options of each of the `servers` of a process, which together accept at most `most` connections. Further
-    connections are closed; existing ones stay. `share`: the share of the file descriptors that they may use.
+    """Return the gRPC options for each of `servers` servers of a process, which together accept at most `most` connections.
+    Further connections are closed; existing ones are kept. `share`: the maximum share of the file descriptors.
 
-    A client that connects and sends no certificate uses a descriptor and about 20 KB, and by default gRPC waits two minutes for
-    the handshake: some hundred such connections per second use up all descriptors, and the process can neither reach etcd nor
-    accept other clients. So handshakes are limited to HANDSHAKE_TIMEOUT seconds."""
+    A client that connects without sending a certificate occupies a descriptor and about 20 KB. By default gRPC waits two
+    minutes for the handshake, so some hundred such connections per second exhaust the descriptors. The process can then neither
+    reach etcd nor accept clients. HANDSHAKE_TIMEOUT limits the handshake."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit != resource.RLIM_INFINITY:
         most = min(most, int(limit * share))
@@ -54,20 +55,20 @@ def options(most: int, servers: int = 1, share: float = DESCRIPTOR_SHARE) -> tup
 RATE = 100.0
 BURST = 50
 MAX_DELAY = 10.0
-"""Seconds."""
+"""The maximum delay of a refusal in seconds."""
 MIN_DELAY = 0.001
-"""Seconds below which a refusal does not wait."""
+"""Seconds. Refusals with a shorter delay are sent at once."""
 MAX_WAITING = 8_000
-"""Calls. Each takes about 25 KB."""
+"""The maximum number of waiting calls. Each uses about 25 KB."""
 MAX_WAITING_BYTES = 64 << 20
 DEADLINE_MARGIN = 0.2
-"""Seconds before the deadline of a call."""
+"""Seconds before the deadline of a call by which its refusal is sent."""
 MAX_CALLERS = 1_000
-"""Callers that are remembered while none of their refusals wait."""
+"""The maximum number of callers that are tracked without a waiting refusal."""
 
 
 class Refusals:
-    """`waiting`: the number of refusals that wait."""
+    """Paces refusals by caller. `waiting` is the number of waiting refusals."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.waiting = 0
@@ -76,8 +77,8 @@ class Refusals:
         self._next: dict[str, float] = {}
 
     async def wait(self, caller: str, size: int = 0, remaining: float | None = None) -> float:
-        """Waits until the refusal may be sent, and returns the seconds waited. `caller`: the name of the user; all callers that
-        are not authenticated share one. `size`: bytes of the request. `remaining`: seconds until the call's deadline."""
+        """Wait until the refusal may be sent. Return the seconds waited. `caller`: the user name; unauthenticated callers share
+        one name. `size`: the size of the request in bytes. `remaining`: seconds until the deadline of the call."""
         delay = min(self._take_turn(caller), MAX_DELAY)
         if remaining is not None:
             delay = min(delay, remaining - DEADLINE_MARGIN)
@@ -93,7 +94,7 @@ class Refusals:
         return delay
 
     def _take_turn(self, caller: str) -> float:
-        """Seconds until the caller's next refusal may be sent; negative within the burst."""
+        """Return the seconds until the caller's next refusal may be sent. The value is negative within the burst."""
         now = self._clock.monotonic()
         earliest = now - BURST / RATE
         if caller not in self._next and len(self._next) >= MAX_CALLERS:
@@ -106,10 +107,10 @@ class Refusals:
 async def abort(
     context: "grpc.aio.ServicerContext", code: grpc.StatusCode, message: str, trailers: Sequence[tuple[str, str | bytes]] = ()
 ) -> NoReturn:
-    """Ends the call, and releases its memory."""
+    """End the call with an error, and release its memory."""
     try:
         await context.abort(code, message, trailers)
-    except grpc.aio.AbortError as aborted:  # the call refers to it, and its traceback refers to the call
+    except grpc.aio.AbortError as aborted:  # a reference cycle: call, error, traceback
         call = asyncio.current_task()
         assert call is not None
         call.add_done_callback(partial(_over, aborted))
@@ -118,13 +119,13 @@ async def abort(
 
 
 def _over(aborted: grpc.aio.AbortError, call: object) -> None:
-    """Called when the call is over. Otherwise every refused call would be a reference cycle with the memory that gRPC has for
-    it, and cycles that survive one collection stay for long, because full collections are rare."""
+    """Break the reference cycle when the call is done. Otherwise each refused call forms a cycle that includes gRPC's memory.
+    Cycles that survive one collection persist for a long time, because full collections are rare."""
     let_go(aborted)
 
 
 def let_go(error: BaseException) -> None:
-    """Breaks the reference cycle of a call that ended with an exception. gRPC keeps the exception, and its traceback everything
-    that the call had, until the garbage collector finds the cycle: a few requests of megabytes, which are hundreds of megabytes
-    in memory. (Frames are not cleared: tasks that wait for one future share its error, and some of them may still run.)"""
+    """Break the reference cycle of a call that ended with an exception. gRPC stores the exception, and its traceback refers to
+    all objects of the call until the garbage collector runs. A few requests of some megabytes occupy hundreds of megabytes.
+    Frames are not cleared, because tasks that await the same future share its exception and may still be running."""
     error.__traceback__ = error.__cause__ = error.__context__ = None

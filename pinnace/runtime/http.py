@@ -1,7 +1,7 @@
-"""/metrics, /livez, /readyz and JSON pages over HTTP, served from a thread.
+"""An HTTP server for /metrics, /livez, /readyz and JSON pages. It runs in a separate thread.
 
-The event loop computes the answers of /livez, /readyz and all pages, within a deadline: a process whose loop is stuck is not
-alive. The answer then names the place where it is stuck (pinnace/runtime/stalls.py).
+/livez, /readyz and pages are computed on the event loop within a deadline. If the event loop is blocked, the process is not
+alive, and the response contains the blocking location (pinnace/runtime/stalls.py).
 """
 
 import asyncio
@@ -22,21 +22,21 @@ from pinnace.runtime.stalls import stalled
 
 T = TypeVar("T")
 Check = Callable[[], str | None]
-"""Called on the event loop. Returns None if all is well, or else a description of the problem."""
+"""A health check. Called on the event loop. Returns None if healthy, otherwise a description of the problem."""
 Page = Callable[[], object]
-"""Called on the event loop, which it blocks. Its result is served as JSON."""
+"""A function whose result is served as JSON. Called on the event loop, which it blocks."""
 LOOP_DEADLINE = 2.0
 MAX_PEERS = 100
-"""Concurrent connections, each with its own thread. Above that, the oldest connection is closed."""
+"""The maximum number of connections, each with its own thread. If it is exceeded, the oldest connection is closed."""
 SHUTDOWN = "shutdown"
-"""The check of /readyz that fails as soon as the process is asked to stop, as in kube-apiserver."""
+"""The /readyz check that fails once the process is asked to stop, as in kube-apiserver."""
 stopping = threading.Event()
-"""Set when this process is asked to stop (pinnace.runtime.process)."""
+"""Set when the process is asked to stop (pinnace.runtime.process)."""
 _PORT = re.compile("[0-9]{1,5}")
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """HOST:PORT as command lines take it. Raises ValueError."""
+    """Parse HOST:PORT. Raises ValueError."""
     host, _, port = text.rpartition(":")
     if not host or not _PORT.fullmatch(port) or int(port) > 65535:
         raise ValueError(f'"{text}" is not HOST:PORT')
@@ -44,12 +44,13 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def format_address(address: tuple[str, int]) -> str:
-    """The inverse of parse_address."""
+    """Format a pair as HOST:PORT."""
     return f"{address[0]}:{address[1]}"
 
 
 class StatusServer:
-    """Binds at construction (raises OSError), serves from `start` until `stop`. `address` is host:port with the real port."""
+    """The status server. The constructor binds the port and raises OSError; `start` and `stop` control the server. `address` is
+    HOST:PORT with the actual port."""
 
     def __init__(
         self,
@@ -60,14 +61,14 @@ class StatusServer:
         pages: Mapping[str, Page] | None = None,
         registries: Sequence[CollectorRegistry] = (REGISTRY,),
     ) -> None:
-        """`pages`: by path. `registries`: of the metrics."""
+        """`pages`: JSON pages by path. `registries`: the metric registries that /metrics serves."""
         handler = type(
             "Handler", (_Handler,), {"ready": dict(ready), "loop": loop, "pages": dict(pages or {}), "registries": registries}
         )
         try:
             self._server = _Server((host, port), handler)
         except OSError as error:
-            raise OSError(f"cannot serve status on {host}:{port}: {error.strerror}; try another --http") from None
+            raise OSError(f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --http") from None
         self._thread = threading.Thread(target=self._server.serve_forever, name="status-http", daemon=True)
         self.address = f"{host}:{self._server.server_address[1]}"
 
@@ -88,7 +89,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = MAX_PEERS
 
     def __init__(self, *arguments: Any) -> None:
-        self._peers: dict[socket.socket, None] = {}  # the oldest first
+        self._peers: dict[socket.socket, None] = {}  # oldest first
         self._lock = threading.Lock()
         super().__init__(*arguments)
 
@@ -97,7 +98,7 @@ class _Server(ThreadingHTTPServer):
             if len(self._peers) >= MAX_PEERS:
                 oldest = next(iter(self._peers))
                 del self._peers[oldest]
-                with suppress(OSError):  # it has just gone by itself
+                with suppress(OSError):  # the peer has disconnected
                     oldest.shutdown(socket.SHUT_RDWR)
             self._peers[request] = None
         super().process_request(request, client_address)
@@ -108,7 +109,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores clients that disconnect before they have their answer, such as a prober at its deadline."""
+        """Ignore clients that disconnect before they receive the response, such as a prober that timed out."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -118,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
     pages: Mapping[str, Page]
     registries: Sequence[CollectorRegistry]
     loop: asyncio.AbstractEventLoop
-    timeout = 5  # seconds for a peer to send its request
+    timeout = 5  # seconds within which a client must send its request
 
     def do_GET(self) -> None:
         path = self.path.split("?")[0]
@@ -131,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path in self.pages:
             self._page(self.pages[path])
         else:
-            self._answer(404, f"try {', '.join(('/metrics', '/livez', '/readyz', *self.pages))}\n".encode())
+            self._answer(404, f"not found; paths: {', '.join(('/metrics', '/livez', '/readyz', *self.pages))}\n".encode())
 
     def _page(self, page: Page) -> None:
         found = self._ask(page)
@@ -139,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, json.dumps(found).encode(), "application/json")
 
     def _ask(self, question: Callable[[], T]) -> T | None:
-        """Calls `question` on the event loop. Returns None, after a response with status 503, if the loop does not answer."""
+        """Call `question` on the event loop. If the event loop does not respond, send status 503 and return None."""
 
         async def ask() -> T:
             return question()

@@ -1,7 +1,7 @@
-"""SIGINT while there is nothing to clean up: during imports, which take up to half a second, and at the end of a program.
+"""Handling of SIGINT when there is nothing to clean up: during imports, which take up to 500 ms, and at the end of a program.
 
-This module imports as little as possible, because its own import can be interrupted as well. The start of Python and of the
-script that pip generates is not covered.
+This module has few imports, because its own import can be interrupted as well. The start of Python and of pip's entry point
+script is not covered.
 """
 
 import os
@@ -9,12 +9,12 @@ import signal
 import sys
 
 INTERRUPTED = 130
-"""The exit code of a program that SIGINT ends, as a shell reports it."""
+"""The exit code of a process that SIGINT terminates, as reported by a shell."""
 
 
 def end_if_lost() -> None:
-    """From now on an interrupt that Python raises where nothing can catch it, such as in a finalizer, ends the process
-    silently. By default Python prints a traceback ("Exception ignored in") and continues."""
+    """Make interrupts that cannot be caught, such as in a finalizer, end the process silently. By default, Python prints a
+    traceback ("Exception ignored in") and continues."""
     before = sys.unraisablehook
 
     def hook(met: "sys.UnraisableHookArgs") -> None:
@@ -26,7 +26,7 @@ def end_if_lost() -> None:
 
 
 def raise_once() -> None:
-    """From now on the first SIGINT raises KeyboardInterrupt, and the second ends the process silently."""
+    """Make the first SIGINT raise KeyboardInterrupt, and the second end the process silently."""
 
     def handle(number: int, frame: object) -> None:
         end_as(INTERRUPTED)
@@ -36,16 +36,16 @@ def raise_once() -> None:
 
 
 def end_as(code: int) -> None:
-    """From now on SIGINT and SIGTERM end the process at once, with this exit code: its work is done, and only the interpreter
-    has yet to shut down."""
+    """Make SIGINT and SIGTERM end the process immediately with this exit code. Used when only the interpreter's shutdown
+    remains."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, frame: os._exit(code))
 
 
 def end_at_once() -> bool:
-    """From now on SIGINT ends the process silently, until SIGINT gets another handler. Returns False if SIGINT is ignored, as
-    for a background job of a shell; it stays ignored then."""
+    """Make SIGINT end the process silently until another handler is set. Return False if SIGINT is ignored, as for a background
+    job of a shell; it remains ignored."""
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeded:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))

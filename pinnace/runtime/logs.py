@@ -1,20 +1,20 @@
-"""Logging of the components: one line per event, to stderr, in one of two formats; and structured log events.
+"""Logging of components: one line per event to stderr, in one of two formats, and structured log events.
 
-text    2026-11-22T11:45:59.720Z I apiserver-0 apiserver.errors: what happened (request 916e40357970-3)
-json    an object with the fields of Kubernetes' JSON logs (ts: seconds since 1970; msg; err: a traceback), `requestID`, and
-        for lines with a structured event `event` and `fields`
+text    2026-11-22T11:45:59.720Z I apiserver-0 apiserver.errors: message (request 916e40357970-3)
+json    an object with the fields of Kubernetes' JSON logs (ts: Unix seconds; msg; err: the traceback), `requestID`, and for
+        structured events `event` and `fields`
 
-A line that belongs to a call contains the request id, which the caller gets with the answer and the audit log records. Messages
-may contain text from clients, such as user names. Control characters are escaped, so that such text can neither begin a line
-nor move a terminal's cursor.
+Lines that belong to a call contain its request ID, which the response and the audit log also contain. Messages can contain text
+from clients, such as user names. Control characters are escaped, so that this text can neither start a new line nor move the
+terminal's cursor.
 
-A structured event is a name and typed fields beside the message:
+A structured event adds a name and typed fields to the message:
 
     log.warning("token %d is fenced: another leader has been elected", token, extra=TokenFenced(token).extra)
 
-In the JSON format the line has `"event": "token.fenced", "fields": {"token": 7}`; the text format shows the message only.
-Programs read events, never messages: chaos, benchmarks and tests do not depend on the wording. Names and fields of events are
-an interface, like metrics: fields may be added, and none is renamed.
+The JSON format adds `"event": "token.fenced", "fields": {"token": 7}` to the line; the text format contains the message only.
+Chaos runs, benchmarks and tests read events and never messages. Event names and fields are a stable interface like metrics:
+fields may be added, but not renamed.
 
 Source: https://kubernetes.io/docs/concepts/cluster-administration/system-logs/#json-log-format
 """
@@ -29,14 +29,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform
 
 EVENTS: "dict[str, type[LogEvent]]" = {}
-"""All kinds of events, by name."""
+"""All event classes by name."""
 
 
 @dataclass_transform(frozen_default=True, eq_default=True)
 class LogEvent:
-    """The base class of events, which are values. The docstring of a subclass is its description in docs/observability.md.
+    """The base class of events, which are compared by value. The docstring of a subclass is its description in
+    docs/observability.md.
 
-    It is a dataclass for type checkers only: twenty real dataclasses would add 20 ms to the import.
+    It is a dataclass for type checkers only, because twenty real dataclasses add 20 ms to the import.
     """
 
     name: ClassVar[str]
@@ -47,7 +48,7 @@ class LogEvent:
         EVENTS[name] = cls
 
     def __init__(self, *args: object, **named: object) -> None:
-        """Raises TypeError: a field is missing or unknown."""
+        """Raises TypeError if a field is missing or unknown."""
         given = dict(zip(self.fields, args, strict=False)) | named
         if len(args) + len(named) != len(given) or not given.keys() <= set(self.fields):
             raise TypeError(f"{type(self).__name__}({', '.join(self.fields)}): {args}, {named}")
@@ -55,7 +56,7 @@ class LogEvent:
             if field in given:
                 self.__dict__[field] = given[field]
             elif not hasattr(type(self), field):
-                raise TypeError(f"{type(self).__name__}: no {field}")
+                raise TypeError(f"{type(self).__name__}: missing field {field}")
             else:
                 self.__dict__[field] = getattr(type(self), field)
 
@@ -70,12 +71,12 @@ class LogEvent:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The fields, by name."""
+        """The fields by name."""
         return dict(self.__dict__)
 
     @property
     def extra(self) -> dict[str, object]:
-        """The `extra` of a log call."""
+        """The `extra` argument of a log call."""
         return {"log_event": self}
 
 
@@ -83,14 +84,14 @@ E = TypeVar("E", bound=LogEvent)
 
 
 class LeadershipAcquired(LogEvent, name="leadership.acquired"):
-    """The candidate leads, with this fencing token."""
+    """The candidate was elected and leads with this fencing token."""
 
     election: str
     token: int
 
 
 class LeadershipLost(LogEvent, name="leadership.lost"):
-    """The candidate does not lead any more; `reason` is a sentence."""
+    """The candidate no longer leads; `reason` is a sentence."""
 
     election: str
     token: int
@@ -98,20 +99,20 @@ class LeadershipLost(LogEvent, name="leadership.lost"):
 
 
 class LeadershipAbandoned(LogEvent, name="leadership.abandoned"):
-    """The leader resigns because its work does not go on; `reason` is a sentence."""
+    """The leader resigns because it makes no progress; `reason` is a sentence."""
 
     election: str
     reason: str
 
 
 class TokenFenced(LogEvent, name="token.fenced"):
-    """A write of the leader was refused because another leader has been elected."""
+    """A write of the leader was rejected because another leader has been elected."""
 
     token: int
 
 
 class NodesTakenOver(LogEvent, name="nodes.taken_over"):
-    """The API server reports that the session of another fleet has taken over `count` nodes of this one."""
+    """The API server reports that another fleet has taken over `count` nodes of this fleet."""
 
     holder: str
     count: int
@@ -131,25 +132,25 @@ class NodesReclaimed(LogEvent, name="nodes.reclaimed"):
 
 
 class NodesDropped(LogEvent, name="nodes.dropped"):
-    """The fleet stops `count` nodes whose Node objects are gone."""
+    """The fleet stops `count` nodes whose Node objects were deleted."""
 
     count: int
 
 
 class ComponentRestarted(LogEvent, name="component.restarted"):
-    """The component starts again within its process, such as after a restore of etcd; `reason` is a sentence."""
+    """The component restarts within its process, for example after a restore of etcd; `reason` is a sentence."""
 
     reason: str
 
 
 class StoreRestored(LogEvent, name="store.restored"):
-    """The watch cache found at revision `revision` that etcd has another history than it applied: etcd was restored."""
+    """The watch cache detected at `revision` that etcd was restored to another history."""
 
     revision: int
 
 
 class PluginFailed(LogEvent, name="plugin.failed"):
-    """A scheduler plugin raised, or did not return in time; `error` is the type of the exception, `pod` may be empty."""
+    """A scheduler plugin raised an exception or timed out; `error` is the type of the exception, `pod` may be empty."""
 
     plugin: str
     point: str
@@ -158,21 +159,21 @@ class PluginFailed(LogEvent, name="plugin.failed"):
 
 
 class StateDumped(LogEvent, name="state.dumped"):
-    """The scheduler wrote its `queue` or `cache` to the log, as SIGUSR2 asks; `state` is what it holds."""
+    """The scheduler logged its `queue` or `cache` on SIGUSR2; `state` is the content."""
 
     part: str
     state: Mapping[str, Any]
 
 
 class ProcessFailed(LogEvent, name="process.failed"):
-    """The process ends because of an error, whose type this is; `expected`: the environment is at fault, not the program."""
+    """The process exits because of an error of type `error`; `expected`: it is caused by the environment."""
 
     error: str
     expected: bool
 
 
 class PluginSlow(LogEvent, name="plugin.slow"):
-    """A scheduler plugin has not answered for `pods` pods, for `seconds` at most."""
+    """A scheduler plugin has not responded for `pods` pods; `seconds` is the longest wait."""
 
     plugin: str
     point: str
@@ -181,7 +182,7 @@ class PluginSlow(LogEvent, name="plugin.slow"):
 
 
 class PluginAbandoned(LogEvent, name="plugin.abandoned"):
-    """A scheduler plugin ignores its cancellation; the decision is taken without it."""
+    """A scheduler plugin ignores its cancellation; scheduling continues without its result."""
 
     plugin: str
     point: str
@@ -189,7 +190,7 @@ class PluginAbandoned(LogEvent, name="plugin.abandoned"):
 
 
 class SyncSlow(LogEvent, name="sync.slow"):
-    """A controller has been busy with one key for `seconds`."""
+    """A controller has been processing one key for `seconds`."""
 
     controller: str
     key: str
@@ -197,54 +198,54 @@ class SyncSlow(LogEvent, name="sync.slow"):
 
 
 class SyncTimedOut(LogEvent, name="sync.timed_out"):
-    """A controller was busy with one key for too long; the sync was cancelled, and is retried."""
+    """A controller processed one key for too long; the sync was cancelled and is retried."""
 
     controller: str
     key: str
 
 
 class SyncAbandoned(LogEvent, name="sync.abandoned"):
-    """A sync ignores its cancellation; another worker replaces its own."""
+    """A sync ignores its cancellation; its worker is replaced."""
 
     controller: str
     key: str
 
 
 class EventLoopStalled(LogEvent, name="event_loop.stalled"):
-    """The event loop has not answered for `seconds`; `culprit` is the plugin that holds it, or empty."""
+    """The event loop has not responded for `seconds`; `culprit` is the plugin that blocks it, or empty."""
 
     culprit: str
     seconds: float
 
 
 class EventLoopResumed(LogEvent, name="event_loop.resumed"):
-    """The event loop answers again, after `seconds`."""
+    """The event loop responds again after `seconds`."""
 
     seconds: float
 
 
 class ActivityFailed(LogEvent, name="activity.failed"):
-    """A background activity failed, and is retried; `repeats`: the same failures since the last line about them."""
+    """A background activity failed and is retried; `repeats` is the number of equal failures since the last line."""
 
     activity: str
     repeats: int
 
 
 class ActivityRecovered(LogEvent, name="activity.recovered"):
-    """A background activity has not failed for a while, after so many `failures`."""
+    """A background activity has recovered after `failures` failures."""
 
     activity: str
     failures: int
 
 
 class CompactionFailed(LogEvent, name="compaction.failed"):
-    """The API server could not compact the history of etcd; it tries again at the next interval."""
+    """The API server failed to compact the history of etcd; it retries at the next interval."""
 
     reason: str
 
 
 class BootstrapFailed(LogEvent, name="bootstrap.failed"):
-    """The API server cannot create the objects that every cluster has, and tries again."""
+    """The API server failed to create the objects that every cluster has; it retries."""
 
     reason: str
 
@@ -256,13 +257,13 @@ class AuditLinesLost(LogEvent, name="audit.lines_lost"):
 
 
 class CertificateReloaded(LogEvent, name="certificate.reloaded"):
-    """The process uses new certificates; `file` is the certificate, or that of the authority."""
+    """The process uses new certificates; `file` is the certificate or the CA."""
 
     file: str
 
 
 class CallsRefused(LogEvent, name="calls.refused"):
-    """The API server refused `count` calls since the last line, because it is out of `lack`, such as memory."""
+    """The API server refused `count` calls since the last line because it is out of `lack`, such as memory."""
 
     lack: str
     count: int
@@ -270,7 +271,7 @@ class CallsRefused(LogEvent, name="calls.refused"):
 
 
 class WebhookFailed(LogEvent, name="webhook.failed"):
-    """A webhook could not be called; `ignored`: the object was written without it; `repeats`: failures since the last line."""
+    """A webhook call failed; `ignored`: the object was written anyway; `repeats`: failures since the last line."""
 
     webhook: str
     ignored: bool
@@ -278,15 +279,15 @@ class WebhookFailed(LogEvent, name="webhook.failed"):
 
 
 class ExtenderIgnored(LogEvent, name="extender.ignored"):
-    """An extender failed, and the scheduler goes on without its answer."""
+    """An extender failed, and the scheduler continues without its result."""
 
     verb: str
     reason: str
 
 
 class LogLine(NamedTuple):
-    """One line of a JSON log. `at`: Unix seconds. `message` is for people; programs compare `event`, which is None if the line
-    has no event, or one that this version does not know."""
+    """One line of a JSON log. `at` is in Unix seconds. Programs compare `event`, never `message`. `event` is None if the line
+    has no event, or an event that this version does not define."""
 
     at: float
     severity: str
@@ -297,7 +298,7 @@ class LogLine(NamedTuple):
 
 
 def parse(line: str) -> LogLine | None:
-    """None if it is not a line of our JSON logs, but one of another program, or cut off."""
+    """Parse a line. Return None for truncated lines and lines of other programs."""
     try:
         found = json.loads(line)
         happened = _event(found["event"], found["fields"]) if "event" in found else None
@@ -307,33 +308,33 @@ def parse(line: str) -> LogLine | None:
 
 
 def read(path: Path) -> Iterator[LogLine]:
-    """The lines of a log that `parse` can read. Raises OSError."""
+    """Yield the lines of a log that `parse` accepts. Raises OSError."""
     with path.open(errors="replace") as log:
         yield from filter(None, map(parse, log))
 
 
 def of_kind(lines: Iterable[LogLine], kind: type[E]) -> list[E]:
-    """The events of one kind, in their order."""
+    """Return the events of one class in order."""
     return [line.event for line in lines if isinstance(line.event, kind)]
 
 
 def _event(name: str, values: Mapping[str, Any]) -> LogEvent | None:
     if (kind := EVENTS.get(name)) is None:
         return None
-    return kind(**{field: value for field, value in values.items() if field in kind.fields})  # a newer version may add some
+    return kind(**{field: value for field, value in values.items() if field in kind.fields})  # a newer version may add fields
 
 
 Format = Literal["text", "json"]
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""The id of the call that the present task serves; "" if there is none. Tasks that it starts inherit it."""
+"""The ID of the call that the current task serves, or "". Tasks that it starts inherit the ID."""
 
 _ESCAPED = {number: repr(chr(number))[1:-1] for number in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
-"""Characters that are escaped as in a Python string."""
+"""Control characters and line separators, which are escaped as in Python strings."""
 
 
 class _OneLine(logging.Formatter):
-    """The text format. Tracebacks follow on lines of their own."""
+    """The text format. A traceback follows the message on separate lines."""
 
     def __init__(self, component: str) -> None:
         line = f"%(asctime)s.%(msecs)03dZ %(levelname).1s {component} %(name)s: %(message)s"
@@ -346,7 +347,7 @@ class _OneLine(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """The JSON format. A traceback is a field of the line."""
+    """The JSON format. The traceback is a field."""
 
     def __init__(self, component: str) -> None:
         super().__init__()
@@ -370,7 +371,7 @@ class _Json(logging.Formatter):
 
 
 def configure(component: str, verbosity: int = 0, form: Format = "text") -> None:
-    """`verbosity`: 0 info, 1 and more debug."""
+    """Configure the root logger. `verbosity`: 0 logs info and above; 1 or more logs debug as well."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(component) if form == "json" else _OneLine(component))
     root = logging.getLogger()

@@ -1,5 +1,4 @@
-"""A pinnace.runtime.tracing.Tracer that exports spans with OpenTelemetry. Needs the optional dependencies
-`pinnace[tracing]`."""
+"""A tracer that exports spans with OpenTelemetry. Requires the optional dependencies `pinnace[tracing]`."""
 
 import time
 from collections.abc import Iterator
@@ -21,10 +20,10 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tracing import KEY, NO_TRACER
 
 EXPORT_TIMEOUT = 2
-"""Seconds for one export to the collector."""
+"""The timeout of an export to the collector in seconds."""
 _context = TraceContextTextMapPropagator()
 _call: ContextVar[str] = ContextVar("traceparent", default="")
-"""The traceparent of the call that a task serves."""
+"""The traceparent of the call that the current task serves."""
 
 
 class OtelTracer:
@@ -43,7 +42,7 @@ class OtelTracer:
     def call(self, name: str, traceparent: str) -> Iterator[None]:
         parent = _context.extract({KEY: traceparent}, Context())
         attributes = {"rpc.system": "grpc", "rpc.method": name}
-        # An error is an ordinary answer here; the log has it under the request's id.
+        # Errors are regular responses of the API and are not recorded in spans. The log contains them with the request ID.
         with self._tracer.start_as_current_span(
             name, parent, SpanKind.SERVER, attributes, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -73,7 +72,8 @@ class OtelTracer:
 
 
 def exporting(endpoint: str, component: str, name: str, per_million: int) -> TracerProvider:
-    """As Kubernetes' components do it: OTLP over gRPC without TLS, and sampling as decided where the trace begins."""
+    """Return a provider that exports OTLP over gRPC without TLS, and samples by the parent span, as Kubernetes' components
+    do."""
     exporter = OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=EXPORT_TIMEOUT)
     return provider(BatchSpanProcessor(exporter), component, name, per_million)
 

@@ -1,5 +1,5 @@
-"""Running a process: a component until SIGTERM or SIGINT, a command until it is done or SIGINT, and a helper process that
-executes requests from its stdin.
+"""Entry points of processes: a component that runs until SIGTERM or SIGINT, a command that can be interrupted by SIGINT, and a
+helper process that executes requests from its stdin.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 GC_THRESHOLDS = (1_000, 20, 5_000)
-"""For gc.set_threshold. Components hold millions of objects for their whole life: with Python's defaults the API servers spent
-a quarter of their CPU time on traversing them. So full collections are rare, and the second threshold bounds the pauses of the
-others. (A million objects took half a second, in several processes at once while a cluster filled: leaders and nodes were
-considered dead.) The first threshold bounds the frequent pauses: gRPC leaves a cycle of five objects per call, and collecting
-those of 2,700 calls took 20 ms, once per second under load, which affected every fiftieth get."""
+"""The thresholds for gc.set_threshold. Components hold millions of long-lived objects. With Python's defaults, API servers
+spent a quarter of their CPU time on traversing them, so full collections are rare. The second threshold bounds the pauses of
+the other collections: traversing a million objects took 500 ms, in several processes at once while a cluster was filled, and
+leaders and nodes were considered dead. The first threshold bounds the frequent pauses: gRPC leaves a cycle of five objects per
+call, and the collection after 2,700 calls took 20 ms. It occurred once per second under load and affected 2% of all gets."""
 
 
 class Fatal(Exception):
-    """Ends the process with this message and without a traceback: the cause is outside the process, and a restart does not
-    help."""
+    """Ends the process with this message and without a traceback. Used if the cause is outside the process and a restart does
+    not help."""
 
 
 def run(
@@ -44,12 +44,13 @@ def run(
     new_loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
     blame: Blame | None = None,
 ) -> int:
-    """Runs `main(stop)` on a new event loop: asyncio's, or one that `new_loop` makes. The first SIGTERM or SIGINT sets `stop`.
-    If `main` does not return within `grace` seconds or before a second signal, it is cancelled. Returns the exit code: 0 if
-    `main` returned, 1 if it failed or was cancelled.
+    """Run `main(stop)` on a new event loop, which is created by `new_loop` or by asyncio. The first SIGTERM or SIGINT sets
+    `stop`. `main` is cancelled if it does not return within `grace` seconds or before a second signal. Returns the exit code: 0
+    if `main` returned, 1 if it failed or was cancelled.
 
-    The loop is watched (pinnace/runtime/stalls.py); `blame` decides which code may be interrupted. Every exception, such as
-    SystemExit in a task, is logged with its traceback. Tasks that ignore their cancellation do not keep the process alive.
+    A watchdog observes the event loop (pinnace/runtime/stalls.py); `blame` selects the code that may be interrupted. All
+    exceptions, including SystemExit in a task, are logged with their traceback. Tasks that ignore their cancellation do not
+    keep the process alive.
     """
 
     async def watched() -> int:
@@ -79,17 +80,17 @@ def run(
             log.info("stopping")
             await _first(task, now, grace)
         if not task.done():
-            log.error("still busy %s; cancelled", "at the second signal" if now.is_set() else f"after {grace:.0f} s")
+            log.error("still running %s; cancelling", "at the second signal" if now.is_set() else f"after {grace:.0f} s")
             task.cancel()
             await asyncio.wait((task,), timeout=1.0)
             return 1
         if task.cancelled():
-            log.critical("cancelled from within")
+            log.critical("the main task cancelled itself")
             return 1
         if error := task.exception():
             while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
                 error = error.exceptions[0]
-            expected = isinstance(error, OSError | Fatal)  # a port in use, a missing file: not a bug
+            expected = isinstance(error, OSError | Fatal)  # for example, a port in use or a missing file
             failed = ProcessFailed(type(error).__name__, expected).extra
             log.critical("%s", error if expected else "failed", exc_info=None if expected else error, extra=failed)
             return 1
@@ -102,9 +103,9 @@ def run(
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             code = runner.run(watched())
-    except KeyboardInterrupt:  # after the loop has removed its signal handlers
+    except KeyboardInterrupt:  # raised after the loop has removed its signal handlers
         pass
-    except BaseException as error:  # SystemExit in a task ends the loop, and would end the process silently
+    except BaseException as error:  # SystemExit in a task would end the process silently
         log.critical("%s was raised in a task", type(error).__name__, exc_info=error)
         code = 1
     finally:
@@ -114,9 +115,9 @@ def run(
 
 
 def run_command(main: Coroutine[Any, Any, R]) -> R:
-    """As asyncio.run. In the main thread, the first SIGINT cancels `main`, so that it can clean up, and then raises
-    KeyboardInterrupt. The second ends the process silently: asyncio would raise it at an arbitrary place, which may print a
-    traceback or leave a task that never ends."""
+    """Run a coroutine like asyncio.run. In the main thread, the first SIGINT cancels `main`, which can clean up, and then
+    raises KeyboardInterrupt. The second SIGINT ends the process silently. asyncio would raise it at an arbitrary location,
+    which may print a traceback or leave a task that never ends."""
     before = signal.getsignal(signal.SIGINT)
     interrupted = False
     cancel: Callable[[], object] | None = None
@@ -156,7 +157,7 @@ def run_command(main: Coroutine[Any, Any, R]) -> R:
 
 
 async def _end_the_rest(code: int) -> None:
-    """Cancels the remaining tasks. If some do not end within a second, ends the process with this exit code."""
+    """Cancel the remaining tasks. If some do not end within a second, end the process with this exit code."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
@@ -164,24 +165,24 @@ async def _end_the_rest(code: int) -> None:
         _, left = await asyncio.wait(left, timeout=1.0)
     if left:
         names = ", ".join(sorted(task.get_coro().__qualname__ for task in left)[:5])  # type: ignore[union-attr]
-        log.error("%d tasks ignore their cancellation: %s; exiting anyway", len(left), names)
+        log.error("%d tasks ignore their cancellation: %s; exiting", len(left), names)
         logging.shutdown()
         os._exit(code)
 
 
 def _open_all_that_may_be() -> None:
-    """Raises the soft limit of open files to the hard limit. The soft limit, often 1,024, is meant for programs that call
-    select(2). Programs in Go, such as etcd and Kubernetes' own, do the same.
+    """Raise the soft limit of open files to the hard limit, as Go programs such as etcd and Kubernetes do. The soft limit,
+    often 1,024, exists for programs that use select(2).
 
     Source: https://github.com/golang/go/issues/46279
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # some systems report "infinity" and allow less
+    with suppress(ValueError, OSError):  # some systems report "infinity" but allow less
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _first(task: asyncio.Future[None], event: asyncio.Event, timeout: float | None = None) -> None:
-    """Returns when the task is done, the event is set, or after `timeout` seconds."""
+    """Wait until the task is done or the event is set, for at most `timeout` seconds."""
     waiting = asyncio.ensure_future(event.wait())
     await asyncio.wait((task, waiting), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -191,16 +192,16 @@ MAX_LINE = 1 << 20
 
 
 class RequestRefused(Exception):
-    """A request cannot be carried out. Its text is returned as the error."""
+    """A request that cannot be executed. The message is returned as the error."""
 
 
 Handler = Callable[..., Awaitable[Any]]
 
 
 async def serve(handlers: Mapping[str, Handler]) -> None:
-    """Executes requests from stdin, one JSON object per line, in order, and writes one JSON object per request to stdout.
-    Returns at the end of stdin: so the process never outlives the process that started it. A handler gets the other fields of
-    its request as keyword arguments.
+    """Execute requests from stdin, one JSON object per line, in order. Write one JSON object per request to stdout. Returns at
+    the end of stdin, so the process does not outlive its parent. A handler receives the other fields of the request as keyword
+    arguments.
 
         {"do": "compact", "revision": 812}  ->  {"answer": null}   or   {"error": "required revision has been compacted"}
     """

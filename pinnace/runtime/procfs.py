@@ -1,6 +1,6 @@
-"""Processes by /proc (Linux): whether a process is the one that was started, its CPU time and its memory.
+"""Read the identity, CPU time and memory of processes from /proc (Linux).
 
-Pids are reused. A pid with its start time identifies a process until the machine reboots; the boot id covers that.
+A pid can be reused. A pid and a start time identify a process until the machine reboots. The boot ID distinguishes reboots.
 
 Source: proc_pid_stat(5), proc_pid_status(5).
 """
@@ -16,12 +16,12 @@ _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATE, _PARENT, _UTIME, _STIME, _CUTIME, _CSTIME, _STARTED, _RSS = 0, 1, 11, 12, 13, 14, 19, 21
-"""Fields of /proc/<pid>/stat, counted from the one after the command's name."""
+"""Indexes of the fields of /proc/<pid>/stat after the command name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Identifies one process. `started` is in clock ticks since the boot `boot`."""
+    """The identity of a process. `started` is in clock ticks since the boot with the ID `boot`."""
 
     pid: int
     started: int
@@ -30,8 +30,8 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """What a process has used so far: CPU seconds (user and system, all threads), and its peak and present resident memory in
-    MB (10^6)."""
+    """The resources that a process has used: CPU seconds (user and system, all threads), and its peak and current resident
+    memory in MB (10^6 bytes)."""
 
     cpu_s: float
     peak_rss_mb: float
@@ -40,8 +40,8 @@ class ProcessUsage:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A snapshot of one process. `started` is in clock ticks since the machine booted; `rss`, its resident memory, in bytes.
-    `cpu_s` is its own CPU time, `waited_s` that of descendants that have ended and were waited for, both in seconds."""
+    """A snapshot of a process. `started` is in clock ticks since the boot. `rss` is the resident memory in bytes. `cpu_s` is
+    the CPU time of the process, and `waited_s` of its ended and reaped descendants, both in seconds."""
 
     pid: int
     parent: int
@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def age(self) -> float:
-        """Seconds."""
+        """The age of the process in seconds."""
         return time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / _TICKS
 
 
@@ -61,7 +61,7 @@ def boot_id() -> str:
 
 
 def identify(pid: int) -> Identity | None:
-    """None if no process with this pid runs. A zombie, which has ended and waits to be reaped, does not run."""
+    """Return the identity of a running process, or None. Zombies do not count as running."""
     fields = _stat(pid)
     return Identity(pid, int(fields[_STARTED]), boot_id()) if fields else None
 
@@ -71,13 +71,14 @@ def alive(process: Identity) -> bool:
 
 
 def suspended(process: Identity) -> bool:
-    """Whether the process is stopped, by SIGSTOP or the like."""
+    """Return whether the process is stopped, for example by SIGSTOP."""
     fields = _stat(process.pid)
     return bool(fields) and fields[_STATE] in "Tt" and int(fields[_STARTED]) == process.started
 
 
 def send_signal(process: Identity, number: signal.Signals) -> bool:
-    """Signals this process, and never another one that got its pid since. Returns False if the process is gone."""
+    """Send a signal to this process. Return False if the process has ended. A process that reuses the pid is never
+    signalled."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -94,7 +95,7 @@ def send_signal(process: Identity, number: signal.Signals) -> bool:
 
 
 def find(argv: Sequence[str]) -> Identity | None:
-    """The process that runs exactly this command line."""
+    """Return the process whose command line is exactly `argv`, or None."""
     wanted = b"".join(os.fsencode(argument) + b"\0" for argument in argv)
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -108,7 +109,7 @@ def find(argv: Sequence[str]) -> Identity | None:
 
 
 def own() -> Iterator[tuple[int, list[str]]]:
-    """The pid and the command line of each process of this user."""
+    """Yield the pid and command line of each process of this user."""
     user = os.geteuid()
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
@@ -120,7 +121,7 @@ def own() -> Iterator[tuple[int, list[str]]]:
 
 
 def descendants(processes: Iterable[Identity]) -> list[Identity]:
-    """All running descendants of these processes."""
+    """Return all running descendants of these processes."""
     children: dict[int, list[Entry]] = {}
     for entry in table().values():
         children.setdefault(entry.parent, []).append(entry)
@@ -134,7 +135,7 @@ def descendants(processes: Iterable[Identity]) -> list[Identity]:
 
 
 def usage(process: Identity) -> ProcessUsage | None:
-    """None when it is gone."""
+    """Return the usage of the process, or None if it has ended."""
     fields = _stat(process.pid)
     try:
         status = (_PROC / str(process.pid) / "status").read_text()
@@ -148,8 +149,8 @@ def usage(process: Identity) -> ProcessUsage | None:
 
 
 def table() -> dict[int, Entry]:
-    """All processes, by pid, including zombies: otherwise their CPU time would disappear and reappear. Takes about 60 us per
-    process."""
+    """Return all processes by pid. Zombies are included, so that their CPU time does not disappear from the totals. Takes about
+    60 us per process."""
     pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
     return {pid: _entry(pid, fields) for pid in pids if (fields := _fields(pid))}
 
@@ -165,18 +166,19 @@ def _entry(pid: int, fields: Sequence[str]) -> Entry:
 
 
 def _megabytes(status: str, name: str) -> float:
-    """A line of /proc/<pid>/status, which is in KiB, as MB."""
+    """Return a field of /proc/<pid>/status, which is in KiB, in MB."""
     return next((int(line.split()[1]) for line in status.splitlines() if line.startswith(f"{name}:")), 0) * 1024 / 1e6
 
 
 def _stat(pid: int) -> list[str]:
-    """As `_fields`; [] if the process does not run."""
+    """Return the fields like `_fields`, or [] if the process is not running."""
     fields = _fields(pid)
     return [] if not fields or fields[_STATE] in "ZX" else fields
 
 
 def _fields(pid: int) -> list[str]:
-    """The fields after the command's name, which may contain spaces and brackets; [] if there is no such process."""
+    """Return the fields after the command name, which can contain spaces and parentheses. Return [] if the process does not
+    exist."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:

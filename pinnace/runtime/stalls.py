@@ -1,17 +1,17 @@
-"""A watchdog thread for the event loop: it logs when and where the loop is blocked, and may interrupt the code that blocks it.
+"""A watchdog thread for the event loop. It logs where the loop is blocked, and can interrupt the code that blocks it.
 
-    the loop answers --no answer for STALL seconds--> stalled: logged, with the stack --answers--> logged
-                                                        |
-                                                        +-- in code that may be interrupted: `Stalled` is raised there
-                                                        '-- ... and that does not end it for LIMIT seconds: the process ends
+    the loop responds --no response for STALL seconds--> stalled: logged with the stack --responds--> logged
+                                                          |
+                                                          +-- in interruptible code: `Stalled` is raised there
+                                                          '-- still blocked after LIMIT seconds: the process exits
 
-Only time in which this thread runs counts: a process that is stopped or starved of CPU does not count as stalled.
+Only time in which this thread runs counts. A process that is stopped or starved of CPU is not considered stalled.
 
-`blame` names the code that is executing in a stack, and decides whether it may be interrupted. Without it a stall is only
-logged. The interruption is a signal, SIGURG, which also ends a sleep or a system call. Its handler calls `blame` again, on the
-main thread, so that `Stalled` is raised only in code that may be interrupted.
+`blame` identifies the code at the top of a stack, and decides whether it can be interrupted. Without `blame`, stalls are only
+logged. An interruption is a SIGURG, which also ends sleeps and system calls. The signal handler calls `blame` again on the main
+thread, so `Stalled` is raised only in interruptible code.
 
-A stall that holds the GIL is not noticed.
+Stalls that hold the GIL are not detected.
 """
 
 import asyncio
@@ -35,25 +35,26 @@ from pinnace.runtime.logs import EventLoopResumed, EventLoopStalled
 log = logging.getLogger(__name__)
 
 STALL = 2.0
-"""Seconds without an answer after which the loop counts as stalled. A leader is replaced sooner (ElectionsService: TIMING)."""
+"""Seconds without a response after which the loop counts as stalled. A leader is replaced earlier (TIMING in
+ElectionsService)."""
 STEP = 0.25
-"""Seconds between checks. A later check counts for at most twice this time."""
+"""Seconds between two checks. A late check counts for at most twice this time."""
 LIMIT = 60.0
-"""Seconds for which code may block the loop in spite of interruptions. After that the process ends."""
-STALLS = Counter("pinnace_event_loop_stalls", "Times that the event loop stood still for two seconds or more.")
+"""Seconds for which code may block the loop despite interruptions before the process exits."""
+STALLS = Counter("pinnace_event_loop_stalls", "Times that the event loop was blocked for two seconds or more.")
 SIGNAL = signal.SIGURG
-"""Ignored by default, and used by none of our libraries."""
+"""Ignored by default, and not used by any of the libraries."""
 _LINES = 12
-"""Lines of the stack in the log."""
+"""The number of stack lines in the log."""
 
 
 class Stalled(BaseException):
-    """Raised in code that blocks the event loop. A BaseException, so that `except Exception` does not swallow it."""
+    """Raised in code that blocks the event loop. It is a BaseException, so that `except Exception` does not catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The code that blocks the event loop, such as 'plugin "X" in Filter'."""
+    """The code that blocks the event loop. `name`: for example, 'plugin "X" in Filter'."""
 
     name: str
     may_be_interrupted: bool = False
@@ -62,7 +63,7 @@ class Culprit:
 
 
 Blame = Callable[[FrameType | None], Culprit | None]
-"""Returns the code to blame for a stack; None: other code. Called from another thread, and from a signal handler."""
+"""Returns the culprit for a stack, or None if it is unknown. Called from another thread and from a signal handler."""
 
 
 def _nobody(frame: FrameType | None) -> Culprit | None:
@@ -70,7 +71,7 @@ def _nobody(frame: FrameType | None) -> Culprit | None:
 
 
 class LoopWatch:
-    """Watches one loop, which runs on the main thread. Call `start` and `stop` there."""
+    """Watches an event loop on the main thread. Call `start` and `stop` on the main thread."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, blame: Blame = _nobody, *, stall: float = STALL, limit: float = LIMIT
@@ -86,14 +87,14 @@ class LoopWatch:
         self._asked = self._answered = 0
         self._silent = 0.0
         self._patience = stall
-        """Seconds of silence after which `_act` is called next."""
+        """Seconds of silence after which `_act` is called."""
         self._interrupting = False
         self._told = ""
         self._before: object = None
 
     @property
     def stalled(self) -> str | None:
-        """Where the loop is stalled, in words; None if it is not. For any thread."""
+        """A description of the current stall, or None. Can be read from any thread."""
         return f"stalled for {self._silent:.1f} s{self._told}" if self._silent >= self._stall else None
 
     def start(self) -> None:
@@ -115,12 +116,12 @@ class LoopWatch:
             if self._answered == self._asked:
                 if self._silent >= self._stall:
                     resumed = EventLoopResumed(self._silent).extra
-                    log.warning("the event loop runs again, after a stall of %.1f s", self._silent, extra=resumed)
+                    log.warning("the event loop resumed after a stall of %.1f s", self._silent, extra=resumed)
                 self._silent, self._patience, self._told, self._interrupting = 0.0, self._stall, "", False
                 self._asked += 1
                 try:
                     self._loop.call_soon_threadsafe(self._answer, self._asked)
-                except RuntimeError:  # it is closed
+                except RuntimeError:  # the loop is closed
                     return
                 continue
             self._silent += elapsed
@@ -145,32 +146,32 @@ class LoopWatch:
         if culprit is None or not culprit.may_be_interrupted:
             return
         if self._silent >= self._limit:
-            log.critical("%s blocks the event loop for %.0f s in spite of interruptions; exiting", told[2:], self._silent)
+            log.critical("%s blocked the event loop for %.0f s despite interruptions; exiting", told[2:], self._silent)
             logging.shutdown()
             os._exit(1)
         self._interrupting = True
         signal.pthread_kill(self._main or 0, SIGNAL)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        """The signal's handler, on the main thread."""
+        """The handler of SIGNAL. Runs on the main thread."""
         if not self._interrupting:
             return
         culprit = self._blame(frame)
         if culprit is not None and culprit.may_be_interrupted:
             self._interrupting = False
-            self._patience = self._silent + self._stall / 2  # the code that runs next gets time of its own
-            raise Stalled(f"it blocked the event loop for {self._silent:.1f} s")
+            self._patience = self._silent + self._stall / 2  # restart the timer for the code that runs next
+            raise Stalled(f"the code blocked the event loop for {self._silent:.1f} s")
 
 
 _watches: "WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWatch]" = WeakKeyDictionary()
 
 
 def stalled(loop: asyncio.AbstractEventLoop) -> str | None:
-    """Where a loop is stalled, in words; None if it is not stalled, or not watched."""
+    """Return a description of the loop's current stall, or None if it is not stalled or not watched."""
     watch = _watches.get(loop)
     return watch.stalled if watch is not None else None
 
 
 def place_of(frame: FrameType | None) -> str:
-    """The place of a frame, such as " (bad.py:12)"; "" if it is not known."""
+    """Format the location of a frame, for example " (bad.py:12)", or "" if the frame is unknown."""
     return f" ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})" if frame is not None else ""

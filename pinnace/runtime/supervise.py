@@ -1,9 +1,9 @@
-"""The supervised loop: backoff, jitter and log lines for every activity that must continue after a failure.
+"""The supervised loop: retries, backoff with jitter, and log lines for activities that must continue after a failure.
 
-Expected errors are retried. Any other error is a bug, and ends the process through its task group.
+Expected errors are retried. Any other error is a bug and ends the process through its task group.
 
-A failure is logged when it is new, and then every LOG_INTERVAL seconds with its number of occurrences. The recovery is logged
-once.
+A new failure is logged immediately. Repeated failures are logged every LOG_INTERVAL seconds with their count. The recovery is
+logged once.
 """
 
 import asyncio
@@ -18,9 +18,10 @@ from pinnace.runtime.logs import ActivityFailed, ActivityRecovered
 log = logging.getLogger(__name__)
 
 LOG_INTERVAL = 30.0
-"""Seconds for which a failure that was logged is only counted, and without a failure after which the activity has recovered."""
+"""Seconds between two log lines about the same failure, and seconds without a failure after which the activity has
+recovered."""
 KINDS = 10
-"""Different failures of one loop that are counted separately."""
+"""The maximum number of different failures of a loop that are counted separately."""
 
 
 async def supervise(
@@ -33,10 +34,11 @@ async def supervise(
     healthy_after: float = 5.0,
     asked: Callable[[Exception], float] = lambda error: 0.0,
 ) -> None:
-    """Calls `attempt` repeatedly, until cancelled. A call is expected to run long; returning is not a failure. Errors of the
-    types `retry_on` are retried, others are raised. Raises EndedEarly if `attempt` raises CancelledError by itself.
+    """Call `attempt` repeatedly until cancelled. A call is expected to run for a long time; returning is not a failure. Errors
+    of the types `retry_on` are retried, other errors are raised. Raises EndedEarly if `attempt` raises CancelledError although
+    it was not cancelled.
 
-    An attempt that lasted `healthy_after` seconds resets the backoff. `asked`: the minimum wait that an error asks for, in
+    An attempt that lasted `healthy_after` seconds resets the backoff. `asked` returns the minimum delay for an error, in
     seconds.
     """
     task = asyncio.current_task()
@@ -53,7 +55,7 @@ async def supervise(
             except asyncio.CancelledError as error:
                 if task.cancelling() > before:
                     raise
-                raise EndedEarly(f"{name}: cancelled by itself") from error
+                raise EndedEarly(f"{name}: it cancelled itself") from error
             except retry_on as error:
                 if clock.monotonic() - started >= healthy_after:
                     backoff.reset()
@@ -67,15 +69,15 @@ async def supervise(
 
 
 class EndedEarly(Exception):
-    """An activity that must run as long as its owner has ended by itself. The message names the activity."""
+    """A permanent activity ended although it was not cancelled. The message names the activity."""
 
 
 async def unending(name: str, activity: Callable[[], Awaitable[Any]]) -> NoReturn:
-    """Runs an activity that must not end before it is cancelled. For children of a TaskGroup, which ignores a child that
-    returns or that raises CancelledError by itself.
+    """Run an activity that must not end before it is cancelled. Used for children of a TaskGroup, which ignores a child that
+    returns or that raises CancelledError on its own.
 
-    Raises EndedEarly if the activity returns, raises CancelledError by itself, or raises SystemExit or KeyboardInterrupt, which
-    would end the process silently. Other exceptions are passed on.
+    Raises EndedEarly if the activity returns, raises CancelledError on its own, or raises SystemExit or KeyboardInterrupt,
+    which would end the process silently. Other exceptions are propagated.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -85,21 +87,21 @@ async def unending(name: str, activity: Callable[[], Awaitable[Any]]) -> NoRetur
     except asyncio.CancelledError as error:
         if task.cancelling() > before:
             raise
-        raise EndedEarly(f"{name}: cancelled by itself") from error
+        raise EndedEarly(f"{name}: it cancelled itself") from error
     except (SystemExit, KeyboardInterrupt) as error:
         raise EndedEarly(f"{name}: {describe(error)}") from error
-    raise EndedEarly(f"{name}: it has returned")
+    raise EndedEarly(f"{name}: it returned")
 
 
 class _Account:
-    """Logs the failures of one loop, from the first one until the recovery."""
+    """Logs the failures of a loop until its recovery."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
         self._clock = clock
         self._failures = 0
         self._first = self._last = 0.0
-        self._told: dict[str, tuple[float, int]] = {}  # when, and how often it was met since
+        self._told: dict[str, tuple[float, int]] = {}  # the time of the log line, and the number of failures since
         self._recovery: asyncio.Task[None] | None = None
 
     def failed(self, what: str, delay: float) -> None:
@@ -123,7 +125,7 @@ class _Account:
     async def _recover(self) -> None:
         while (remaining := self._last + LOG_INTERVAL - self._clock.monotonic()) > 0.0:
             await self._clock.sleep(remaining)
-        if self._failures > 1:  # a single failure has been logged in full
+        if self._failures > 1:  # a single failure has been logged completely
             lasted = self._last - self._first
             well = ActivityRecovered(self._name, self._failures).extra
             log.info("%s: recovered from %d failures in %.0f s", self._name, self._failures, lasted, extra=well)
@@ -137,5 +139,5 @@ class _Account:
 
 
 def describe(error: BaseException) -> str:
-    """The error as one line for a log."""
+    """Format an error as one line of a log."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,4 +1,4 @@
-"""Helpers for asyncio tasks: cancellation around gRPC calls, racing coroutines, and long work in time slices."""
+"""Utilities for asyncio tasks: cancellation of gRPC calls, races between coroutines, and time slices for long work."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -9,25 +9,27 @@ from pinnace.runtime.clock import Clock
 
 
 class CallCancelled(Exception):
-    """The call was cancelled, and not the task that waits for it."""
+    """The call was cancelled, but not the task that awaits it."""
 
 
 class HeedsCancellation:
-    """`with HeedsCancellation(): await ...` raises CancelledError if and only if this task was cancelled meanwhile, and
-    CallCancelled if only the call was.
+    """Separates the cancellation of a task from the cancellation of its gRPC call.
 
-    grpc.aio does not distinguish the two. A task that awaits a response, or the start of a stream, awaits a task of grpc.aio.
-    Cancelling the first cancels the second, which treats that as a request to cancel the call and ends as the call does: if the
-    call has just failed or succeeded, the waiting task gets an error or an answer, and its cancellation is lost
-    (see github.com/grpc/grpc/issues/31227 and 43502). Conversely, closing a channel cancels its calls, and with them the tasks
-    that await them, although nothing cancelled those tasks.
+    `with HeedsCancellation(): await ...` raises CancelledError if and only if this task was cancelled, and CallCancelled if
+    only the call was cancelled.
+
+    grpc.aio does not distinguish the two. A task that awaits a response or the start of a stream awaits an internal task of
+    grpc.aio. Cancelling the outer task cancels the internal one, which requests the cancellation of the call and returns its
+    result. If the call has just finished, the outer task receives a response or an error, and its cancellation is lost (see
+    github.com/grpc/grpc/issues/31227 and 43502). Conversely, closing a channel cancels its calls and thereby the tasks that
+    await them, although nothing cancelled these tasks.
     """
 
     __slots__ = ("_before", "_task")
 
     def __enter__(self) -> None:
         task = asyncio.current_task()
-        assert task is not None, "only a task can be cancelled"
+        assert task is not None, "not called from a task"
         self._task, self._before = task, task.cancelling()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -39,7 +41,8 @@ class HeedsCancellation:
 
 
 async def race(*contenders: Coroutine[Any, Any, Any]) -> None:
-    """Runs all coroutines. When one ends, cancels the others and waits for them. Raises what the first one raised."""
+    """Run all coroutines. When the first one ends, cancel the others and wait for them. Raises the exception of the first
+    one."""
     tasks = [asyncio.ensure_future(contender) for contender in contenders]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -55,20 +58,20 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 SLICE = 0.005
-"""Seconds of work before other tasks run."""
+"""The length of a time slice in seconds."""
 YIELDS = 5
-"""Iterations of the event loop to yield. gRPC needs this many to deliver a call; an idle iteration takes 11 us."""
+"""The number of event loop iterations to yield. gRPC needs this many to deliver a call. An idle iteration takes 11 us."""
 
 
 class TimeSlice:
-    """The time slice of one piece of work, or of several that share a slice."""
+    """A time slice of one computation, or of several that share it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began = clock.monotonic()
 
     async def end(self) -> None:
-        """Yields to other tasks if the slice has lasted SLICE seconds, and begins the next one. Call it between two steps."""
+        """Yield to other tasks if the slice has lasted SLICE seconds, and start the next slice. Call it between two steps."""
         if self._clock.monotonic() - self._began > SLICE:
             for _ in range(YIELDS):
                 await asyncio.sleep(0)
@@ -76,7 +79,7 @@ class TimeSlice:
 
 
 async def in_slices(work: Callable[[A], B], items: Iterable[A], clock: Clock) -> list[B]:
-    """Calls `work` for each item, in order, and yields to other tasks between items. Returns the results."""
+    """Call `work` for each item in order, and yield to other tasks between items. Return the results."""
     done: list[B] = []
     turn = TimeSlice(clock)
     for item in items:

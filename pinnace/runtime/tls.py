@@ -1,4 +1,4 @@
-"""Mutual TLS, with files that may be replaced while a process runs."""
+"""Mutual TLS with files that can be replaced while the process runs."""
 
 import logging
 import ssl
@@ -14,13 +14,13 @@ from pinnace.runtime.logs import CertificateReloaded
 log = logging.getLogger(__name__)
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
-"""The state of some files. It changes when one of them is replaced, written or made readable; None for a missing file."""
+"""The state of the files. It changes if a file is replaced, written or made readable. None represents a missing file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The contents of PEM files at one moment: a certificate, its key, and the trusted authority. A client with a token has
-    neither certificate nor key."""
+    """The contents of PEM files: a certificate, its key, and the trusted CA. A client with a token has no certificate and no
+    key."""
 
     ca: bytes
     cert: bytes | None
@@ -38,7 +38,7 @@ class Credentials:
 
 
 class Unusable(OSError):
-    """The file `path` cannot be read, or does not have the required content."""
+    """The file `path` cannot be read or has invalid content."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -47,8 +47,8 @@ class Unusable(OSError):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """Paths of PEM files: the authority that must have issued the peer's certificate, and our own certificate and key; or, for
-    a client without a certificate, a bearer token."""
+    """Paths of PEM files: the CA that must have issued the peer's certificate, and the certificate and key of this process. A
+    client can use a bearer token instead of a certificate."""
 
     ca: Path
     cert: Path | None = None
@@ -59,44 +59,45 @@ class TlsFiles:
         return tuple(_stamp(path) for path in (self.ca, self.cert, self.key) if path is not None)
 
     def context(self) -> ssl.SSLContext:
-        """For an HTTP/2 client other than gRPC's. Raises Unusable if the files cannot be read or do not belong together."""
+        """Return an SSL context for HTTP/2 clients other than gRPC's. Raises Unusable if a file cannot be read or the key does
+        not match the certificate."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key, password="")  # without a prompt
+                context.load_cert_chain(self.cert, self.key, password="")  # disables the password prompt
         except OSError as error:
             raise self._unusable(error) from None
         context.set_alpn_protocols(["h2"])
         return context
 
     def read(self) -> Credentials:
-        """Raises OSError, as `context`."""
+        """Read the files. Raises Unusable like `context`, and OSError."""
         self.context()
         cert, key = (path.read_bytes() if path is not None else None for path in (self.cert, self.key))
         return Credentials(self.ca.read_bytes(), cert, key, self.token)
 
     def _unusable(self, met: OSError) -> "Unusable":
-        """Finds the file and the reason: Python's error names neither."""
+        """Return an error with the invalid file and the reason, which Python's error does not contain."""
         for path in (path for path in (self.ca, self.cert, self.key) if path is not None):
             try:
                 path.read_bytes()
                 if path != self.key:
                     ssl.create_default_context(cafile=path)
             except ssl.SSLError:
-                return Unusable(path, "not a certificate in PEM")
+                return Unusable(path, "not a PEM certificate")
             except OSError as error:
                 return Unusable(path, (error.strerror or str(error)).lower())
         other = isinstance(met, ssl.SSLError) and met.reason == "KEY_VALUES_MISMATCH"
-        kind = f"the key of {self.cert}" if other else "a private key in PEM without a passphrase"
+        kind = f"the key of {self.cert}" if other else "a PEM private key without a passphrase"
         return Unusable(self.key or self.ca, f"not {kind}")
 
 
 REPLACEMENT_TIMEOUT = 5.0
-"""Seconds that the replacement of a certificate and its key may take: they are separate files."""
+"""Seconds within which a certificate and its key must be replaced. They are separate files."""
 
 
 class Renewed:
-    """The present content of the files or, while they cannot be used, their last usable content."""
+    """The current content of the files, or their last valid content."""
 
     def __init__(self, files: TlsFiles, clock: Clock = SYSTEM_CLOCK) -> None:
         """Raises OSError if the files cannot be used."""
@@ -104,13 +105,14 @@ class Renewed:
         self._clock = clock
         self._seen = files.stamp()
         self._unusable: tuple[Stamp, float] | None = None
-        """The stamp of files that could not be used, and the time (seconds, monotonic) at which they were first read."""
+        """The stamp of the latest invalid files, and the monotonic time at which they were first read."""
         self.current = files.read()
 
     def renew(self) -> bool:
-        """Read files that have changed, and return whether there is new content.
+        """Read changed files. Return whether the content is new.
 
-        Unusable files are read again at each call for REPLACEMENT_TIMEOUT seconds; then the error is logged, once."""
+        Invalid files are read again at each call. If they are still invalid after REPLACEMENT_TIMEOUT seconds, the error is
+        logged once."""
         stamp = self._files.stamp()
         if stamp == self._seen:
             return False
@@ -122,23 +124,22 @@ class Renewed:
                 self._unusable = stamp, now
             elif now - self._unusable[1] >= REPLACEMENT_TIMEOUT:
                 self._seen = stamp
-                log.error("%s; still using the previous files", error)
+                log.error("%s; continuing with the previous certificates", error)
             return False
         self._seen, self.current, self._unusable = stamp, current, None
         file = str(self._files.cert or self._files.ca)
-        log.info("%s was renewed", file, extra=CertificateReloaded(file).extra)
+        log.info("reloaded the certificate %s", file, extra=CertificateReloaded(file).extra)
         return True
 
 
 def server_credentials(files: TlsFiles, *, ask: bool = True) -> grpc.ServerCredentials:
-    """As `line_credentials`, for a single server. Raises OSError."""
+    """Return the credentials of a single server; see `line_credentials`. Raises OSError."""
     return line_credentials(files, ask=ask)()
 
 
 def line_credentials(files: TlsFiles, *, ask: bool = True) -> Callable[[], grpc.ServerCredentials]:
-    """Returns a factory of credentials, for servers that share a port. Each handshake uses the files as they are then. With
-    `ask`, clients without a certificate of the authority are refused; without it, no certificate is requested. Raises
-    OSError."""
+    """Return a factory of credentials for servers that share a port. Each handshake uses the current files. With `ask`, clients
+    must present a certificate issued by the CA; without `ask`, no client certificate is requested. Raises OSError."""
     renewed = Renewed(files)
 
     def make() -> grpc.ServerCredentials:

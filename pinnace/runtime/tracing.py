@@ -1,12 +1,12 @@
-"""Traces that follow a pod across processes. Tracing is off unless a component has `--tracing-endpoint`.
+"""Traces that follow a pod across processes. Tracing is disabled unless a component has `--tracing-endpoint`.
 
     call of the API server (sampled?) --> decode, admit, commit
        '-- the pod's annotation pinnace.io/traceparent --> scheduler: queue, schedule, bind
                                                        '-> kubelet: sync, status
 
-No call from the API server to the scheduler could carry the context of a create. So the API server writes it into the pod, as a
-W3C traceparent, and components that process the pod use it as the parent of their spans. Sampling is decided once, where the
-trace begins.
+The API server does not call the scheduler, so the trace context cannot be sent with a call. The API server stores it in the pod
+as a W3C traceparent instead. Components that process the pod use it as the parent of their spans. The sampling decision is made
+once, at the start of the trace.
 
 Sources: https://www.w3.org/TR/trace-context/#traceparent-header,
 https://kubernetes.io/docs/concepts/cluster-administration/system-traces/
@@ -18,15 +18,15 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 KEY = "traceparent"
-"""The key of a call's metadata that holds the parent span."""
+"""The metadata key of the parent span."""
 SAMPLED = "-01"
-"""The end of a traceparent whose trace is sampled."""
+"""The suffix of a sampled traceparent."""
 
 _SOUND = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def metadata(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The metadata for calls of a program whose environment has a valid $TRACEPARENT.
+    """Return the call metadata of a program whose environment contains a valid $TRACEPARENT.
 
     Source: https://opentelemetry.io/docs/specs/otel/context/env-carriers/
     """
@@ -35,7 +35,7 @@ def metadata(environment: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 class Tracer(Protocol):
-    """Times are seconds of the monotonic clock."""
+    """Creates and exports spans. Times are seconds of the monotonic clock."""
 
     @property
     def on(self) -> bool:
@@ -44,28 +44,28 @@ class Tracer(Protocol):
 
     @property
     def traceparent(self) -> str:
-        """The span of the call that the present task serves; "" if there is none, or its trace is not sampled."""
+        """The span of the call that the current task serves, or "" if there is no call or its trace is not sampled."""
         ...
 
     def call(self, name: str, traceparent: str) -> AbstractContextManager[object]:
-        """A server span of a call. Its parent is `traceparent`; without one, the call begins a trace if it is sampled."""
+        """Start the server span of a call. Its parent is `traceparent`. Without a parent, a sampled call starts a trace."""
         ...
 
     def span(self, name: str) -> AbstractContextManager[object]:
-        """A child of the present task's span, if that is sampled."""
+        """Start a child span of the current task's span, if that span is sampled."""
         ...
 
     def record(self, name: str, traceparent: str, began: float, ended: float, **attributes: str | int) -> None:
-        """Records a finished span as a child of a span of another process."""
+        """Record a finished span as a child of a span of another process."""
         ...
 
     def close(self) -> None:
-        """Exports the remaining spans. Blocks for a few seconds at most."""
+        """Export the remaining spans. Blocks for at most a few seconds."""
         ...
 
 
 class NoTracer:
-    """Costs nothing."""
+    """A tracer without spans."""
 
     on = False
     traceparent = ""
@@ -88,10 +88,11 @@ NO_TRACER = NoTracer()
 
 
 def connect(endpoint: str | None, component: str, name: str, *, per_million: int = 0) -> Tracer:
-    """A tracer that exports to the OTLP collector (gRPC) at `endpoint`; without one, NO_TRACER. `per_million`: how many of a
-    million calls without a parent begin a trace. Raises ModuleNotFoundError if OpenTelemetry is not installed."""
+    """Return a tracer that exports to the OTLP collector (gRPC) at `endpoint`, or NO_TRACER if `endpoint` is None.
+    `per_million`: the number of calls per million without a parent that start a trace. Raises ModuleNotFoundError if
+    OpenTelemetry is missing."""
     if endpoint is None:
         return NO_TRACER
-    from pinnace.runtime.otel import OtelTracer, exporting  # an optional dependency, which takes 100 ms to import
+    from pinnace.runtime.otel import OtelTracer, exporting  # an optional dependency whose import takes 100 ms
 
     return OtelTracer(exporting(endpoint, component, name, per_million))

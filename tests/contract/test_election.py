@@ -148,7 +148,7 @@ async def test_a_leader_stands_down_before_its_lease_can_run_out(serve: Serve, v
     leader = vote("a", server)
     token = await leader.elected()
     server.storage.sever()
-    assert "no heartbeat was answered" in await leader.lost()
+    assert "no heartbeat was acknowledged" in await leader.lost()
     record = await storage.get(KEY)
     assert record is not None
     assert record.create_revision == token

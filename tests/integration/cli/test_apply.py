@@ -217,5 +217,5 @@ async def test_no_server(tmp_path: Path, forkserver: ForkServer) -> None:
     assert (await nobody("version")).code == 0
     lost = Commands([], forkserver, {"XDG_CONFIG_HOME": str(tmp_path), "PINNACE_CONFIG": ""})
     done = await lost("get", "pods")
-    assert done.code == 6 and "no cluster is configured" in done.errors[0] and "`pinnace up`" in done.errors[1]
+    assert done.code == 6 and "no configuration has been provided" in done.errors[0] and "`pinnace up`" in done.errors[1]
     assert (await lost("get", "pods", "--server", "a:b")).code == 2

@@ -59,4 +59,4 @@ async def test_what_is_wrong_is_told_with_the_file_and_what_there_is(pinnace: Co
         assert (await pinnace("config", "set-context", *wrong)).code == 2, wrong
     pinnace.environment = {"PINNACE_CONFIG": str(tmp_path / "none"), "PINNACE_SERVER": ""}
     done = await pinnace("config", "get-contexts")
-    assert (done.code, done.errors[0]) == (3, f"error: no cluster is configured: {tmp_path / 'none'} does not exist")
+    assert (done.code, done.errors[0]) == (3, f"error: no configuration has been provided: {tmp_path / 'none'} does not exist")

@@ -43,9 +43,9 @@ def test_who_has_led_all_the_time_may_measure(caretaker: PlaceholderLeader) -> N
 
 
 def test_who_was_elected_again_has_not_led_all_the_time(caretaker: PlaceholderLeader) -> None:
-    caretaker.candidate.lose("no heartbeat was answered for 1.4 s")
+    caretaker.candidate.lose("no heartbeat was acknowledged for 1.4 s")
     caretaker.candidate.win(9)
-    with pytest.raises(BenchError, match=r"no heartbeat was answered for 1\.4 s.*fewer pods"):
+    with pytest.raises(BenchError, match=r"no heartbeat was acknowledged for 1\.4 s.*fewer pods"):
         caretaker.check()
 
 

@@ -58,13 +58,13 @@ async def refused(server: FakeServer, tls: TlsFiles | None) -> Failure:
 
 async def test_a_server_of_another_authority(server: FakeServer, tmp_path: Path) -> None:
     failure = await refused(server, certificates(tmp_path / "other").files("client"))
-    assert "its certificate: unable to get local issuer certificate" in str(failure)
+    assert "invalid certificate: unable to get local issuer certificate" in str(failure)
 
 
 async def test_a_certificate_of_another_authority(server: FakeServer, pki: Folder, tmp_path: Path) -> None:
     stranger = certificates(tmp_path / "other").files("client")
     failure = await refused(server, TlsFiles(pki.files("client").ca, stranger.cert, stranger.key))
-    assert "it does not trust our certificate" in str(failure) or "alert" in str(failure)
+    assert "it rejects the client certificate" in str(failure) or "alert" in str(failure)
 
 
 async def test_an_address_of_http(server: FakeServer, pki: Folder) -> None:
@@ -115,7 +115,7 @@ async def test_no_certificate(server: FakeServer) -> None:
     assert "TLS" in str(await refused(server, None))
 
 
-NO_CERTIFICATE, NO_KEY = "not a certificate in PEM", "not a private key in PEM without a passphrase"
+NO_CERTIFICATE, NO_KEY = "not a PEM certificate", "not a PEM private key without a passphrase"
 
 
 @pytest.mark.parametrize(

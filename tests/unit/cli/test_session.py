@@ -110,14 +110,14 @@ async def test_that_there_was_no_answer_is_told(serve: Serve) -> None:
     server = await serve()
     server.on(GET, GetRequest, silence)
     failure = await late(server, lambda session: session.client.pods.get("a", "default"))
-    assert f"no answer from the API server at {server.address}" in str(failure) and "pinnace doctor" in failure.report.hint
+    assert f"no response from the API server at {server.address}" in str(failure) and "pinnace doctor" in failure.report.hint
 
 
 async def test_of_a_write_it_is_told_that_it_may_have_happened(serve: Serve) -> None:
     server = await serve()
     server.on(CREATE, CreatePodRequest, silence)
     failure = await late(server, lambda session: session.client.pods.create(Pod()))
-    assert "the outcome is unknown, it may have happened" in str(failure) and "before you retry" in failure.report.hint
+    assert "the outcome of the request is unknown" in str(failure) and "before you retry" in failure.report.hint
 
 
 async def test_what_another_call_has_met_is_not_told(serve: Serve) -> None:

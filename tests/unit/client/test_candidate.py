@@ -200,7 +200,7 @@ async def test_leads_as_long_as_its_opening_is_worth(leading: Conversation, cand
 
 async def test_is_told_once_that_a_term_has_lapsed(leading: Conversation, clock: FakeClock, history: History) -> None:
     await clock.advance(VALIDITY)
-    assert await history.grows_to(2) == [7, "no heartbeat was answered for 1.4 s"]
+    assert await history.grows_to(2) == [7, "no heartbeat was acknowledged for 1.4 s"]
 
 
 async def test_a_leader_whose_writes_are_refused_leaves_its_session(
@@ -257,7 +257,7 @@ async def test_a_lapse_is_final_whatever_is_answered_afterwards(
     assert candidate.token is None
     await history.grows_to(2)
     assert candidate.token is None
-    assert history.entries[1:] == ["no heartbeat was answered for 1.4 s"]
+    assert history.entries[1:] == ["no heartbeat was acknowledged for 1.4 s"]
 
 
 async def test_says_how_long_ago_it_stood_down(
@@ -311,7 +311,7 @@ async def test_a_token_that_was_given_up_does_not_come_back(
         resumed.elected(token=7)
     anew = await elsewhere.next(clock)
     assert await anew.opening() == (0, 0)
-    assert (candidate.token, history.entries) == (None, [7, "no heartbeat was answered for 1.4 s"])
+    assert (candidate.token, history.entries) == (None, [7, "no heartbeat was acknowledged for 1.4 s"])
 
 
 async def test_leaves_a_server_that_does_not_answer(
@@ -354,7 +354,7 @@ async def test_a_leader_does_not_go_on_with_a_server_that_is_too_old(
     assert await resumed.opening() == (5, 7)
     resumed.opened(session=5, secret_fences=False)
     resumed.elected(token=7)
-    assert "does not support the secrets of fences" in str((await history.grows_to(2))[1])
+    assert "does not support fences with secrets" in str((await history.grows_to(2))[1])
     assert candidate.token is None
     opening = (await (await old.next(clock)).hear()).open
     assert (opening.session, opening.token, opening.forsaken) == (0, 0, 5)

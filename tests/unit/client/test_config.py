@@ -169,7 +169,7 @@ def test_what_pinnace_does_not_know_is_kept(file: Path, environ: dict[str, str])
 
 def test_a_file_without_contexts_says_how_to_get_a_cluster(file: Path, environ: dict[str, str]) -> None:
     file.write_text("{apiVersion: v1, kind: Config, contexts: []}")
-    with pytest.raises(ConfigError, match="no cluster is configured") as caught:
+    with pytest.raises(ConfigError, match="no configuration has been provided") as caught:
         load(environ=environ)
     assert "pinnace up" in caught.value.hint
 
@@ -223,9 +223,9 @@ def test_a_user_may_have_a_token_instead(file: Path, environ: dict[str, str], us
 @pytest.mark.parametrize(
     ("user", "message"),
     [
-        ("{tokenFile: nothing}", "the token cannot be read"),
+        ("{tokenFile: nothing}", "unable to read the token"),
         ("{client-certificate: me.crt}", "client-key is missing$"),
-        ("{client-certificate-data: aGk=, client-key-data: aGk=}", "`client-certificate-data` is not supported: name a file"),
+        ("{client-certificate-data: aGk=, client-key-data: aGk=}", "`client-certificate-data` is not supported: use a file"),
     ],
 )
 def test_certificates_that_cannot_be_found(file: Path, environ: dict[str, str], user: str, message: str) -> None:

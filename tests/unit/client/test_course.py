@@ -27,10 +27,10 @@ def test_that_there_is_no_answer() -> None:
     read, write = CallState(READ), CallState(WRITE)
     for course in (read, write):
         course.sent("a:1", 10)
-    assert "no answer from the API server at a:1" in str(read.told(10 + SLOW_AFTER)) and not isinstance(
+    assert "no response from the API server at a:1" in str(read.told(10 + SLOW_AFTER)) and not isinstance(
         read.told(11), OutcomeUnknown
     )
-    assert isinstance(write.told(11), OutcomeUnknown) and "no answer from the API server at a:1" in str(write.told(11))
+    assert isinstance(write.told(11), OutcomeUnknown) and "no response from the API server at a:1" in str(write.told(11))
 
 
 @pytest.mark.parametrize("later", [LOST, REFUSED], ids=["lost", "refused"])

@@ -73,7 +73,7 @@ async def test_a_replica_that_no_server_can_tell_anything_is_not_ready(make: Cal
     informers: Informed = make(FakeClient(server), clock)
     nobody: Any = None  # campaigns
     ready = Standby(nobody, "controllers", "a", informers, lead=nobody, on_lost=nobody).checks["informers"]
-    assert ready() == f"{named} are not synced yet (and 1 more)"
+    assert ready() == f"{named} are not synced (and 1 more)"
     running = asyncio.ensure_future(informers.run())  # type: ignore[attr-defined] # beyond what a standby needs of them
     await clock.advance(0.0)
     assert ready() is None

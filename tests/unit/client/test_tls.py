@@ -131,7 +131,7 @@ async def test_a_certificate_that_has_expired_is_named(tmp_path: Path, monkeypat
     pki = certificates(tmp_path / "old", "127.0.0.1", made=datetime(2001, 1, 1, tzinfo=UTC))
     server = await FakeServer().start(tls=pki.files("server"))
     connection = Connection([server.address], tls=pki.files("client"))
-    with pytest.raises(ApiError, match=f"{server.address} .its certificate: certificate has expired."):
+    with pytest.raises(ApiError, match=f"{server.address} .invalid certificate: certificate has expired."):
         await shown(connection, timeout=3.0)
     await connection.close()
     await server.stop()

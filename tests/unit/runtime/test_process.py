@@ -87,7 +87,7 @@ def test_at_the_second_signal_it_finishes_nothing(start: Start) -> None:
     assert process.stdout.readline() == "asked\n"
     process.terminate()
     _, said = process.communicate(timeout=20)
-    assert process.returncode == 1 and "still busy at the second signal; cancelled" in said
+    assert process.returncode == 1 and "still running at the second signal; cancelling" in said
 
 
 @pytest.mark.parametrize(

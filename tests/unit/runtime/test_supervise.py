@@ -119,7 +119,7 @@ async def _exits() -> None:
 
 @pytest.mark.parametrize(
     ("activity", "message"),
-    [(_cancelled, "part: cancelled by itself"), (_returns, "part: it has returned"), (_exits, "part: SystemExit: 3")],
+    [(_cancelled, "part: it cancelled itself"), (_returns, "part: it returned"), (_exits, "part: SystemExit: 3")],
 )
 async def test_what_must_not_end_is_named_when_it_does(activity: Callable[[], Awaitable[None]], message: str) -> None:
     with pytest.raises(EndedEarly, match=message):
@@ -135,5 +135,5 @@ async def test_what_is_cancelled_by_its_owner_ends_as_it_should() -> None:
 
 
 async def test_a_loop_that_cancels_itself_is_named() -> None:
-    with pytest.raises(EndedEarly, match="loop: cancelled by itself"):
+    with pytest.raises(EndedEarly, match="loop: it cancelled itself"):
         await supervise("loop", _cancelled, retry_on=(Trouble,))

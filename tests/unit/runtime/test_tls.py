@@ -94,7 +94,7 @@ def test_files_that_stay_unusable_are_reported_once(tmp_path: Path, caplog: pyte
     clock.stall(REPLACEMENT_TIMEOUT)
     assert not any(renewed.renew() for _ in range(3))
     (told,) = caplog.records
-    assert told.message == f"{files.key}: no such file or directory; still using the previous files"
+    assert told.message == f"{files.key}: no such file or directory; continuing with the previous certificates"
     (tmp_path / "away").rename(files.key)
     assert renewed.renew()
 

@@ -164,4 +164,4 @@ async def test_a_key_that_is_none_is_no_port_that_is_taken(tmp_path: Path) -> No
     server = ApiServer(MemoryStorage())
     with pytest.raises(OSError) as caught:
         await server.start("127.0.0.1:0", files)
-    assert str(caught.value) == f"{files.key}: not a private key in PEM without a passphrase"
+    assert str(caught.value) == f"{files.key}: not a PEM private key without a passphrase"

@@ -58,7 +58,9 @@ def machines(command: Callable[..., None]) -> Callable[..., None]:
         help=f"Zones of the nodes, assigned by the number in the node's name; 0 disables zones.  [default: {','.join(ZONES)}]",
     )
     @click.option("--region", default="", metavar="NAME", help=f"The region of the zones.  [default: {REGION}]")
-    @click.option("--labels", default="", metavar="KEY=VALUE,...", help=f"Labels besides the default labels of {OS}/{ARCH} nodes.")
+    @click.option(
+        "--labels", default="", metavar="KEY=VALUE,...", help=f"Labels besides the default labels of {OS}/{ARCH} nodes."
+    )
     @click.option("--taints", default="", metavar="KEY[=VALUE]:EFFECT,...", help="Taints that new nodes are registered with.")
     @click.option(
         "--machines",

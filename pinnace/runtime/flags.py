@@ -81,9 +81,7 @@ def address(text: str) -> tuple[str, int]:
         raise click.BadParameter(str(error)) from None
 
 
-replica = click.option(
-    "--name", default=socket.gethostname, show_default="the host name", help="The name of this replica."
-)
+replica = click.option("--name", default=socket.gethostname, show_default="the host name", help="The name of this replica.")
 tracing_endpoint = click.option(
     "--tracing-endpoint",
     metavar="HOST:PORT",

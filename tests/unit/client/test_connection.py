@@ -200,7 +200,9 @@ async def test_a_method_that_all_servers_lack(serve: Serve, connect: Connect, fr
 
 async def test_a_method_that_the_only_server_lacks(serve: Serve, connect: Connect) -> None:
     server = await serve()
-    with pytest.raises(errors.Unimplemented, match=f"^the API server at {server.address} does not implement pods.Get: it is older"):
+    with pytest.raises(
+        errors.Unimplemented, match=f"^the API server at {server.address} does not implement pods.Get: it is older"
+    ):
         await get(connect(server))
     assert server.calls == [METHOD]
 

@@ -1,1 +1,1 @@
-"""The API server: the only component that talks to etcd. It keeps all state there, so any number of replicas may run."""
+"""The API server: the only component that connects to etcd. All state is in etcd, so any number of replicas can run."""

@@ -1,9 +1,9 @@
-"""The parts of an API server, assembled without a transport: storage <- cacher and committer <- registry <- services.
+"""An API server without a transport: storage <- cacher and committer <- registry <- services.
 
-The server keeps no state but the cache, which it can rebuild at any time. Any number of equal servers can use one etcd.
+The only state of a server is its watch cache, which it can rebuild at any time. Any number of replicas can use one etcd.
 
-`methods` contains every method by its path ("/pinnace.v1.Pods/Get"). gRPC (apiserver.server) and the in-process simulation call
-them through the same checks. Time and randomness come from the clock, the rng and the event loop.
+`Assembly.methods` maps a path such as "/pinnace.v1.Pods/Get" to its method. gRPC (apiserver.server) and the in-process
+simulation call the same methods, with the same checks. All time and randomness comes from `clock`, `rng` and the event loop.
 """
 
 import asyncio
@@ -90,14 +90,14 @@ from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """The configuration of an API server. The defaults have no audit log, tracer, kubelet client or webhooks."""
+    """The configuration of an API server. By default there is no audit log, tracer, kubelet client or webhook."""
 
     compaction_interval: float = INTERVAL
-    """Seconds between compactions of the storage; 0: none by this server."""
+    """Seconds between compactions of the storage. If 0, this server does not compact."""
     events: EventLimits = field(default_factory=EventLimits)
-    """How many events are kept."""
+    """The maximum number and size of stored events."""
     seats: int = SEATS
-    """Concurrent calls about one object (see apiserver.flow.control)."""
+    """The maximum number of concurrent single-object calls (see apiserver.flow.control)."""
     tolerations: DefaultTolerations = field(default_factory=DefaultTolerations)
     """The default tolerations of pods."""
     tokens: Tokens = field(default_factory=NoTokens)
@@ -107,19 +107,19 @@ class ServerSettings:
     kubelets: Kubelets = field(default_factory=NoKubelets)
     webhooks: Sequence[Webhook] = ()
     min_request_timeout: float = MIN_TIMEOUT
-    """Seconds; see apiserver.services.methods."""
+    """The minimum duration of a watch in seconds (see apiserver.services.methods)."""
     preempted: Callable[[], int] = never
-    """See pinnace.runtime.cpu."""
+    """Returns the number of preemptions of this process (see pinnace.runtime.cpu)."""
     cluster: Claim = field(default_factory=Claim)
-    """The cluster that the server belongs to."""
+    """The cluster to which the server belongs."""
 
 
 DEFAULTS = ServerSettings()
 
 
 class Assembly:
-    """An API server without a transport. `run` runs until cancelled; call `drain` before, if there is time. `opening`: whether
-    the server accepts calls."""
+    """An API server without a transport. For a graceful shutdown, call `drain` before cancelling `run`. `opening` is the
+    readiness gate of all methods."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Assembly:
         self._identity = ClusterIdentity(storage, settings.cluster, clock, self._rng)
         self._committer = Committer(storage, clock=clock, rng=self._rng, preempted=settings.preempted)
         self._elections_committer = Committer(storage, clock=clock, rng=self._rng)
-        """Elections have their own pipelines, so that writes of objects never delay them."""
+        """Elections have their own write pipelines, so object writes do not delay them."""
         self._sweeper = MarkerSweeper(storage, clock)
         self._compactor = Compactor(storage, clock, settings.compaction_interval)
         self.cacher = Cacher(storage, ALL, clock=clock, rng=self._rng)
@@ -168,7 +168,8 @@ class Assembly:
         self.methods = self._methods()
 
     async def run(self) -> None:
-        """Works until cancelled. A part that dies takes the server with it. Raises OtherCluster before anything is written."""
+        """Run until cancelled. If a task fails, all tasks are cancelled and the error is raised. Raises OtherCluster before
+        the first write."""
         await self._identity.check()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(unending("identity", self._identity.run), name="identity")
@@ -192,7 +193,7 @@ class Assembly:
         await self._migration.run()
 
     async def drain(self) -> None:
-        """Takes no more calls, and sends everybody on to another server: watches, candidates and fleets."""
+        """Refuse new calls, and end watches, campaigns and heartbeat streams. Their clients resume at another replica."""
         self.opening.drain()
         self._elections.drain()
         self._heartbeats.drain()
@@ -225,7 +226,7 @@ class Assembly:
         for descriptor, service, gate in services:
             serve(descriptor.methods, service, gate)
         names = sorted(each.full_name for each in (*(service[0] for service in services), *GRPCS_OWN))
-        serve(HEALTH, HealthService(opening.readiness, names), lambda: None)  # also of a server that takes no other calls
+        serve(HEALTH, HealthService(opening.readiness, names), lambda: None)  # health checks work before the server is ready
         serve(REFLECTION, ReflectionService(names), opening.refusal)
         return methods
 
@@ -283,7 +284,7 @@ class Assembly:
         return Store(resource, strategy, admission, mutator, self._refresh, clock, rng, self._webhooks, self._settings.tracer)
 
     def _role_versions(self) -> Hashable | None:
-        """None while there may be none of those that every cluster has."""
+        """Return the versions of all roles and bindings; None while bootstrap roles may be missing."""
         return self._rbac.versions if self.opening.readiness() is None else None
 
     async def _refresh(self) -> None:
@@ -291,6 +292,6 @@ class Assembly:
 
 
 def _descriptor(resource: Resource[Any]) -> ServiceDescriptor:
-    """Of the resource's service."""
+    """Return the descriptor of the resource's gRPC service."""
     found: ServiceDescriptor = resource.messages.DESCRIPTOR.services_by_name[resource.service.rpartition(".")[2]]
     return found

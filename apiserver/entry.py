@@ -1,4 +1,4 @@
-"""Where the installed `pinnace-apiserver` begins. An interrupt ends it without a word until its event loop runs."""
+"""The entry point of `pinnace-apiserver`. Until the event loop runs, SIGINT ends the process without a traceback."""
 
 from pinnace.runtime.interrupts import end_at_once
 

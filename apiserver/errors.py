@@ -1,20 +1,20 @@
-"""The errors of the API server: the exception `Rejected`, which carries a `Refusal`; constructors for the usual refusals, in
-Kubernetes' words; and the translation of every other exception to a refusal.
+"""Errors of the API server: the exception `Rejected`, constructors of common refusals with Kubernetes' messages, and the
+conversion of exceptions to refusals:
 
 Rejected                     its refusal
 CacheError
 +-- Expired                  OUT_OF_RANGE        list again
 +-- SlowWatcher              ABORTED             resume
-+-- ShuttingDown             UNAVAILABLE         resume elsewhere, at once
++-- ShuttingDown             UNAVAILABLE         resume at another replica immediately
 +-- CacheBehind              UNAVAILABLE         retry
 +-- BadToken                 INVALID_ARGUMENT
-+-- FutureRevision           INVALID_ARGUMENT    retry, if the revision will exist
-+-- HistoryChanged           FAILED_PRECONDITION start again from a list
++-- FutureRevision           INVALID_ARGUMENT    retry when the revision exists
++-- HistoryChanged           FAILED_PRECONDITION list again
 SelectorError                INVALID_ARGUMENT
-StorageError                 see apiserver.errors.from_storage
-MemoryError, OSError for
-lack of a resource           RESOURCE_EXHAUSTED  retry, or ask for less; a write: UNAVAILABLE, OutcomeUnknown
-anything else                INTERNAL            a bug; logged with its traceback
+StorageError                 see from_storage
+MemoryError, OSError with
+an errno of SHORT_OF         RESOURCE_EXHAUSTED  retry, or set a smaller limit; for writes: UNAVAILABLE, OutcomeUnknown
+any other exception          INTERNAL            report a bug; the traceback is logged
 """
 
 import errno
@@ -31,18 +31,19 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import CallsRefused
 
 RETRY_AFTER = 0.1
-"""Seconds after which a client may retry a call that failed because etcd was not available."""
+"""Seconds after which a client can retry a call when etcd or the watch cache was unavailable."""
 
 
 MAX_VIOLATIONS = 4000
-"""Bytes of violations in a refusal. Many peers refuse trailers of more than 8 KiB, and trailers may be base64-encoded."""
+"""Maximum size of the violations in a refusal, in bytes. Many HTTP/2 peers reject trailers above 8 KiB, and gRPC encodes
+binary trailers as base64."""
 
 
 UNREADABLE = "StorageReadError"
 
 
 class Rejected(Exception):
-    """The request is refused; nothing was written."""
+    """The request is refused. Nothing was written."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -54,8 +55,8 @@ def not_found(resource: Resource[Any], name: str) -> Refusal:
 
 
 def unreadable(resource: Resource[Any], name: str) -> Refusal:
-    """The stored value cannot be parsed, or is nested too deep. The reason is Kubernetes'."""
-    message = f'{resource.plural} "{name}" cannot be decoded from etcd: lists and watches leave it out'
+    """The stored value cannot be parsed, or is nested too deeply. The reason is the one that Kubernetes uses."""
+    message = f'{resource.plural} "{name}" cannot be decoded from etcd: lists and watches omit it'
     hint = f"if the object is not needed, delete its key in etcd, below {resource.prefix}"
     return Refusal(Code.INTERNAL, UNREADABLE, message, metadata=(("hint", hint),))
 
@@ -65,7 +66,7 @@ def already_exists(resource: Resource[Any], name: str) -> Refusal:
 
 
 def stale(resource: Resource[Any], name: str, given: str, now: int) -> Refusal:
-    message = f'{resource.plural} "{name}": resourceVersion {given} is stale, now {now}'
+    message = f'{resource.plural} "{name}": resourceVersion {given} is stale, the current one is {now}'
     return Refusal(Code.ABORTED, "Conflict", message, metadata=(("resourceVersion", str(now)),))
 
 
@@ -75,13 +76,13 @@ def uid_mismatch(resource: Resource[Any], name: str, given: str, now: str) -> Re
 
 
 def contended(resource: Resource[Any], name: str) -> Refusal:
-    message = f'{resource.plural} "{name}": too many concurrent writes of this object; try again'
+    message = f'{resource.plural} "{name}": too many concurrent writes of this object, please retry'
     return Refusal(Code.ABORTED, "Contended", message, retry_after=RETRY_AFTER)
 
 
 def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation]) -> Refusal:
-    """A refusal with as many of the violations as fit into MAX_VIOLATIONS, and the number of the rest. An object may have
-    thousands of violations. Kubernetes returns all of them."""
+    """The refusal contains the first violations, up to MAX_VIOLATIONS bytes, and the number of the omitted ones. (Kubernetes
+    returns all violations.)"""
     told, room = list[Violation](), MAX_VIOLATIONS
     for violation in violations:
         room -= len(violation.field.encode()) + len(violation.message.encode()) + 16
@@ -94,12 +95,12 @@ def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation])
 
 
 def too_much(resource: Resource[Any], name: str, most: int) -> Refusal:
-    message = f'{resource.plural} "{name}": more than {most:,} items in its lists and maps'
+    message = f'{resource.plural} "{name}": too many items in lists and maps: at most {most:,}'
     return Refusal(Code.INVALID_ARGUMENT, "TooLarge", message)
 
 
 def bad_request(message: str, hint: str = "") -> Refusal:
-    """`hint`: what to do, if correcting the request is not enough."""
+    """`hint`: the remedy, if it is not obvious from the message."""
     return Refusal(Code.INVALID_ARGUMENT, "BadRequest", message, metadata=(("hint", hint),) if hint else ())
 
 
@@ -108,31 +109,31 @@ def forbidden(message: str) -> Refusal:
 
 
 def fenced(election: str, token: int) -> Refusal:
-    message = f'token {token} does not lead election "{election}" any more: stand down'
+    message = f'fencing token {token} of election "{election}" is not current: stop leading'
     return Refusal(Code.FAILED_PRECONDITION, "Fenced", message)
 
 
 OVERTAKEN = Refusal(
-    Code.ABORTED, "Overtaken", "an object that admission relied on has changed; try again", retry_after=RETRY_AFTER
+    Code.ABORTED, "Overtaken", "an object that admission depends on has changed, please retry", retry_after=RETRY_AFTER
 )
-"""A guard of admission failed (apiserver.registry.admission)."""
+"""A guard that an admission plugin added to the write failed (apiserver.registry.admission)."""
 
 
 def caller_left() -> Refusal:
-    """For the audit log: the caller does not receive it."""
+    """The refusal in the audit log for a cancelled call. The caller does not receive it."""
     return Refusal(
-        Code.UNAVAILABLE, "OutcomeUnknown", "the caller cancelled the call before it was answered: it may have happened"
+        Code.UNAVAILABLE, "OutcomeUnknown", "the client cancelled the call before the response: the write may have succeeded"
     )
 
 
 def from_storage(error: StorageError) -> Refusal:
-    """The refusal for an error of the storage."""
+    """Return the refusal for an error of the storage."""
     match error:
         case OutcomeUnknown():
             message = f"the outcome of the request is unknown: {error}; read the object before you retry"
             return Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message)
         case OutOfSpace():
-            message = "etcd is out of space: reads and deletes work; compact, defragment and disarm the alarm"
+            message = "etcd is out of space: only reads and deletes work; compact, defragment and disarm the alarm"
             return Refusal(Code.RESOURCE_EXHAUSTED, "OutOfSpace", message)
         case TooLarge():
             return Refusal(Code.INVALID_ARGUMENT, "TooLarge", f"the object is too large to store: {error}")
@@ -143,7 +144,7 @@ def from_storage(error: StorageError) -> Refusal:
 log = logging.getLogger(__name__)
 
 FUTURE_RETRY = 1.0
-"""Seconds after which a client may ask for a future revision again, as in Kubernetes."""
+"""Seconds after which a client can retry a request with a future resourceVersion, as in Kubernetes."""
 
 
 SHORT_OF = {
@@ -153,16 +154,16 @@ SHORT_OF = {
     errno.ENOSPC: "disk space",
     errno.EDQUOT: "disk space",
 }
-"""The resource that is exhausted, by errno of a system call."""
+"""The exhausted resource, by errno."""
 SHORT_RETRY = 1.0
-"""Seconds after which a call that failed for lack of a resource may be retried."""
+"""Seconds after which a client can retry a call that failed because a resource of the server was exhausted."""
 QUIET = 10.0
-"""Seconds between two log lines about the same shortage. Under memory pressure every call may fail."""
+"""Minimum seconds between two log lines about the same resource. Under memory pressure every call can fail."""
 
 
 def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusal:
-    """The refusal for an exception. `method`: for the log. `writes`: the call may have written before the error, so its
-    outcome is unknown."""
+    """Return the refusal for an exception. `method`: its name in the log. `writes`: true if the call may have written before
+    the error; then the outcome is unknown."""
     if lack := _lack(error):
         return _short(lack, method, writes)
     match error:
@@ -173,7 +174,7 @@ def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusa
         case Compacted():
             return _expired(error.compact_revision)
         case SlowWatcher():
-            message = f"the reader fell behind and its queue overflowed; resume from resourceVersion {error.resume}"
+            message = f"the watcher is too slow and its queue is full; resume from resourceVersion {error.resume}"
             facts = (("resourceVersion", str(error.resume)),)
             return Refusal(Code.ABORTED, "SlowWatcher", message, retry_after=0.0, metadata=facts)
         case ShuttingDown():
@@ -192,12 +193,12 @@ def to_refusal(error: Exception, method: str, *, writes: bool = False) -> Refusa
         case StorageError():
             return from_storage(error)
         case _:
-            log.exception("%s: a bug", method, exc_info=error)
+            log.exception("%s: internal error", method, exc_info=error)
             return Refusal(Code.INTERNAL, "InternalError", f"internal error: {type(error).__name__}: {error}")
 
 
 def _lack(error: BaseException) -> str:
-    """What there was too little of; "" if that is not what happened."""
+    """Return the exhausted resource; "" if the error has another cause."""
     match error:
         case MemoryError():
             return "memory"
@@ -210,7 +211,7 @@ def _lack(error: BaseException) -> str:
 
 
 class _Shortages:
-    """Logs each kind of shortage once in QUIET seconds, with the number of calls that met it."""
+    """Logs each exhausted resource at most once per QUIET seconds, with the number of refused calls."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -224,7 +225,7 @@ class _Shortages:
             self._logged[lack] = now
             count = self._calls.pop(lack)
             refused = CallsRefused(lack, count, method).extra
-            log.error("out of %s: %d calls refused, the last one to %s", lack, count, method, extra=refused)
+            log.error("out of %s: %d calls refused, most recently %s", lack, count, method, extra=refused)
 
 
 _shortages = _Shortages(SYSTEM_CLOCK)
@@ -235,19 +236,19 @@ def _short(lack: str, method: str, writes: bool) -> Refusal:
     if writes:
         message = f"the outcome of the request is unknown: the API server is out of {lack}; read the object before you retry"
         return Refusal(Code.UNAVAILABLE, "OutcomeUnknown", message)
-    message = f"the API server is out of {lack}; ask for less at once (limit), or try again later"
+    message = f"the API server is out of {lack}; set a smaller limit, or retry later"
     return Refusal(Code.RESOURCE_EXHAUSTED, "InsufficientResources", message, retry_after=SHORT_RETRY)
 
 
 def shutting_down() -> Refusal:
-    return Refusal(Code.UNAVAILABLE, "ShuttingDown", "the API server is shutting down: use another one", retry_after=0.0)
+    return Refusal(Code.UNAVAILABLE, "ShuttingDown", "the API server is shutting down: use another replica", retry_after=0.0)
 
 
 def not_loaded() -> Refusal:
-    message = "the API server has just started and does not know the cluster's state yet"
+    message = "the API server is not ready: it is loading the state of the cluster"
     return Refusal(Code.UNAVAILABLE, "NotReady", message, retry_after=RETRY_AFTER)
 
 
 def _expired(oldest: int) -> Refusal:
-    message = f"the resourceVersion is too old, the oldest that is left is {oldest}"
+    message = f"too old resource version: the oldest available one is {oldest}"
     return Refusal(Code.OUT_OF_RANGE, "Expired", message, metadata=(("compactRevision", str(oldest)),))

@@ -1,15 +1,15 @@
-"""The API server as a process: its assembly behind gRPC.
+"""The gRPC transport of the API server.
 
-The ports serve only the methods of the assembly, through the handlers of `apiserver.services.handlers`. Several gRPC servers
-(listener shards) listen on one port:
+Several gRPC servers (listener shards) listen on one port, and call the methods of the assembly through
+`apiserver.services.handlers`:
 
     connections --the kernel hashes their addresses--> shard 1: its calls, in order of arrival --,
                                                    |-> shard 2: ... ----------------------------+--> the handlers
                                                    '-> ...                                    --'
 
-gRPC for Python hands over calls one by one in order of arrival, whatever their connection, and needs several iterations of the
-event loop for each. With one gRPC server, a client that sends more calls than that delays every other client. With shards, it
-delays only the clients of its shard. The shards share the thread, the handlers and the limits of the port.
+gRPC for Python dispatches the calls of a server in order of arrival, and needs several iterations of the event loop per call.
+With one gRPC server, a client that floods the server with calls delays all other clients. With shards, it delays only the
+clients of its shard. All shards share one thread, the handlers and the limits of the port.
 """
 
 import asyncio
@@ -34,30 +34,31 @@ from pinnace.runtime.grpc_server import Refusals
 from pinnace.runtime.tls import TlsFiles, line_credentials
 
 MAX_REQUEST = 4 << 20
-"""Bytes of one request: a batch may be larger than an object may be."""
+"""Maximum size of a request in bytes. The limit is larger than the limit of an object, because a request can be a batch."""
 TOKEN_SHARDS, TOKEN_CONNECTIONS, TOKEN_SHARE = 2, 1000, 0.1
-"""Of the port for tokens: shards, connections, and its share of file descriptors. Any client can connect to this port. Its own
-shards keep its clients from using the connections and delaying the calls of clients with certificates."""
+"""The number of shards, the maximum number of connections, and the share of file descriptors of the token port. Any client can
+connect to this port. With separate shards and limits, its clients cannot exhaust the connections of clients with certificates
+or delay their calls."""
 MAX_STREAMS = 250
-"""Calls that one connection may have open; the client holds back further calls (as with kube-apiserver's
---http2-max-streams-per-connection). gRPC hands over calls in order of arrival, so this many calls of one connection may delay
-the other clients of its shard."""
+"""Maximum number of concurrent calls per connection, as --http2-max-streams-per-connection of kube-apiserver. The client queues
+further calls. The calls of one connection can delay the other clients of its shard by up to this many calls."""
 DRAIN_GRACE = 0.2
-"""Seconds for which a stopping server still refuses calls with ShuttingDown, so that their clients know that nothing happened
-and use another server. The server waits again for as long as calls arrived meanwhile..."""
+"""Seconds for which a stopping server refuses new calls with ShuttingDown. Clients then retry safely at another replica. If
+calls arrive within this time, the server waits again, up to MAX_DRAIN_GRACE in total."""
 MAX_DRAIN_GRACE = 1.0
-"""...up to this many seconds in all."""
+"""Maximum seconds of all drain periods."""
 STOP_GRACE = 2.0
-"""Seconds that running calls may take after that."""
+"""Seconds for running calls to end after the drain."""
 OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", MAX_REQUEST),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_concurrent_streams", MAX_STREAMS),
-    ("grpc.http.overload_protection", 0),  # it resets streams of clients that keep to the limit: their outcome is unknown
-    # A peer that swallows packets is found within five seconds; clients may ping as eagerly as we do.
+    # Overload protection resets streams even of clients within the limit. The outcome of such a call is unknown.
+    ("grpc.http.overload_protection", 0),
+    # Detect an unreachable peer within five seconds. Clients may send pings at the same rate.
     ("grpc.keepalive_time_ms", 2000),
     ("grpc.keepalive_timeout_ms", 2000),
-    ("grpc.http2.ping_timeout_ms", 2000),  # without it gRPC waits a minute for the answer, whatever the line above says
+    ("grpc.http2.ping_timeout_ms", 2000),  # the default is one minute and overrides keepalive_timeout_ms
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 500),
@@ -80,7 +81,7 @@ class ApiServer:
 
     @property
     def methods(self) -> Mapping[str, Method]:
-        """All that the server serves, by path."""
+        """All methods of the server by path."""
         return self._assembly.methods
 
     @property
@@ -88,27 +89,27 @@ class ApiServer:
         return self._assembly.cacher
 
     def listen_for_tokens(self, address: str, tls: TlsFiles) -> str:
-        """Opens a second port, for clients with a bearer token and no certificate; call it before `start`. (In gRPC for Python
-        a port either requires a client certificate or does not request one.) Returns and raises as `start`."""
+        """Open a second port for clients with a bearer token and without a certificate. Call it before `start`. (In gRPC for
+        Python a port either requires a client certificate or does not request one.) Returns and raises as `start`."""
         handlers = partial(self._handlers, by_token=True)
         lines = ListenerShards(OPTIONS, handlers, count=TOKEN_SHARDS, connections=TOKEN_CONNECTIONS, share=TOKEN_SHARE)
         self._lines.append(lines)
         return lines.listen(address, line_credentials(tls, ask=False))
 
     async def start(self, address: str, tls: TlsFiles | None = None) -> str:
-        """Starts to listen and returns the address with the actual port. With `tls`, clients must show a certificate of its
-        authority. Raises OSError."""
+        """Start to listen, and return the address with the actual port. With `tls`, clients must present a certificate that its
+        CA signed. Raises OSError."""
         listening = self._lines[0].listen(address, line_credentials(tls) if tls is not None else None)
         for lines in self._lines:
             await lines.start()
         return listening
 
     async def run(self) -> None:
-        """Serves until cancelled. Ends with the error of any part that fails."""
+        """Serve until cancelled. Raises the error of any task that fails."""
         await self._assembly.run()
 
     async def stop(self) -> None:
-        """Refuses new calls, lets running calls end, and closes."""
+        """Refuse new calls, wait for running calls, and close the ports."""
         await self._assembly.drain()
         deadline = SYSTEM_CLOCK.monotonic() + MAX_DRAIN_GRACE
         came = -1
@@ -118,7 +119,8 @@ class ApiServer:
         await asyncio.gather(*(lines.stop(STOP_GRACE) for lines in self._lines))
 
     async def close(self) -> None:
-        """Closes at once, also after a failed start. A gRPC server that is not stopped raises in its finalizer."""
+        """Close the ports immediately. Call it after a failed start too: a gRPC server that is not stopped raises an error in
+        its finalizer."""
         await asyncio.gather(*(lines.stop(0.0) for lines in self._lines))
 
     def readiness(self) -> str | None:
@@ -139,11 +141,11 @@ class ApiServer:
 
 
 SHARDS = 8
-"""Listener shards. A client that floods the server from two connections delays at most a quarter of the other clients."""
+"""The number of listener shards. A client that floods the server from two connections delays a quarter of the other clients."""
 MAX_CONNECTIONS = 10_000
-"""Of all shards together, if there are enough file descriptors: two connections for each of 5,000 nodes."""
+"""Maximum connections of all shards, if there are enough file descriptors: two connections for each of 5,000 nodes."""
 SHARE = 0.65
-"""Share of the file descriptors that the process may have. The port for tokens has a tenth."""
+"""The share of the process's file descriptors for the connections of the port."""
 
 
 class ListenerShards:
@@ -158,16 +160,16 @@ class ListenerShards:
         connections: int = MAX_CONNECTIONS,
         share: float = SHARE,
     ) -> None:
-        """`handlers`: creates the handlers of a shard. `count`: number of shards. `connections`: of all shards together.
-        `share`: of the process's file descriptors, see pinnace.runtime.grpc_server."""
+        """`handlers` creates the handlers of a shard. `count` is the number of shards. `connections` is the maximum of all
+        shards together. `share` is the share of the process's file descriptors (see pinnace.runtime.grpc_server)."""
         options = (*options, *grpc_server.options(connections, count, share), ("grpc.so_reuseport", 1))
         self._servers = [grpc.aio.server(options=options) for _ in range(count)]
         for server in self._servers:
             server.add_generic_rpc_handlers((handlers(),))
 
     def listen(self, address: str, credentials: Callable[[], grpc.ServerCredentials] | None) -> str:
-        """Binds the port and returns the address with the actual port. `credentials`: creates the credentials of a shard; None:
-        no TLS. Raises OSError, for example when another process listens there."""
+        """Bind the port, and return the address with the actual port. `credentials` creates the credentials of a shard; None
+        disables TLS. Raises OSError, for example if the port is in use."""
         host, _, port = address.rpartition(":")
         try:
             with _claimed(host, int(port)):
@@ -175,7 +177,7 @@ class ListenerShards:
             for server in self._servers[1:]:
                 _add(server, f"{host}:{port}", credentials)
         except (RuntimeError, ValueError, OSError) as error:
-            raise OSError(f"cannot listen on {address}: is the port taken? ({error})") from error
+            raise OSError(f"cannot listen on {address}: {error} (the port may be in use)") from error
         return f"{host}:{port}"
 
     async def start(self) -> None:
@@ -183,23 +185,23 @@ class ListenerShards:
             await server.start()
 
     async def stop(self, grace: float) -> None:
-        """Stops after running calls have ended, or after `grace` seconds."""
+        """Stop when all running calls have ended, or after `grace` seconds."""
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
 
 
 def _add(server: "grpc.aio.Server", address: str, credentials: Callable[[], grpc.ServerCredentials] | None) -> str:
-    """Adds the port to a gRPC server and returns its number."""
+    """Add the port to a gRPC server, and return its number."""
     return str(server.add_insecure_port(address) if credentials is None else server.add_secure_port(address, credentials()))
 
 
 @contextmanager
 def _claimed(host: str, port: int) -> Iterator[None]:
-    """Reserves a port until the first shard listens on it. Raises OSError when another process listens there or reserves it.
+    """Reserve a port until the first shard listens on it. Raises OSError if another process uses or reserves the port.
 
-    Shards share a port with SO_REUSEPORT. With that option alone, a second API server of the same user would get half of the
-    connections of the first. So the port is bound without the option first, which fails if it is in use, and the option is set
-    afterwards. Two sockets with SO_REUSEADDR can be bound to one port, but only one can listen: so this one listens. Port 0
-    needs no reservation, because the kernel picks a free port.
+    Shards share a port with SO_REUSEPORT. With this option alone, a second API server of the same user could bind the port too,
+    and would receive half of the connections. So this function binds the port without the option, which fails if the port is in
+    use, and sets the option afterwards. It also listens: several sockets with SO_REUSEADDR can bind one port, but only one of
+    them can listen. Port 0 needs no reservation, because the kernel selects a free port.
     """
     found = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     with ExitStack() as claims:

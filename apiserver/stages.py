@@ -1,12 +1,12 @@
-"""Where an API server's CPU time goes, by stage of what it does: only where somebody asks (`--profile-stages`).
+"""CPU time of the API server by stage, for --profile-stages.
 
-    gRPC ...  decode  handle( authorize  admit  encode )                               answer ... gRPC
+    gRPC ...  decode  handle( authorize  admit  encode )                             response ... gRPC
                                    '--> commit( encode ) --> etcd --> fan-out --> watchers
 
-Functions of each stage are wrapped, from outside: a server that is not asked runs without a line of this. While one runs, the
-time of the event loop's thread is its stage's; what it calls of another stage, that stage's. A coroutine is charged for each of
-its steps, so that nobody pays for what others do while he waits. So every nanosecond is counted once, and what no stage has is
-`transport`: gRPC and TLS, of clients and of etcd, the event loop, garbage collection, and looking at the clock for this.
+The profiler wraps the functions of each stage at start. Without the option no function is wrapped. The CPU time of the event
+loop's thread is attributed to the stage of the innermost wrapped function. The steps of a coroutine are measured one by one, so
+the time in which it waits is not included. Every nanosecond is counted once. The stage `transport` is the rest: gRPC and TLS of
+clients and of etcd, the event loop, garbage collection, and the profiler itself.
 """
 
 import inspect
@@ -37,22 +37,23 @@ SECTIONS: tuple[tuple[object, str, str], ...] = (
     (Method, "parse", DECODE),
     (Authenticator, "certificate", AUTHORIZE),
     (Method, "_authorize", AUTHORIZE),
-    (Creation, "_complete", ADMIT),  # of what is created: admission, defaults, validation
-    (Store, "_next", ADMIT),  # of what is updated
+    (Creation, "_complete", ADMIT),  # creates: admission, defaults, validation
+    (Store, "_next", ADMIT),  # updates
     (mutation._Attempt, "_store", ENCODE),
     (methods, "_encode", ENCODE),
     (Committer, "commit_many", COMMIT),
-    (Committer, "run", COMMIT),  # makes the groups
+    (Committer, "run", COMMIT),  # forms the groups
     (Committer, "_commit_group", COMMIT),
-    (Reflector, "_follow", FAN_OUT),  # decodes etcd's events, applies them to the cache, and hands them to watchers
+    (Reflector, "_follow", FAN_OUT),  # decodes etcd events, applies them to the cache, and sends them to watchers
     (Watcher, "__anext__", FAN_OUT),
-    (Method, "call", HANDLE),  # what is left of it: flow control, the verbs themselves, the audit log
+    (Method, "call", HANDLE),  # the remaining work of a call: flow control, the verb, the audit log
 )
-"""(class or module, function, stage)"""
+"""Tuples of class or module, function name, and stage."""
 
 
 class CpuStages(Collector):
-    """CPU time by stage since the start, in nanoseconds. `now`: of the one thread in which everything here runs."""
+    """A Prometheus collector of the CPU time by stage. `spent` is in nanoseconds since the start. `now` returns the CPU time of
+    the event loop's thread."""
 
     def __init__(self, now: Callable[[], int] = time.thread_time_ns) -> None:
         self.spent = dict.fromkeys((stage for _, _, stage in SECTIONS), 0)
@@ -61,12 +62,12 @@ class CpuStages(Collector):
         self._since = 0
 
     def install(self, sections: Iterable[tuple[object, str, str]] = SECTIONS) -> None:
-        """Wraps the functions, for as long as the process lives: before objects have bound them."""
+        """Wrap the functions permanently. Call it before any object binds them."""
         for owner, name, stage in sections:
             setattr(owner, name, self.charging(stage, getattr(owner, name)))
 
     def charging(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, or coroutine function, at the expense of the stage."""
+        """Return a wrapper of a function or coroutine function that attributes its CPU time to the stage."""
         if inspect.iscoroutinefunction(function):
 
             @wraps(function)
@@ -86,8 +87,7 @@ class CpuStages(Collector):
         return call
 
     def collect(self) -> Iterable[Metric]:
-        """For /metrics."""
-        family = CounterMetricFamily(NAME, "CPU time of the process, by stage of what it does.", labels=["stage"])
+        family = CounterMetricFamily(NAME, "CPU time of the process by stage, in seconds.", labels=["stage"])
         spent = dict(self.spent)
         for stage, nanoseconds in spent.items():
             family.add_metric([stage], nanoseconds / 1e9)
@@ -95,7 +95,7 @@ class CpuStages(Collector):
         yield family
 
     def _enter(self, stage: str | None) -> str | None:
-        """From now on time is this stage's; None: nobody's. Returns whose it was."""
+        """Switch to a stage (None: no stage), and return the previous stage."""
         now, outer = self._now(), self._stage
         if outer is not None:
             self.spent[outer] += now - self._since
@@ -104,7 +104,7 @@ class CpuStages(Collector):
 
     @types.coroutine
     def _steps(self, stage: str, coroutine: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        """Runs the coroutine to its end, passing on what it waits for and what it is told."""
+        """Run the coroutine to its end. Values that it yields, values sent to it, and exceptions are passed through."""
         step: Callable[[Any], Any] = coroutine.send
         told: Any = None
         while True:
@@ -117,12 +117,12 @@ class CpuStages(Collector):
                 self._enter(outer)
             try:
                 step, told = coroutine.send, (yield awaited)
-            except BaseException as error:  # a cancellation, mostly
+            except BaseException as error:  # usually CancelledError
                 step, told = coroutine.throw, error
 
 
 def profile(registry: CollectorRegistry = REGISTRY) -> None:
-    """To be called once in a process, before there is a server."""
+    """Install the profiler and register its metric. Call it once per process, before creating a server."""
     stages = CpuStages()
     stages.install()
     registry.register(stages)

@@ -1,47 +1,39 @@
-"""What an API server does before it accepts calls: cluster identity, bootstrap objects, migration of stored objects.
+"""Startup of an API server: cluster identity, bootstrap objects, readiness, and migration of stored objects.
 
     closed --loaded--> check the identity --> end terms from before a restore --> create bootstrap objects --> open
        ^                                                                                                         |
        '------------------------------------- state reloaded ----------------------------- stopping <--drain-----'
 
-**Readiness.** A reloaded state may be the state of a restored store, in which roles are missing and old tokens are valid. So
-after each load the server accepts no calls until all steps are done.
+**Readiness.** A reloaded state can come from a restored backup, with missing roles and with fencing tokens that are no longer
+current. So the server accepts no calls after a load until all steps are done.
 
-**Cluster identity.** The keys in etcd belong to one cluster. An API server of another cluster does not serve them.
+**Cluster identity.** The keys in etcd belong to one cluster. An API server of another cluster exits with OtherCluster.
+`/registry/cluster` contains the identity: a random ID, and the SHA-256 fingerprints of the client CAs. A server compares it
+with its own configuration at start, after each reload of the state, and when its CA file changes:
 
-The first API server writes the identity to `/registry/cluster`: a random id, and the fingerprints of the certificate
-authorities that sign its clients' certificates. Each server compares it with its own claim at start, after each reload of its
-state, and when its CA file changes:
-
-    no key                                   --> write it (also beside data of a version that had none)
-    --cluster-id given: the same id          --> agreed; authorities that are new are added
-    --cluster-id given: another id           --> OtherCluster
-    one authority in common, or none on both --> agreed; authorities that are new are added
+    no key                                   --> write the identity, even if etcd contains other data
+    --cluster-id set: the same ID            --> match; new CAs are added
+    --cluster-id set: another ID             --> OtherCluster
+    at least one CA in common, or none on both sides --> match; new CAs are added
     otherwise                                --> OtherCluster
 
-Authorities are only added, never removed. So a CA can be rotated with a bundle of the old and the new one, in any order of
-servers. A server that has agreed once belongs to the cluster by its id, and its CA file may be replaced. Clusters without TLS
-differ only by --cluster-id.
+CAs are added, never removed. To rotate a CA, give the servers a bundle of the old and the new CA, in any order. After the first
+match a server identifies the cluster by its ID, so its CA file can then be replaced. Clusters without TLS are distinguished
+only by --cluster-id.
 
-**Bootstrap.** Every cluster has the default namespaces, roles, role bindings and the system's priority classes. The server
-that finds one missing creates it. Servers of several versions may do so at the same time: after a conflict, a server reads the
-object again and adds what is missing. It keeps what others added to the object. One exception is a default binding that names
-another role: it is deleted and created again, because the role of a binding cannot change.
+**Bootstrap objects.** Every cluster has the default namespaces, roles, role bindings and system priority classes. A server
+creates missing objects, and adds missing rules, subjects, labels and annotations to existing ones. It never removes additions.
+Servers of several versions can run at the same time: after a conflict, a server reads the object and tries again. A default
+binding that refers to another role is deleted and created again, because the role of a binding is immutable.
 
 Source: https://github.com/kubernetes/component-helpers/tree/master/auth/rbac/reconciliation
 
-**Migration.** Objects that an earlier version of pinnace stored in a form that this version does not write are rewritten.
-
-One form so far: quantities were stored as clients wrote them, and are canonical now (`pinnace.api.quantities`). The
-migration runs once for each store. The key STORAGE_FORMAT_KEY records the format; a server that finds the current one does
-nothing.
-
-Guarantees: an object is rewritten only against the version that was read, so no concurrent write is lost. Neither its
-generation nor its meaning changes. Several servers may migrate at the same time. When one dies half way, the next server
-completes the migration.
-
-During a rolling upgrade an older server can still store the old form. It is then served in the old form. Nothing else depends
-on the form, because comparisons go by value.
+**Migration.** A server rewrites objects that an earlier version stored in an old format. There is one such format: quantities
+that are not canonical (`pinnace.api.quantities`). The key STORAGE_FORMAT_KEY contains the format of the store. If it is the
+current one, the migration does nothing. Each rewrite is conditional on the version that was read, so no concurrent write is
+lost. It does not change the generation. Several servers can migrate at the same time, and a server completes the migration of
+a server that stopped. During a rolling upgrade an older server can still store the old format. Such objects are served
+unchanged, and quantities are always compared by value.
 """
 
 from __future__ import annotations
@@ -99,8 +91,8 @@ from pinnace.runtime.tasks import in_slices
 
 
 class ReadinessGate:
-    """Opens the server when its state is complete. `run` runs beside the cacher. `bootstrapped` is set when the bootstrap
-    objects exist."""
+    """Opens the server when its state is complete. `run` must run concurrently with the cacher. `bootstrapped` is set while all
+    startup steps are done."""
 
     def __init__(
         self,
@@ -120,11 +112,11 @@ class ReadinessGate:
         self._restored = False
         self._stopping = False
         self.turned_away = 0
-        """Calls that were refused since `drain`."""
+        """The number of refused calls since `drain`."""
         cacher.on_load(self._close)
 
     async def run(self) -> None:
-        """Creates the bootstrap objects after each load of the state, until cancelled."""
+        """Run the startup steps after each load of the state, until cancelled."""
         while True:
             await self._loaded.wait()
             self._loaded.clear()
@@ -138,31 +130,31 @@ class ReadinessGate:
                 self.bootstrapped.set()
 
     def drain(self) -> None:
-        """Refuses calls from now on."""
+        """Refuse all further calls."""
         self._stopping = True
 
     def readiness(self) -> str | None:
-        """The reason why the server is not ready; None if it is ready."""
+        """Return the reason why the server is not ready; None if it is ready."""
         if self._stopping:
             return "the server is shutting down"
         if not self._cacher.ready:
-            return "the watch cache is not loaded, or its watch of etcd is broken"
-        return None if self.bootstrapped.is_set() else "the default namespaces and roles are not created yet"
+            return "the watch cache is not loaded, or its etcd watch is interrupted"
+        return None if self.bootstrapped.is_set() else "the default namespaces and roles have not been created"
 
     def refusal(self) -> Refusal | None:
-        """The refusal for any call now; None if the server accepts calls."""
+        """Return the refusal for all calls; None if the server accepts calls."""
         if self._stopping:
             self.turned_away += 1
             return shutting_down()
         return None if self.bootstrapped.is_set() else not_loaded()
 
     def gate(self, resource: Resource[Any]) -> Gate:
-        """A gate for calls about the resource, whose cache may be loaded after the others."""
+        """Return a gate that also refuses calls while the cache of the resource is not loaded."""
         cache = self._cacher.of(resource)
         return lambda: self.refusal() or (None if cache.loaded else not_loaded())
 
     def _close(self) -> None:
-        """Closes the server when the state was reloaded."""
+        """Close the server after a reload of the state."""
         self.bootstrapped.clear()
         if self._cacher.restored:
             self._restored = True
@@ -173,11 +165,11 @@ class ReadinessGate:
 log = logging.getLogger(__name__)
 
 RETRY = 0.5
-"""Seconds between two attempts while etcd does not answer."""
+"""Seconds between two attempts while etcd is unavailable."""
 IDENTITY_CHECK_INTERVAL = 60.0
-"""Seconds between two looks at the CA file."""
+"""Seconds between two reads of the CA file."""
 SHOWN = 16
-"""Hexadecimal digits of a fingerprint in a message."""
+"""The number of hexadecimal digits of a fingerprint in messages."""
 
 
 class OtherCluster(Fatal):
@@ -186,7 +178,8 @@ class OtherCluster(Fatal):
 
 @dataclass(frozen=True, slots=True)
 class IdentityRecord:
-    """`authorities`: SHA-256 of each certificate in DER, in hexadecimal; empty for servers without TLS."""
+    """The identity of a cluster. `authorities` contains the SHA-256 fingerprint of each CA certificate in hexadecimal; it is
+    empty without TLS."""
 
     id: str
     authorities: frozenset[str] = frozenset()
@@ -205,7 +198,7 @@ class IdentityRecord:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The cluster that a server claims to belong to. `id` is "" when --cluster-id is not given. `where`: etcd, for messages."""
+    """The configured cluster of a server. `id` is "" if --cluster-id is not set. `where` describes etcd in messages."""
 
     id: str = ""
     authorities: Callable[[], frozenset[str]] = frozenset
@@ -213,8 +206,8 @@ class Claim:
 
 
 def authorities_in(path: Path) -> Callable[[], frozenset[str]]:
-    """A function that reads the fingerprints of the certificates in a PEM file. While the file cannot be read, the function
-    returns the last ones that it read."""
+    """Return a function that reads the fingerprints of the certificates in a PEM file. If the file cannot be read, it returns
+    the result of the last successful read."""
     last = frozenset[str]()
 
     def read() -> frozenset[str]:
@@ -231,8 +224,8 @@ def authorities_in(path: Path) -> Callable[[], frozenset[str]]:
 
 
 def compare(found: IdentityRecord, own: IdentityRecord, where: str) -> IdentityRecord:
-    """The identity as it is to be stored; the same as `found` if nothing is new. `own.id`: "" when it is not known. Raises
-    OtherCluster."""
+    """Return the identity to store; equal to `found` if nothing changes. `own.id` is "" if it is unknown. Raises OtherCluster.
+    """
     if own.id:
         same = own.id == found.id
     else:
@@ -243,11 +236,11 @@ def compare(found: IdentityRecord, own: IdentityRecord, where: str) -> IdentityR
 
 
 def _refusal(found: IdentityRecord, own: IdentityRecord, where: str) -> str:
-    message = f"{where} holds the cluster {_described(found)}, but this API server belongs to "
-    message += f"the cluster {_described(own)}" if own.id else f"another one ({_authorities(own)})"
-    message += "; give it an etcd of its own, or another --etcd-prefix"
+    message = f"{where} contains the cluster {_described(found)}, but this API server belongs to "
+    message += f"the cluster {_described(own)}" if own.id else f"another cluster ({_authorities(own)})"
+    message += "; use another etcd or another --etcd-prefix"
     if not own.id:
-        message += f". If it is the same cluster with a new CA, start it with --cluster-id {found.id}"
+        message += f". If the cluster has a new CA, start the server with --cluster-id {found.id}"
     return message
 
 
@@ -262,7 +255,8 @@ def _authorities(identity: IdentityRecord) -> str:
 
 
 class ClusterIdentity:
-    """Call `check` before the first write and after each reload of the state. `run` runs in the background."""
+    """Verifies the identity of the cluster in etcd. Call `check` before the first write and after each reload of the state, and
+    keep `run` running."""
 
     def __init__(self, storage: Storage, claim: Claim, clock: Clock, rng: random.Random) -> None:
         self._storage = storage
@@ -273,7 +267,7 @@ class ClusterIdentity:
         self._checked = frozenset[str]()
 
     async def check(self) -> None:
-        """Returns when the identity matches. Retries until etcd answers. Raises OtherCluster."""
+        """Return when the identity matches. While etcd is unavailable, retry. Raises OtherCluster."""
         while True:
             try:
                 await self._attempt()
@@ -282,11 +276,11 @@ class ClusterIdentity:
                 log.warning("etcd is out of space: the identity of the cluster cannot be written")
                 return
             except StorageError as error:
-                log.warning("the cluster's identity cannot be read yet: %s", error)
+                log.warning("cannot read the identity of the cluster: %s", error)
                 await self._clock.sleep(RETRY)
 
     async def run(self) -> None:
-        """Records new authorities of the CA file, until cancelled. Raises OtherCluster."""
+        """Store new CAs of the CA file, until cancelled. Raises OtherCluster."""
         while True:
             await self._clock.sleep(IDENTITY_CHECK_INTERVAL)
             if self._claim.authorities() != self._checked:
@@ -306,7 +300,7 @@ class ClusterIdentity:
                 break
             found = written.current[CLUSTER_KEY]
         if wanted.id != self._known:
-            log.info("this is the cluster %s", wanted.id)
+            log.info("the cluster ID is %s", wanted.id)
         self._known, self._checked = wanted.id, own.authorities
 
     def _wanted(self, found: KeyValue | None, own: IdentityRecord) -> IdentityRecord:
@@ -315,7 +309,7 @@ class ClusterIdentity:
         try:
             return compare(IdentityRecord.decode(found.value), own, self._claim.where)
         except ValueError as error:
-            raise OtherCluster(f"{self._claim.where}: the key {CLUSTER_KEY} is no identity of a cluster: {error}") from None
+            raise OtherCluster(f"{self._claim.where}: key {CLUSTER_KEY} is not a valid cluster identity: {error}") from None
 
 
 BOOTSTRAP_RETRY_DELAY = 0.5
@@ -326,22 +320,24 @@ _OVERTAKEN = (Code.ALREADY_EXISTS, Code.ABORTED)
 
 
 class Bootstrap:
+    """Creates and completes the bootstrap objects."""
+
     def __init__(self, stores: Mapping[Resource[Any], Store[Any]], cacher: Cacher, clock: Clock) -> None:
         self._stores = stores
         self._cacher = cacher
         self._clock = clock
 
     async def run(self) -> None:
-        """Returns when everything is there; the cacher has been loaded. Writes nothing when it was before, so that a store that
-        takes no writes does not keep a server from its work."""
+        """Return when all bootstrap objects are complete. Call it when the cacher is loaded. If all objects are complete, it
+        does not write, so a server can start while etcd accepts no writes."""
         while refused := await self._provide():
             problems = [each.message for each in refused if each.code not in _OVERTAKEN]
             if problem := problems[0] if problems else await self._catch_up():
-                log.warning("cannot make what every cluster has: %s", problem, extra=BootstrapFailed(problem).extra)
+                log.warning("cannot create the bootstrap objects: %s", problem, extra=BootstrapFailed(problem).extra)
                 await self._clock.sleep(BOOTSTRAP_RETRY_DELAY)
 
     async def _catch_up(self) -> str:
-        """Until what others have written can be seen; why it cannot be, or ""."""
+        """Wait until the cache contains the writes of other servers. Return the error, or ""."""
         try:
             await self._cacher.fresh(READ_TIMEOUT)
         except (StorageError, CacheBehind) as error:
@@ -349,8 +345,8 @@ class Bootstrap:
         return ""
 
     async def _provide(self) -> Sequence[Refusal]:
-        """The objects that could not be created. An object that cannot be decoded does not count: an administrator must repair
-        it."""
+        """Return the refusals of all failed writes. Objects that cannot be decoded are ignored, because only an administrator
+        can repair them."""
         return [
             *await self._put(NAMESPACES, map(_namespace, PERMANENT)),
             *await self._put(CLUSTER_ROLES, rbac.cluster_roles()),
@@ -379,14 +375,15 @@ class Bootstrap:
         return [refusal for refusal in refused if refusal.reason != errors.UNREADABLE]
 
     async def _remove(self, resource: Resource[Any], found: Iterable[Any]) -> tuple[set[str], list[Refusal]]:
-        """The names that are free now, and what was refused. What has finalizers stays: it would not go at once."""
+        """Delete the bindings. Return the deleted names and the refusals. Bindings with finalizers are skipped, because their
+        deletion is not immediate."""
         doomed = list[DeleteRequest]()
         for each in found:
             name = each.metadata.name
             if each.metadata.finalizers:
-                log.warning('%s "%s" gives another role than it should, and stays: it has finalizers', resource.kind, name)
+                log.warning('%s "%s" does not refer to its default role. It has finalizers and is kept', resource.kind, name)
                 continue
-            log.warning('%s "%s" does not refer to its default role: the binding is created again', resource.kind, name)
+            log.warning('%s "%s" does not refer to its default role. It is deleted and created again', resource.kind, name)
             doomed.append(DeleteRequest(name=name))
             doomed[-1].options.preconditions.uid = each.metadata.uid
             doomed[-1].options.preconditions.resourceVersion = each.metadata.resourceVersion
@@ -407,7 +404,7 @@ def _namespace(name: str) -> Namespace:
 
 
 def _completed(found: Any, wanted: Any) -> Any | None:
-    """What is there, with what it lacks; None: it lacks nothing."""
+    """Return `found` with the missing parts of `wanted`; None if nothing is missing."""
     completed = type(found)()
     completed.CopyFrom(found)
     for there, parts in zip(_parts(completed), _parts(wanted), strict=True):
@@ -421,12 +418,12 @@ def _completed(found: Any, wanted: Any) -> Any | None:
 
 
 def _has(there: Any, part: Any) -> bool:
-    """Of a rule: do others allow as much?"""
+    """Report whether the list contains the part, or for a rule, whether the other rules cover it."""
     return part in there or (isinstance(part, PolicyRule) and Held(there).cover(part))
 
 
 def _parts(obj: Message) -> Sequence[Any]:
-    """The lists that are completed."""
+    """Return the lists of a bootstrap object to which missing items are added."""
     match obj:
         case ClusterRole():
             return obj.rules, obj.aggregationRule.clusterRoleSelectors
@@ -438,12 +435,14 @@ def _parts(obj: Message) -> Sequence[Any]:
 
 FORMAT = b"canonical-quantities"
 BATCH = 100
-"""Objects to a call of the store."""
+"""The maximum number of objects per call of the store."""
 RETRY_DELAY = 5.0
-"""Seconds between two attempts when some objects could not be written."""
+"""Seconds between two attempts if some objects could not be written."""
 
 
 class Migration:
+    """Rewrites stored objects in the current format."""
+
     def __init__(self, storage: Storage, stores: Mapping[Resource[Any], Store[Any]], cacher: Cacher, clock: Clock) -> None:
         self._storage = storage
         self._stores = stores
@@ -451,7 +450,7 @@ class Migration:
         self._clock = clock
 
     async def run(self) -> None:
-        """Returns when the whole store has the current format. Call it when the caches are loaded."""
+        """Return when the whole store has the current format. Call it when the caches are loaded."""
         while not await self._attempt():
             await self._clock.sleep(RETRY_DELAY)
 
@@ -465,17 +464,17 @@ class Migration:
             refused = [refusal for resource, store in self._stores.items() for refusal in await self._migrate(resource, store)]
             if refused:
                 log.warning(
-                    "%d objects are not migrated to the storage format %s yet: %s", len(refused), FORMAT, refused[0].message
+                    "%d objects could not be migrated to storage format %s: %s", len(refused), FORMAT, refused[0].message
                 )
                 return False
             await self._storage.transact([Write(STORAGE_FORMAT_KEY, FORMAT, found.mod_revision if found else 0)])
         except (Conflict, StorageError) as error:
-            log.warning("the migration of stored objects is interrupted: %s", error)
+            log.warning("the migration of stored objects failed and will be retried: %s", error)
             return False
         return True
 
     async def _migrate(self, resource: Resource[Any], store: Store[Any]) -> list[Refusal]:
-        """Refusals of the objects of one resource that could not be rewritten."""
+        """Rewrite the objects of one resource. Return the refusals."""
         if not has_quantities(resource.message.DESCRIPTOR):
             return []
         entries = self._cacher.of(resource).select(SelectionPredicate.parse(resource, "", "", ""))
@@ -487,7 +486,7 @@ class Migration:
             refused += [each for each in outcomes if isinstance(each, Refusal) and each.code is not Code.NOT_FOUND]
         if stale:
             log.info(
-                "%d of %d %s are migrated to canonical quantities", len(stale) - len(refused), len(entries), resource.plural
+                "migrated %d of %d %s to canonical quantities", len(stale) - len(refused), len(entries), resource.plural
             )
         return refused
 

@@ -1,10 +1,10 @@
-"""Admission plugins: defaults and checks of a write that depend on other objects of the cluster.
+"""Admission plugins: defaults and checks that depend on other objects of the cluster.
 
     create  --mutating plugins--> defaults of the resource --> its validation --> validating plugins --> stored
     others  ----------------------------------------------> its validation --> validating plugins --> stored
 
-Plugins read the watch caches and do no I/O. The server may call a plugin several times for one write, each time with a later
-version of the object. Each plugin declares the resources and verbs that it handles. `apiserver.assembly` builds the chain.
+Plugins read the watch caches and do no I/O. A plugin can be called several times for one write, each time with a newer version
+of the object. Each plugin declares its resources and operations. `apiserver.assembly` builds the chain.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/
 """
@@ -18,46 +18,48 @@ from pinnace.api.resources import ALL, Object, Resource
 
 
 class Mutating(Protocol):
-    """Completes new objects, or refuses them."""
+    """A plugin that sets defaults in new objects."""
 
     @property
     def resources(self) -> Collection[Resource[Any]]:
-        """Those whose objects it completes."""
+        """The resources for which the plugin is called."""
         ...
 
     def admit(self, request: Request, obj: Any) -> None:
-        """`obj` may be changed. Raises Rejected."""
+        """Set the defaults of `obj` in place. Raises Rejected."""
         ...
 
 
 class Validating(Protocol):
-    """Refuses writes."""
+    """A plugin that accepts or refuses writes."""
 
     @property
     def asked(self) -> Collection[tuple[Operation, Resource[Any]]]:
-        """About what."""
+        """The operations and resources for which the plugin is called."""
         ...
 
     def validate(self, request: Request, operation: Operation, obj: Any, old: Any) -> None:
-        """`obj`: as it is to be (None: deleted), `old`: as it is (None: created); neither may be changed. Raises Rejected."""
+        """Check a write. `obj` is the new object (None for a delete), and `old` is the stored one (None for a create). Both are
+        read-only. Raises Rejected."""
         ...
 
 
 class Guarding(Protocol):
-    """Admits new objects for something that may change before they are written: etcd compares whether it has."""
+    """A plugin whose decision about a new object depends on other keys. The write succeeds only if these keys have not changed.
+    """
 
     @property
     def guarded(self) -> Collection[Resource[Any]]:
-        """Those whose new objects are guarded."""
+        """The resources for which the plugin is called."""
         ...
 
     def guards(self, obj: Any) -> tuple[Guard, ...]:
-        """Raises Rejected when it has changed already."""
+        """Return the conditions of the write. Raises Rejected if they are not met."""
         ...
 
 
 class Chain:
-    """The plugins, one after another, in the order in which they are given."""
+    """All plugins. They are called in the given order."""
 
     def __init__(
         self, mutating: Sequence[Mutating], validating: Sequence[Validating], guarding: Sequence[Guarding] = ()
@@ -75,7 +77,7 @@ class Chain:
         }
 
     def admit(self, request: Request, resource: Resource[Any], obj: Object) -> None:
-        """Completes an object that is to be created. Raises Rejected."""
+        """Set the defaults of a new object. Raises Rejected."""
         for plugin in self._mutating[resource]:
             plugin.admit(request, obj)
 
@@ -87,5 +89,5 @@ class Chain:
             plugin.validate(request, operation, obj, old)
 
     def guards(self, resource: Resource[Any], obj: Object) -> tuple[Guard, ...]:
-        """What must still hold when a new object is written. Raises Rejected."""
+        """Return the conditions under which a new object is written. Raises Rejected."""
         return tuple(guard for plugin in self._guarding[resource] for guard in plugin.guards(obj))

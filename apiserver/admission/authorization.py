@@ -1,29 +1,24 @@
-"""NodeRestriction: what a kubelet may change about its nodes, and that it writes neither pods nor events of others.
+"""Admission plugins that restrict writes by the permissions of the user.
 
-The node authoriser has seen to it that a fleet writes its own nodes only. It may register a node with labels and taints; later
-it may change neither what decides which pods come to it, nor how much there is of anything: allocatable follows capacity, and
-never exceeds it. A kubelet may remove the taint that a new node has until it is Ready, because a cluster may be without
-controllers, which remove it too. Finalizers and ownerReferences are not a kubelet's: with a finalizer an administrator could
-not delete the node, and with an owner the garbage collector deletes it (CVE-2025-5187).
-
-A kubelet records events about its own nodes and about pods that are bound to them. Kubernetes does not restrict that. A pod
-that does not exist may have been the kubelet's: its last events come when it is gone.
+NodeRestriction limits the writes of kubelets. The node authorizer already restricts a fleet to its own nodes. A kubelet can
+register a node with labels and taints. It cannot change them later, because labels and taints control scheduling, except that
+it can remove the taint not-ready: a cluster can run without the controllers that remove it. It cannot change a reported
+capacity, and allocatable never exceeds capacity. It cannot set finalizers and ownerReferences: a finalizer blocks the deletion
+of the node, and with an owner the garbage collector deletes it (CVE-2025-5187). Unlike in Kubernetes, events are restricted
+too: a kubelet records events about its own nodes, about pods that are bound to them, and about pods that no longer exist.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
 
-RoleEscalation: nobody gives away what he does not have.
-
-Who writes a role must hold all of its rules (or have the verb "escalate" on it; of a role that is new, on all roles there); who
-writes a binding must hold all rules of the role that it gives (or have the verb "bind" on that). To write a role that gathers
-others, or did until now, takes everything: it can come to hold anything, or lose what others rely on. To change only finalizers
-and ownerReferences gives nothing away: who sees to them need not hold what is in the role.
+RoleEscalation prevents privilege escalation. A write of a role requires all permissions of the role, or the verb "escalate". A
+write of a binding requires all permissions of the referenced role, or the verb "bind". A write of an aggregated role, or of a
+role that was aggregated, requires all permissions, because the rules of the role can change without another write. A change of
+only finalizers and ownerReferences is always allowed.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#privilege-escalation-prevention-and-bootstrapping,
 https://github.com/kubernetes/kubernetes/tree/master/pkg/registry/rbac (helpers.go, clusterrole/policybased/storage.go)
 
-ElectionLeases: refuses writes of the Lease objects that show who leads an election (apiserver/services/leases.py).
-
-Whatever was written there would decide nothing: the election's key does.
+ElectionLeases refuses writes of the Lease objects that represent elections (apiserver/services/leases.py). These objects are
+derived from the election's key in etcd, so a write would have no effect.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,11 +54,11 @@ from pinnace.api.wellknown import ELECTION_LEASES, FENCE_ANNOTATION, FLEET_LABEL
 
 Owns = Callable[[User, str], bool]
 Place = Callable[[str, str], str | None]
-"""The node of a pod, by namespace and name: "" when it is bound to none. None: there is no such pod."""
+"""Returns the node of a pod by namespace and name: "" if the pod is not bound, None if the pod does not exist."""
 
 
 class NodeRestriction:
-    """`owns(user, node)`: is the node the fleet's? `validate` raises Rejected."""
+    """`owns(user, node)` reports whether the node belongs to the user's fleet. `validate` raises Rejected."""
 
     asked = (
         (Operation.CREATE, NODES),
@@ -104,9 +99,9 @@ class NodeRestriction:
 
     def _its_pod(self, user: User, pod: Pod) -> None:
         if not pod.spec.nodeName or not self._owns(user, pod.spec.nodeName):
-            where = f'is bound to node "{pod.spec.nodeName}"' if pod.spec.nodeName else "is bound to no node"
+            where = f'is bound to node "{pod.spec.nodeName}"' if pod.spec.nodeName else "is not bound to a node"
             message = (
-                f'pods "{pod.metadata.name}" is forbidden: it {where}, and User "{user.name}" writes only pods of its own nodes'
+                f'pods "{pod.metadata.name}" is forbidden: it {where}; User "{user.name}" can only write pods of its own nodes'
             )
             raise Rejected(errors.forbidden(message))
 
@@ -122,8 +117,8 @@ class NodeRestriction:
                 own = False
         if not own:
             message = (
-                f'events "{event.metadata.name}" is forbidden: it is about {about.kind} "{about.name}", and User "{user.name}" '
-                "records only events of its own nodes and their pods"
+                f'events "{event.metadata.name}" is forbidden: it is about {about.kind} "{about.name}"; User "{user.name}" '
+                "can only record events about its own nodes and their pods"
             )
             raise Rejected(errors.forbidden(message))
 
@@ -145,7 +140,8 @@ def _spec(user: User, node: Node, old: Node) -> None:
 
 
 def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str], what: str) -> None:
-    """`what`: is done, in Kubernetes' words. Of a node that its certificate names a fleet may say that it is its own."""
+    """Refuse changes of restricted labels. `what` describes the change in Kubernetes' words. A fleet can set its fleet label on
+    nodes that its certificate names."""
     changed = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
     if name in user.nodes and is_fleet(user, new.get(FLEET_LABEL, "")):
         changed.discard(FLEET_LABEL)
@@ -154,12 +150,13 @@ def _labels(user: User, name: str, old: Mapping[str, str], new: Mapping[str, str
 
 
 def _taints(node: Node) -> dict[bytes, Taint]:
-    """By all that they say."""
+    """Return the taints by their serialized form."""
     return {taint.SerializeToString(): taint for taint in node.spec.taints}
 
 
 def _capacity(node: Node, old: Node) -> None:
-    """A kubelet reports each resource of its machine once. Of what there is it may hold back any part from pods."""
+    """Refuse changes of a reported capacity, and values of allocatable above capacity. A kubelet can add extended resources to
+    capacity, and can set any allocatable value up to capacity."""
     name, before, after = node.metadata.name, old.status.capacity, node.status.capacity
     if before and before != after:
         native = {resource: after[resource] for resource in after if resource in before or resource not in NATIVE}
@@ -173,7 +170,7 @@ def _capacity(node: Node, old: Node) -> None:
 
 
 def _exceeds(resource: str, value: Quantity, capacity: Mapping[str, Quantity]) -> bool:
-    """False for what is no quantity: validation refuses it."""
+    """Report whether the value exceeds the capacity. Invalid quantities return False, because validation refuses them."""
     try:
         return amount(resource, value.string) > (amount(resource, capacity[resource].string) if resource in capacity else 0)
     except QuantityError:
@@ -185,11 +182,11 @@ def _refused(name: str, what: str) -> Rejected:
 
 
 _MOST = 5
-"""Rules that a refusal names."""
+"""Maximum number of rules in a refusal."""
 _MOST_WORDS = 20
-"""Of each of them: verbs, things and names."""
+"""Maximum number of verbs, resources and names of each rule in a refusal."""
 _MAX_WORD = 64
-"""Characters of each of those: a name may have a megabyte, and there is one for each group."""
+"""Maximum characters of each verb, resource and name. A name can have up to one megabyte, and is repeated for each group."""
 
 
 class RoleEscalation:
@@ -231,7 +228,7 @@ class RoleEscalation:
         rules = self._rbac.rules(role, namespace)
         if rules is None:
             raise Rejected(
-                errors.forbidden(f'{role.kind} "{role.name}" does not exist: only who may "bind" it can give it away')
+                errors.forbidden(f'{role.kind} "{role.name}" does not exist: a binding to it requires the verb "bind"')
             )
         resource = ROLE_BINDINGS if isinstance(binding, RoleBinding) else CLUSTER_ROLE_BINDINGS
         self._held(user, namespace, rules, f'{resource.plural} "{binding.metadata.name}"')
@@ -244,7 +241,7 @@ class RoleEscalation:
         held = Held(rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules)
         lacking = [rule for rule in wanted if not held.cover(rule)]
         if lacking:
-            message = f'{what} is forbidden: user "{user.name}" is attempting to grant permissions that it does not hold: '
+            message = f'{what} is forbidden: user "{user.name}" is attempting to grant RBAC permissions not currently held: '
             message += "; ".join(map(_words, lacking[:_MOST])) + (
                 f"; and {len(lacking) - _MOST} more" if lacking[_MOST:] else ""
             )
@@ -252,7 +249,7 @@ class RoleEscalation:
 
 
 def _granting(obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding) -> Any:
-    """All of it that may give something away. Labels do: an aggregated role gathers others by them."""
+    """Return a copy with all fields that affect permissions. Labels are included, because aggregated roles select by label."""
     copy: Any = type(obj)()
     copy.CopyFrom(obj)
     for field in ("finalizers", "ownerReferences", "resourceVersion"):
@@ -261,7 +258,7 @@ def _granting(obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding) -> Any
 
 
 def _words(rule: PolicyRule) -> str:
-    """As one would say it: "get, list pods, nodes"."""
+    """Format a rule for a message, such as "get, list pods, nodes"."""
     things = chain(
         map(_cut, rule.nonResourceURLs),
         (f"{_cut(name)}.{_cut(group)}" if group else _cut(name) for name in rule.resources for group in rule.apiGroups),
@@ -291,12 +288,12 @@ class ElectionLeases:
         if found is None or found.metadata.namespace != SYSTEM_NAMESPACE:
             return
         if election := _shown(found.metadata.name, old):
-            what = f'leases.coordination.k8s.io "{found.metadata.name}" is forbidden: it shows who leads election "{election}"'
-            way = f"`pinnace leader transfer {election}` makes another candidate lead"
-            raise Rejected(errors.forbidden(f"{what}, and is read-only; {way}"))
+            what = f'leases.coordination.k8s.io "{found.metadata.name}" is forbidden: the Lease of election "{election}"'
+            way = f"run `pinnace leader transfer {election}` to change the leader"
+            raise Rejected(errors.forbidden(f"{what} is read-only; {way}"))
 
 
 def _shown(name: str, old: Lease | None) -> str:
-    """The election that it shows; "": none."""
+    """Return the election that the Lease represents; "" if there is none."""
     election, _, token = old.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/") if old is not None else ("",) * 3
     return election if natural(token) is not None else _RESERVED.get(name, "")

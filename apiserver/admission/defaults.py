@@ -1,38 +1,34 @@
-"""Priority: resolves a pod's priorityClassName into spec.priority and spec.preemptionPolicy, and refuses a second default, and
-that a class of the system goes.
+"""Admission plugins that set defaults or check references to other objects.
 
-A second default would change the priority of every pod that names no class. Who makes two default classes at the same moment
-gets both, as in Kubernetes: of several the one with the lowest value counts.
+Priority sets spec.priority and spec.preemptionPolicy of a pod from its priorityClassName. It refuses a second default class,
+and the deletion of system classes. Two concurrent writes can still create two default classes, as in Kubernetes. Then the class
+with the lowest value is used.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 
-DefaultStorageClass: a claim that names no class gets the default one.
+DefaultStorageClass sets the default storage class in claims without a class.
 
 Source: https://kubernetes.io/docs/concepts/storage/storage-classes/#default-storageclass
 
-TaintNodesByCondition: a new node takes no pods until somebody plays it.
-
-Who plays a node takes the taint off once it is Ready. A node that is created Ready is not tainted, other than in Kubernetes: a
-kubelet's fleet holds the leases of its nodes before it creates them (docs/kubelet.md), and so needs one write a node.
+TaintNodesByCondition adds the not-ready taint to new nodes. The kubelet removes it when the node is Ready. Unlike in
+Kubernetes, a node that is created Ready is not tainted: a kubelet acquires the leases of its nodes before it creates them
+(docs/kubelet.md), and needs only one write per node.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#taintnodesbycondition
 
-TraceContext: a pod says which trace it is a part of, if the call that creates it is one that is kept.
+TraceContext adds the trace context of the create call to the pod, if the call is sampled. The plugin is enabled only with
+tracing. It removes an annotation that the client set, because it usually comes from a copy of another pod. A client joins a pod
+to its own trace with `traceparent` in the metadata of the call.
 
-It is here only where traces are. What a client has put there is dropped: it came with a copy of another pod, whose trace it is.
-Who wants a pod in a trace of his own says so with the call (`traceparent` in its metadata).
+NamespaceLifecycle refuses new objects in namespaces that do not exist or are Terminating.
 
-NamespaceLifecycle: objects are created only in namespaces that exist and are not ending.
+    create: read the namespace, which must be Active --guard: the namespace has the same version--> write the object
+    delete: write the phase Terminating, after which every such guard fails --> wait until it is empty --> delete the key
 
-    create: the namespace is there, and Active --guard: it is the very version that was seen--> written
-    delete: Terminating is written --from now on every such guard fails--> look whether it is empty --> gone
+So no object can be created in a namespace after the check that it is empty, even through another server. After any other update
+of the namespace the guard fails too, and the create is admitted again.
 
-So no object can slip into a namespace between the look at it and its end, whichever servers the two go through. An update of
-the namespace makes a guard fail, too: the create is admitted anew.
-
-PersistentVolumeClaimResize: a claim grows only if its class says that volumes of it can.
-
-What a claim asks for is what it was promised: where nobody makes its volume larger, it would be told a size that it never gets.
+PersistentVolumeClaimResize allows a claim to grow only if its storage class allows volume expansion.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#persistentvolumeclaimresize
 """
@@ -82,7 +78,7 @@ class Priority:
         self._classes = classes
         self._everything = SelectionPredicate.parse(PRIORITY_CLASSES, "", "", "")
         self._known: tuple[int, PriorityClass | None] = (0, None)
-        """The default class, and before it the version of the classes of which it is the default."""
+        """The version of the class cache, and the default class at that version."""
 
     def admit(self, request: Request, obj: Pod) -> None:
         spec = obj.spec
@@ -99,7 +95,7 @@ class Priority:
         spec.preemptionPolicy = policy
 
     def validate(self, request: Request, operation: Operation, obj: PriorityClass | None, old: PriorityClass | None) -> None:
-        """Refuses who becomes the default beside another; of those that are there already, any may be changed otherwise."""
+        """Refuse a class that becomes a second default. Other changes of existing default classes are allowed."""
         if obj is None:
             if old is not None and old.metadata.name in SYSTEM_CLASSES:
                 raise _forbidden(PRIORITY_CLASSES, old, "this is a system priority class and cannot be deleted")
@@ -127,7 +123,7 @@ class Priority:
         return entry.obj.value, entry.obj.preemptionPolicy or DEFAULT_POLICY
 
     def _default(self) -> PriorityClass | None:
-        """The class for pods that name none: of several the one with the lowest value, as Kubernetes does."""
+        """Return the default class: of several, the one with the lowest value, as in Kubernetes."""
         version, default = self._known
         if version != self._classes.version:
             found = [entry.obj for entry in self._classes.select(self._everything) if entry.obj.globalDefault]
@@ -152,14 +148,15 @@ class DefaultStorageClass:
         self._everything = SelectionPredicate.parse(STORAGE_CLASSES, "", "", "")
 
     def admit(self, request: Request, obj: PersistentVolumeClaim) -> None:
-        """A class that is named, be it the empty one, stays."""
+        """Set the default class. An explicit class is kept, even if it is empty."""
         if obj.spec.HasField("storageClassName") or CLASS_ANNOTATION in obj.metadata.annotations:
             return
         if default := self._default():
             obj.spec.storageClassName = default
 
     def _default(self) -> str:
-        """Of several the youngest, and of those the first by name, as Kubernetes does; empty: there is none."""
+        """Return the name of the default class; "" if there is none. Of several, the newest is used, and then the first by
+        name, as in Kubernetes."""
         found = [entry.obj for entry in self._classes.select(self._everything)]
         marked = [each.metadata for each in found if each.metadata.annotations.get(DEFAULT_CLASS_ANNOTATION) == "true"]
         youngest = min(marked, key=lambda each: (-each.creationTimestamp.seconds, each.name), default=None)
@@ -194,14 +191,14 @@ class TraceContext:
 
 
 PERMANENT = (DEFAULT_NAMESPACE, "kube-system", "kube-public", NODE_LEASE_NAMESPACE)
-"""These always exist: made at start-up, never deleted."""
+"""Namespaces that the server creates at startup and never deletes."""
 _PLURALS: Mapping[type, str] = {resource.message: resource.plural for resource in ALL}
 
 
 class NamespaceLifecycle:
     resources = tuple(resource for resource in ALL if resource.namespaced)
     guarded = tuple(resource for resource in resources if resource is not EVENTS)
-    """Events go by themselves, and hold no namespace up."""
+    """Events expire, and do not block the deletion of a namespace."""
 
     def __init__(self, namespaces: ResourceCache[Namespace]) -> None:
         self._namespaces = namespaces
@@ -216,7 +213,7 @@ class NamespaceLifecycle:
         return (Guard(entry.key, entry.create_revision, entry.mod_revision),)
 
     def _active(self, obj: Object) -> CacheEntry[Namespace]:
-        """The namespace of an object that is to be created. Raises Rejected, in Kubernetes' words."""
+        """Return the namespace of a new object. Raises Rejected with Kubernetes' messages."""
         name = obj.metadata.namespace
         entry = self._namespaces.get(NAMESPACES.key("", name))
         if entry is None:

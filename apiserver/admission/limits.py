@@ -1,16 +1,15 @@
-"""LimitRanger: containers that do not say what they need get the defaults of their namespace's limit ranges, and nothing is
-created that asks for more, or less, than those allow.
+"""Admission plugins that limit resources.
 
-A pod is judged when it is created or resized; a claim also when an update changes what it asks for.
+LimitRanger sets the default requests and limits of the namespace's LimitRanges in containers, and refuses pods and claims
+outside the allowed range. It checks pods when they are created or resized, and claims when they are created or their resources
+change.
 
-Source: https://kubernetes.io/docs/concepts/policy/limit-range/; plugin/pkg/admission/limitranger of Kubernetes 1.36, for the
-messages too.
+Source: https://kubernetes.io/docs/concepts/policy/limit-range/; plugin/pkg/admission/limitranger of Kubernetes 1.36, including
+the messages.
 
-ResourceQuota: an object that a quota of its namespace has no room for is refused, and so is a pod that does not say what the
-quota must know of it.
-
-What is refused here was looked at in the cache. What is let through is charged, exactly, when it is stored (apiserver.quota):
-so this is for those who only want to know (dry run), and so that those who come in vain keep nobody waiting.
+ResourceQuota refuses objects that exceed a quota of the namespace, and pods without the requests or limits that the quota
+requires. This check uses the cache, and serves dry runs and early refusals. The exact check is made when the object is stored
+(apiserver.quota).
 
 Source: https://kubernetes.io/docs/concepts/policy/resource-quotas/
 """
@@ -35,11 +34,11 @@ from pinnace.fit.requests import combine, pod_level
 from pinnace.runtime.clock import Clock
 
 ANNOTATION = "kubernetes.io/limit-ranger"
-"""Says what the plugin has set."""
+"""Lists the defaults that the plugin has set."""
 
 
 class Amount(NamedTuple):
-    """`value`: in the unit of pinnace.api.quantity; `text`: as one says it."""
+    """A parsed quantity. `value` is in the unit of pinnace.api.quantity; `text` is the form for messages."""
 
     value: int
     text: str
@@ -62,7 +61,7 @@ class LimitRanger:
         self._ranges = ranges
         self._everything = SelectionPredicate.parse(LIMIT_RANGES, "", "", "")
         self._known: tuple[int, Mapping[str, Sequence[LimitRangeItem]]] = (-1, {})
-        """The limits of each namespace that has any, and before them the version of which they are."""
+        """The version of the LimitRange cache, and the limits by namespace at that version."""
 
     def admit(self, request: Request, obj: Pod) -> None:
         said = []
@@ -100,7 +99,8 @@ class LimitRanger:
 
 
 def _complete(container: Container, what: str, item: LimitRangeItem) -> Iterator[str]:
-    """Sets what the container leaves open; says so. A request is not open where there is a limit: it will be the same."""
+    """Set missing requests and limits, and yield a description of each change. If a limit is set, the request is not missing,
+    because it defaults to the limit."""
     requests, limits = container.resources.requests, container.resources.limits
     for word, target, defaults, given in (
         ("request", requests, item.defaultRequest, requests.keys() | limits.keys()),
@@ -113,7 +113,7 @@ def _complete(container: Container, what: str, item: LimitRangeItem) -> Iterator
 
 
 def _problems(item: LimitRangeItem, obj: Pod | PersistentVolumeClaim) -> Iterator[str]:
-    """What is wrong with an object by the limits of one type."""
+    """Yield the violations of one item of a LimitRange."""
     match item.type, obj:
         case "Container", Pod():
             for container in _containers(obj.spec):
@@ -146,7 +146,7 @@ def _minimum(item: LimitRangeItem, requests: Amounts, limits: Amounts) -> Iterat
 
 
 def _maximum(item: LimitRangeItem, requests: Amounts, limits: Amounts | None) -> Iterator[str]:
-    """`limits`: None where there is no such thing."""
+    """`limits` is None for objects without limits."""
     for name, most in _sorted(item.max):
         said = f"maximum {name} usage per {item.type} is {most.text}"
         if limits is not None and name not in limits:
@@ -175,7 +175,7 @@ def _sorted(quantities: Mapping[str, Quantity]) -> list[tuple[str, Amount]]:
 
 
 def _written(quantities: Mapping[str, Quantity]) -> Amounts:
-    """Without what is no quantity: a claim that is stored may have such requests, as there was no rule about them once."""
+    """Parse the quantities. Invalid ones are omitted: claims that an earlier version stored can contain them."""
     found = dict[str, Amount]()
     for name, quantity in quantities.items():
         with suppress(QuantityError):
@@ -184,7 +184,7 @@ def _written(quantities: Mapping[str, Quantity]) -> Amounts:
 
 
 def _together(spec: PodSpec, of: Callable[[Container], Mapping[str, int]]) -> Amounts:
-    """Of all containers of a pod, without its overhead, as in Kubernetes."""
+    """Return the total of all containers of a pod, without its overhead, as in Kubernetes."""
     total = combine(spec, of)
     named = {name for container in _containers(spec) for name in of(container)}
     return {name: Amount(total[name], format_amount(name, total[name])) for name in named}
@@ -207,7 +207,7 @@ class ResourceQuota:
         self._clock = clock
 
     def validate(self, request: Request, operation: Operation, obj: Object, old: None) -> None:
-        """What seems to be used may be more than what is, until it is counted: that is done only where it matters."""
+        """Raises Rejected. The stored usage can be too high, so it is recounted before an object is refused."""
         namespace = obj.metadata.namespace
         if namespace not in self._states.keys:
             return

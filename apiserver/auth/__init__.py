@@ -1,4 +1,4 @@
 """Authentication, authorization (masters, the node authorizer, RBAC) and the audit log.
 
-The names and messages are Kubernetes'. Authorization reads the watch cache, never etcd.
+Names and messages are those of Kubernetes. Authorization reads the watch cache, not etcd.
 """

@@ -1,14 +1,14 @@
-"""The audit log: a line for each object that somebody wrote, or was refused, in the order in which it was decided.
+"""The audit log: one line per written object or refused write, in the order of the decisions.
 
-Lines are JSON with the names of Kubernetes' audit.k8s.io/v1 Event at the level Metadata: who (user), what (verb, and objectRef
-with the revision that came of it), the verdict (responseStatus), and the call that it belongs to (auditID: the id of the
-request, which items of a batch share). What is in the objects is not in it. Of a write whose caller left before there was an
-answer (it broke off, or its deadline passed) the line says that it may have happened: OutcomeUnknown. Each call that writes has
-a line, also one that ends before it comes to its objects: it waits too long for its turn, its request is malformed, its caller
-leaves. Reads are noted only when they are refused for lack of a permission; dry runs and events never.
+Lines are JSON, with the field names of Kubernetes' audit.k8s.io/v1 Event at level Metadata: user, verb, objectRef with the
+resulting revision, responseStatus, and auditID, which is the request ID. The items of a batch have the same auditID. Lines do
+not contain the objects. If the client cancels a write or its deadline expires, the reason is OutcomeUnknown. Every write call
+has at least one line, even if it fails before its objects are processed: its queue wait times out, its request is malformed, or
+the client cancels it. Reads are logged only if authorization denies them. Dry runs and events are never logged.
 
-A thread writes them, ten times a second and at the end: no call waits for the disk. When it does not keep up, or the disk is
-full, lines are lost; the log and a metric count them. A line that was written in part is ended, so that the next one is whole.
+A thread writes the lines to the file every INTERVAL and at shutdown, so calls do not wait for the disk. If the thread falls
+behind or the disk is full, lines are lost. The log and a metric count lost lines. After a partial write, the next line starts
+on a new line of the file.
 
 Source: https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/
 """
@@ -37,20 +37,20 @@ log = logging.getLogger(__name__)
 INTERVAL = 0.1
 """Seconds between two writes."""
 MAX_WAITING = 200_000
-"""Lines."""
+"""Maximum number of queued lines. If the queue is full, the oldest line is dropped."""
 CHUNK = 1 << 20
-"""Bytes of one write."""
+"""Maximum bytes per write system call."""
 _END = ord("\n")
 _NOTED: ContextVar[list[bool] | None] = ContextVar("noted", default=None)
-"""Shared by all tasks of a call."""
+"""A list that all tasks of a call share. It is not empty after the first audit event of the call."""
 MAX_NAME = 316
-"""Characters of a name, a resource and the like: those of a label's key, longer than any name that there can be."""
+"""Maximum characters of names and resources: the length of a label key, which no valid name exceeds."""
 MAX_MESSAGE = 1024
-"""Characters of why something was refused: who is refused may have written megabytes of it, and each item of a batch has it."""
+"""Maximum characters of a refusal's message. A message can quote megabytes of the request, for each item of a batch."""
 
 
 class AuditEvent(NamedTuple):
-    """What was done, or not, to one object. `revision`: 0, none came of it."""
+    """The result of an action on one object. `revision` is 0 if nothing was written."""
 
     action: Action
     namespace: str
@@ -60,13 +60,15 @@ class AuditEvent(NamedTuple):
 
 
 class Audit(Protocol):
+    """A receiver of audit events."""
+
     @property
     def wanted(self) -> bool:
-        """Is there somebody who writes it down?"""
+        """True if audit events are recorded."""
         ...
 
     def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
-        """Of the call on whose behalf the present task runs."""
+        """Record events of the current task's call."""
         ...
 
 
@@ -78,18 +80,18 @@ class NoAudit:
 
 
 class CallAudit:
-    """An Audit that knows of each call whether anything was noted on its behalf."""
+    """An Audit that also reports whether the current call has recorded events."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
         self.wanted = audit.wanted
 
     def begin(self) -> None:
-        """Of the call that the present task is of."""
+        """Start a call in the current task."""
         _NOTED.set([])
 
     def noted(self) -> bool:
-        """Since the present call has begun; also if it was nothing, as of a dry run."""
+        """Report whether the call has called `note`, even without events, as a dry run does."""
         return bool(_NOTED.get())
 
     def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
@@ -99,26 +101,26 @@ class CallAudit:
 
 
 class AuditMetrics(Protocol):
-    """Counts lines."""
+    """Counters of audit log lines."""
 
     def written(self, lines: int) -> None: ...
     def lost(self, lines: int) -> None: ...
 
 
 class AuditLog:
-    """`run` until cancelled."""
+    """An Audit that writes a file. Run `run` until shutdown, then cancel it."""
 
     wanted = True
 
     def __init__(self, path: Path, meter: AuditMetrics, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Raises OSError when the file cannot be opened."""
+        """Raises OSError if the file cannot be opened."""
         self._file = path.open("ab", buffering=0)
         self._meter = meter
         self._clock = clock
         self._waiting: deque[str] = deque(maxlen=MAX_WAITING)
         self._lost = 0
-        self._torn = False  # does the file end within a line?
-        self._writing = threading.Lock()  # at the end a thread may still be at it
+        self._torn = False  # True if the file ends with a partial line
+        self._writing = threading.Lock()  # at shutdown, a write may still be running in a thread
 
     def note(self, user: User, deeds: Iterable[AuditEvent]) -> None:
         common = {
@@ -138,7 +140,7 @@ class AuditLog:
                     await asyncio.to_thread(self._write)
         finally:
             self._write()
-            with suppress(OSError):  # what could not be written cannot be written now either
+            with suppress(OSError):  # the failed write has already been logged
                 self._file.close()
 
     def _write(self) -> None:
@@ -147,12 +149,12 @@ class AuditLog:
             if lines:
                 self._lost += len(lines) - self._append("".join(f"{line}\n" for line in lines).encode(errors="replace"))
             if self._lost:
-                log.error("%d lines of the audit log are lost", self._lost, extra=AuditLinesLost(self._lost).extra)
+                log.error("lost %d lines of the audit log", self._lost, extra=AuditLinesLost(self._lost).extra)
                 self._meter.lost(self._lost)
                 self._lost = 0
 
     def _append(self, data: bytes) -> int:
-        """The number of lines that are in the file."""
+        """Append the lines, and return the number of written lines."""
         done = 0
         try:
             if self._torn:
@@ -161,7 +163,7 @@ class AuditLog:
             while done < len(data):
                 done += self._file.write(data[done : done + CHUNK])
         except OSError as error:
-            log.error("the audit log cannot be written: %s", error)
+            log.error("cannot write the audit log: %s", error)
             self._torn = self._torn or (done > 0 and data[done - 1] != _END)
         written = data.count(b"\n", 0, done)
         self._meter.written(written)
@@ -169,7 +171,7 @@ class AuditLog:
 
 
 def _users(user: User) -> dict[str, object]:
-    """The caller, and the user that it acts as where that is another one."""
+    """Return the caller, and the impersonated user if there is one."""
     known = {"username": user.name, "groups": user.groups}
     return {"user": {"username": user.impersonator}, "impersonatedUser": known} if user.impersonator else {"user": known}
 

@@ -1,14 +1,14 @@
-"""Authentication: the user of a call, from its client certificate or its bearer token.
+"""Authentication of calls by client certificate or bearer token.
 
-TLS has checked that a certificate is signed by the cluster's authority. Its expiry is checked with each call, and while a
-stream is open. The user of a certificate is parsed once and remembered.
+TLS verifies that the client CA signed the certificate. The expiry of a certificate is checked for each call and while a stream
+is open. The user of a certificate is parsed once and cached.
 
-Tokens come from a file with one token a line, as for kube-apiserver's --token-auth-file:
+Tokens are read from a file with the format of kube-apiserver's --token-auth-file:
 
     token,user,uid[,"group1,group2"]
 
 The file is read again after each change. An invalid line is logged by its number, never by its content, and the other lines
-stay valid. If the file cannot be read, the tokens stay as they are.
+remain valid. If the file cannot be read, the previous tokens remain valid.
 
 Sources: https://kubernetes.io/docs/reference/access-authn-authz/authentication/,
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#static-token-file
@@ -32,10 +32,10 @@ from pinnace.pki import Subject
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 MASTERS = "system:masters"
-"""Members may do everything, whatever the roles say."""
+"""The group whose members have all permissions, independently of RBAC."""
 NODES_GROUP = "system:nodes"
 AUTHENTICATED = "system:authenticated"
-"""Everybody whom we know."""
+"""The group of all authenticated users."""
 NODE_PREFIX = "system:node:"
 
 
@@ -44,8 +44,8 @@ _NONE = NodeNames()
 
 @dataclass(frozen=True)
 class User:
-    """`nodes`: the names that the certificate of a fleet gives to it. `impersonator`: the name of the caller that acts as this
-    user; empty when that is the user."""
+    """An authenticated user. `nodes` contains the node names in the certificate of a fleet. `impersonator` is the name of the
+    caller that impersonates the user; "" without impersonation."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -54,33 +54,33 @@ class User:
 
     @property
     def fleet(self) -> str | None:
-        """The kubelet fleet that this is; None: it is none."""
+        """The name of the user's kubelet fleet; None if the user is not a fleet."""
         return self.name.removeprefix(NODE_PREFIX) if NODES_GROUP in self.groups and self.name.startswith(NODE_PREFIX) else None
 
 
 SERVER = User("system:apiserver", (MASTERS,))
-"""The API server itself, in what it does of its own accord."""
+"""The user of the API server's own writes."""
 UNSECURED = User("system:unsecured", (MASTERS, AUTHENTICATED))
-"""The user of every call to a server that runs with --insecure: it does not distinguish callers."""
+"""The user of all calls to a server with --insecure."""
 
 
 MAX_REMEMBERED = 10_000
-"""Certificates whose subject is remembered: more than a cluster has kubelets and people, for each that is forgotten is parsed
-again with its next call. Some 30 MB at most."""
+"""Maximum number of cached certificates, which exceeds the number of clients of a large cluster. The cache uses at most 30
+MB."""
 _BEARER = "bearer"
 
 
 class Credential(Hashable, Protocol):
-    """What a caller has shown; compared by that."""
+    """A certificate or token of a caller. Equal certificates or tokens are equal credentials."""
 
     def user(self) -> User:
-        """Whose it is now. Raises Rejected (UNAUTHENTICATED)."""
+        """Return the user. Raises Rejected (UNAUTHENTICATED), for example after the credential has expired."""
         ...
 
 
 class Tokens(Protocol):
     def user(self, token: str) -> User | None:
-        """Whose token it is."""
+        """Return the user of a token; None if the token is unknown."""
         ...
 
 
@@ -90,7 +90,7 @@ class NoTokens:
 
 
 class Authenticator:
-    """`now` gives Unix seconds. All methods raise Rejected (UNAUTHENTICATED)."""
+    """Authenticates certificates and tokens. `now` returns Unix seconds. All methods raise Rejected (UNAUTHENTICATED)."""
 
     def __init__(self, now: Callable[[], float], tokens: Tokens | None = None) -> None:
         self._now = now
@@ -98,7 +98,7 @@ class Authenticator:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
 
     def certificate(self, pem: bytes) -> User:
-        """The owner of a certificate that TLS has taken."""
+        """Return the user of a certificate that TLS has verified."""
         known = self._known.get(pem)
         if known is None:
             known = self._known[pem] = _read_certificate(pem)
@@ -106,18 +106,18 @@ class Authenticator:
                 self._known.popitem(last=False)
         if self._now() >= known.ends:
             raise _refused(
-                "CertificateExpired", "the certificate has ended since the connection was made: renew it, and connect anew"
+                "CertificateExpired", "the client certificate has expired: renew it and open a new connection"
             )
         return known.user
 
     def authorization(self, header: str | None) -> User:
-        """The owner of the token in the metadata entry "authorization"."""
+        """Return the user of the bearer token in the metadata entry "authorization"."""
         if header is None:
-            raise _refused("Anonymous", "who are you? Show a client certificate, or send a bearer token")
+            raise _refused("Anonymous", "Unauthorized: a client certificate or a bearer token is required")
         scheme, _, token = header.partition(" ")
         user = self._tokens.user(token.strip()) if self._tokens is not None and scheme.lower() == _BEARER else None
         if user is None:
-            raise _refused("BadToken", "the bearer token is none that this server knows")
+            raise _refused("BadToken", "Unauthorized: the bearer token is unknown")
         return user
 
 
@@ -138,7 +138,7 @@ class Bearer(NamedTuple):
 
 
 class Anybody(NamedTuple):
-    """Where nobody shows anything."""
+    """The credential of all callers of a server with --insecure."""
 
     def user(self) -> User:
         return UNSECURED
@@ -155,7 +155,7 @@ def _read_certificate(pem: bytes) -> _Known:
         subject = Subject.of(certificate)
         user = User(subject.user, (*subject.groups, AUTHENTICATED), NodeNames.parse(subject.nodes))
     except ValueError as error:
-        raise _refused("BadCertificate", f"the client certificate names nobody: {error}") from None
+        raise _refused("BadCertificate", f"the subject of the client certificate is invalid: {error}") from None
     return _Known(user, certificate.not_valid_after_utc.timestamp())
 
 
@@ -166,12 +166,14 @@ def _refused(reason: str, message: str) -> Rejected:
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL = 1.0
-"""Seconds between two looks at the file."""
+"""Minimum seconds between two checks of the file for changes."""
 
 
 class TokenFile:
+    """The tokens of a file, which is read again after each change."""
+
     def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Raises OSError when the file cannot be read to begin with."""
+        """Raises OSError if the file cannot be read."""
         self._path = path
         self._clock = clock
         self._looked = clock.monotonic()
@@ -179,7 +181,7 @@ class TokenFile:
         self._users = _read_tokens(path)
 
     def user(self, token: str) -> User | None:
-        """Whose token it is."""
+        """Return the user of a token; None if the token is unknown."""
         if (now := self._clock.monotonic()) - self._looked >= CHECK_INTERVAL:
             self._looked = now
             self._refresh()
@@ -190,9 +192,9 @@ class TokenFile:
             stamp = self._look()
             if stamp != self._stamp:
                 self._stamp, self._users = stamp, _read_tokens(self._path)
-                log.info("%s has changed: %d tokens", self._path, len(self._users))
+                log.info("reloaded %s: %d tokens", self._path, len(self._users))
         except OSError as error:
-            log.error("%s cannot be read, going on with what it was: %s", self._path, error)
+            log.error("cannot read %s, keeping the previous tokens: %s", self._path, error)
 
     def _look(self) -> tuple[int, int]:
         found = self._path.stat()
@@ -200,7 +202,7 @@ class TokenFile:
 
 
 def _read_tokens(path: Path) -> Mapping[bytes, User]:
-    """Users by the digest of their token: how long it takes to find one tells nothing about the others."""
+    """Return the users by the SHA-256 digest of their token. The digest makes the lookup time independent of similar tokens."""
     users: dict[bytes, User] = {}
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
@@ -212,14 +214,15 @@ def _read_tokens(path: Path) -> Mapping[bytes, User]:
                 continue
             groups = tuple(group.strip() for group in row[3].split(",") if group.strip()) if len(row) == 4 else ()
             if _digest(row[0]) in users:
-                log.error("%s, line %d: this token has been given to another user before", path, number)
+                log.error("%s, line %d: duplicate token; the first line with the token is used", path, number)
                 continue
             users[_digest(row[0])] = User(row[1], (*groups, AUTHENTICATED))
     return users
 
 
 def _fields(line: str) -> list[str]:
-    """None, of a line whose quotes do not match: read together, the next line would be the rest of its groups."""
+    """Return the fields of one line; [] if its quotes are unbalanced. Each line is parsed separately, so such a line does not
+    consume the next one."""
     try:
         return next(csv.reader([line], skipinitialspace=True, strict=True), [])
     except csv.Error:

@@ -1,19 +1,18 @@
-"""Authorization of a user's action: by membership of system:masters, by RBAC, and by the node authorizer, in this order.
+"""Authorization by the group system:masters, RBAC and the node authorizer, in this order; and impersonation.
 
-Roles and nodes are read from the watch cache, which may be behind. Before a call is denied, the cache is brought up to date and
-the decision is made again: a role counts on every server as soon as it is written. An allowed call is not checked again, so a
-call may pass until the server has seen that a role is gone, as in Kubernetes.
+Authorizers read the watch cache, which may be stale. Before a call is denied, the cache is updated and the decision is
+repeated, so a new role takes effect on all servers immediately. An allowed call is not checked again. As in Kubernetes, a
+deleted role can still allow calls until the server receives the deletion.
 
-The node authorizer confines a kubelet's fleet to its own nodes, their leases and the pods that are bound to them. Nodes of a
-fleet are named in its certificate, or have the label pinnace.io/fleet. The admission plugin NodeRestriction
-(apiserver.admission) checks what a fleet may change about its nodes.
+The node authorizer limits a kubelet fleet to its own nodes, their leases, and the pods that are bound to these nodes. A node
+belongs to a fleet if the certificate of the fleet names it, or if it has the label pinnace.io/fleet. The admission plugin
+NodeRestriction (apiserver.admission) limits the changes of a fleet to its nodes.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/node/
 
-Impersonation: a caller, such as a gateway, acts as another user.
-
-The call's metadata name the user, and each of the groups. The caller needs the verb "impersonate" on users and on groups, for
-these names. Everything else is decided, and counted, for the other user; the audit log has both.
+Impersonation: a caller such as the gateway can act as another user. The metadata of the call contain the user and the groups.
+The caller needs the verb "impersonate" on these users and groups. Authorization and flow control then apply to the impersonated
+user. The audit log contains both users.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
 """
@@ -35,10 +34,12 @@ from pinnace.api.selectors import FIELDS, SelectorError, parse_fields, parse_lab
 from pinnace.api.status import Code, Refusal
 from pinnace.api.wellknown import FLEET_LABEL, IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY
 
-_ALLOWED = "the node authoriser: it is the fleet's own"
+_ALLOWED = "node authorizer: the object belongs to the fleet"
 
 
 class NodeAuthorizer:
+    """Decides actions of kubelet fleets."""
+
     def __init__(self, nodes: ResourceCache[Node], pods: ResourceCache[Pod]) -> None:
         self._nodes = nodes
         self._pods = pods
@@ -62,7 +63,7 @@ class NodeAuthorizer:
         }
 
     def decide(self, user: User, action: Action, target: Target) -> Decision:
-        """Denies actions without a rule, and users that are not a fleet of nodes."""
+        """Return the decision. Users that are not fleets, and actions without a row, are denied."""
         row = self._rows.get(action)
         if row is None or user.fleet is None:
             return DENIED
@@ -72,14 +73,14 @@ class NodeAuthorizer:
             return DENIED
 
     def owns(self, user: User, node: str) -> bool:
-        """Is the node the fleet's?"""
+        """Report whether the node belongs to the fleet."""
         if node in user.nodes:
             return True
         entry = self._nodes.get(NODES.key("", node))
         return entry is not None and is_fleet(user, entry.obj.metadata.labels.get(FLEET_LABEL, ""))
 
     def place(self, namespace: str, name: str) -> str | None:
-        """The node of a pod: "" when it is bound to none. None: there is no such pod."""
+        """Return the node of a pod: "" if the pod is not bound, None if the pod does not exist."""
         entry = self._pods.get(PODS.key(namespace, name))
         return entry.obj.spec.nodeName if entry is not None else None
 
@@ -107,13 +108,13 @@ class NodeAuthorizer:
         return self._owns_all(user, parse_fields(target.fields, FIELDS[PODS.plural]).allowed("spec.nodeName"))
 
     def _owns_all(self, user: User, nodes: Collection[str] | None) -> bool:
-        """Of a selector that must name some."""
+        """Report whether a selector allows only nodes of the fleet. `nodes` is None if it allows all nodes."""
         return bool(nodes) and all(self.owns(user, node) for node in nodes or ())
 
 
 def is_fleet(user: User, name: str) -> bool:
-    """Is this a name of the user's fleet: its own, or one that begins with it and a dash? Processes that are started from one
-    image, such as the replicas of a service, share a certificate and differ in the part behind the dash."""
+    """Report whether `name` is the user's fleet name, optionally with a dash and a suffix. Replicas that share a certificate
+    differ in the suffix."""
     return user.fleet is not None and (name == user.fleet or name.startswith(f"{user.fleet}-"))
 
 
@@ -121,19 +122,19 @@ def _anything(user: User, target: Target) -> bool:
     return True
 
 
-_MASTER = Decision(True, f'a member of "{MASTERS}" may do everything')
+_MASTER = Decision(True, f'group "{MASTERS}" has all permissions')
 _MOST = 3
-"""Roles that a denial names."""
+"""Maximum number of roles in a denial."""
 
 
 class Authorizer(Protocol):
     async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
-        """Returns when the user may do this to all of the targets. Raises Rejected (PERMISSION_DENIED)."""
+        """Return if the action is allowed on all targets. Raises Rejected (PERMISSION_DENIED)."""
         ...
 
 
 class Policy:
-    """`refresh` brings the caches up to etcd's present revision; it raises when that cannot be done."""
+    """The authorizer of the server. `refresh` updates the caches to the current revision of etcd, or raises an error."""
 
     def __init__(
         self, rbac: Rbac, nodes: NodeAuthorizer, refresh: Callable[[], Awaitable[None]], audit: Audit | None = None
@@ -144,7 +145,7 @@ class Policy:
         self._refresh = refresh
 
     async def check(self, user: User, action: Action, targets: Callable[[], Iterable[Target]]) -> None:
-        """As Authorizer's."""
+        """See Authorizer.check."""
         if MASTERS in user.groups or self._rbac.reach(user, action).everywhere:
             return
         if self._denied(user, action, targets()):
@@ -155,45 +156,45 @@ class Policy:
                 raise Rejected(refusal)
 
     def decide(self, user: User, action: Action, target: Target) -> Decision:
-        """As far as the caches know."""
+        """Return the decision by the current state of the caches."""
         if MASTERS in user.groups:
             return _MASTER
         verdict = self._rbac.reach(user, action).verdict(target)
         return verdict if verdict.allowed else self._nodes.decide(user, action, target)
 
     async def review(self, user: User, action: Action, target: Target) -> Decision:
-        """As `check`, for people: a denial says what would allow it."""
+        """Update the caches and return the decision. The reason of a denial names roles that allow the action."""
         await self._refresh()
         verdict = self.decide(user, action, target)
         return verdict if verdict.allowed else Decision(False, self._hint(action, target))
 
     async def rules(self, user: User, namespace: str) -> list[PolicyRule]:
-        """All that roles give to the user there; "" are those that hold everywhere."""
+        """Return all rules of the user in a namespace; with "" only the cluster-wide rules."""
         await self._refresh()
         if MASTERS in user.groups:
             return list(ALL_RULES)
         return [rule for grant in self._rbac.grants(user, namespace) for rule in grant.rules]
 
     def _hint(self, action: Action, target: Target) -> str:
-        binding = "" if target.namespace else "a ClusterRoleBinding of "
+        binding = "" if target.namespace else "a ClusterRoleBinding to "
         if roles := self._rbac.who_may(action, target.name):
-            return f"it takes {binding}a ClusterRole such as {_first(roles)}"
+            return f"this requires {binding}a ClusterRole such as {_first(roles)}"
         if target.name and (roles := self._rbac.who_may(action, None)):
-            return f"it takes {binding}a ClusterRole with this name in resourceNames; those of {_first(roles)} have others"
-        return "no ClusterRole but cluster-admin allows it"
+            return f"this requires {binding}a ClusterRole with this name in resourceNames; {_first(roles)} have other names"
+        return "only the ClusterRole cluster-admin allows this"
 
     def _denied(self, user: User, action: Action, targets: Iterable[Target]) -> Collection[Target]:
-        reach = self._rbac.reach(user, action)  # once, for a batch
+        reach = self._rbac.reach(user, action)  # shared by all items of a batch
         return [each for each in targets if not (reach.verdict(each).allowed or self._nodes.decide(user, action, each).allowed)]
 
     def _refusal(self, user: User, action: Action, denied: Collection[Target]) -> Refusal:
-        """In Kubernetes' words. Of several targets the first is named."""
+        """Return the refusal with Kubernetes' message. It names the first target."""
         target = min(denied)
         what = f'{action.resource} "{target.name}"' if target.name else action.resource
         where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
         message = f'{what} is forbidden: User "{user.name}" cannot {action} {where}'
         if user.fleet is not None:
-            message += ": a fleet is confined to its own nodes, their leases, and the pods that are bound to them"
+            message += ": a fleet is limited to its own nodes, their leases, and the pods that are bound to these nodes"
         facts = (("user", user.name), ("hint", self._hint(action, target)))
         return Refusal(Code.PERMISSION_DENIED, "Forbidden", message, metadata=facts)
 
@@ -205,23 +206,24 @@ def _first(roles: Sequence[str]) -> str:
 
 USERS, GROUPS = Action("impersonate", "users"), Action("impersonate", "groups")
 MAX_GROUPS = 100
-"""Groups that one call may name."""
+"""Maximum number of impersonated groups per call."""
 
 
 class Impersonated(NamedTuple):
-    """The credential of a caller, and the user that it acts as."""
+    """The credential of a caller, and the impersonated user."""
 
     credential: Credential
     acting_as: User
 
     def user(self) -> User:
-        """Raises Rejected once the caller's own credential is not valid any more."""
+        """Return the impersonated user. Raises Rejected if the credential of the caller is no longer valid."""
         self.credential.user()
         return self.acting_as
 
 
 def requested(metadata: Iterable[tuple[str, str | bytes]]) -> User | None:
-    """The user that a call is to be made as. Raises Rejected when there are groups only."""
+    """Return the user to impersonate; None if there is none. Raises Rejected if the metadata contain groups without a user, or
+    too many groups."""
     name, groups = "", list[str]()
     for key, value in metadata:
         if key == IMPERSONATE_USER_KEY:
@@ -230,7 +232,7 @@ def requested(metadata: Iterable[tuple[str, str | bytes]]) -> User | None:
             groups.append(str(value))
     if not name:
         if groups:
-            raise Rejected(bad_request("impersonation of groups needs a user: say which"))
+            raise Rejected(bad_request("requested impersonation of groups without impersonating a user"))
         return None
     if len(groups) > MAX_GROUPS:
         raise Rejected(bad_request(f"too many groups to impersonate: at most {MAX_GROUPS}"))
@@ -238,7 +240,7 @@ def requested(metadata: Iterable[tuple[str, str | bytes]]) -> User | None:
 
 
 async def impersonate(credential: Credential, acting_as: User, authorizer: Authorizer) -> Impersonated:
-    """Raises Rejected (PERMISSION_DENIED) unless the caller may act as this user and its groups."""
+    """Return the credential for the impersonation. Raises Rejected (PERMISSION_DENIED) if the caller lacks the permission."""
     caller = credential.user()
     await authorizer.check(caller, USERS, lambda: (Target(name=acting_as.name),))
     groups = [Target(name=each) for each in acting_as.groups if each != AUTHENTICATED]

@@ -1,7 +1,7 @@
-"""The permission that each method of the API needs. A server with a method that has no permission does not start.
+"""The required permissions of all methods of the API. A server with a method without a permission does not start.
 
-Most methods are standard verbs of a resource; each other method has a row of its own. A row names the action, and finds the
-targets in a request. Actions and targets have the attributes of Kubernetes' authorization.
+Most methods are standard verbs of a resource. Other methods are listed in `_SPECIAL`. A permission maps a request to actions
+and targets, which have the attributes of Kubernetes' authorization.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#review-your-request-attributes
 """
@@ -16,8 +16,8 @@ from pinnace.api.selectors import FIELDS, SelectorError, parse_fields
 
 
 class Action(NamedTuple):
-    """`resource` has its subresource behind a slash ("pods/status"). One that begins with a slash is no resource of the API but
-    a path, as in a rule's nonResourceURLs; its group is empty."""
+    """A verb on a resource. `resource` can include a subresource ("pods/status"). If it begins with a slash, it is a
+    non-resource URL, and the group is empty."""
 
     verb: str
     resource: str
@@ -30,8 +30,8 @@ class Action(NamedTuple):
 
 
 class Target(NamedTuple):
-    """To what. An empty namespace is all of them (or the resource has none), an empty name is all names; a list or watch also
-    says by which selectors it is narrowed, as text, and has a name when these leave but one."""
+    """The objects of an action. An empty namespace means all namespaces or a cluster-scoped resource; an empty name means all
+    names. Lists and watches also have their selectors, and a name if the field selector matches only one name."""
 
     namespace: str = ""
     name: str = ""
@@ -42,7 +42,7 @@ class Target(NamedTuple):
 class Decision(NamedTuple):
     allowed: bool
     reason: str
-    """Which rule allows it; or, of a denial, what else there is to say: often nothing."""
+    """The rule that allows the action, or an explanation of the denial, which can be empty."""
 
 
 DENIED = Decision(False, "")
@@ -54,40 +54,40 @@ REVIEWS_GROUP = "authorization.k8s.io"
 AUTHENTICATION_GROUP = "authentication.k8s.io"
 METRICS_GROUP = "metrics.k8s.io"
 HEALTH, REFLECTION, VERSION = "/healthz", "/reflection", "/version"
-"""Paths, as in a rule's nonResourceURLs, of what is about no resource."""
+"""Non-resource URLs of the health, reflection and version services."""
 HEARTBEAT = Action("update", "leases", "coordination.k8s.io")
-"""For each node of a fleet: a beat takes the place of the update of its Lease."""
+"""Required for each node of a fleet: a heartbeat replaces an update of the node's Lease."""
 EXEC = Action("create", "pods/exec")
-"""Asked when the first request has come, which says where."""
+"""Checked after the first request of the stream, which names the pod."""
 PORT_FORWARD = Action("create", "pods/portforward")
-"""As EXEC."""
+"""Checked as EXEC."""
 CAMPAIGN = Action("campaign", "elections", ELECTIONS_GROUP)
-"""To stand in an election, and to write under its fence (apiserver.registry.fencing)."""
+"""Required to campaign in an election, and to write with its fencing token (apiserver.registry.fencing)."""
 CAMPAIGN_FOR = Action("campaign", "schedulers", ELECTIONS_GROUP)
-"""To bind the pods of a scheduler, by its spec.schedulerName, under the fence of an election."""
+"""Required to bind pods with a fencing token. The name is the pods' spec.schedulerName."""
 BYPASS_FENCE = Action("bypass-fence", "pods/binding")
-"""To bind without a fence, so that nobody can tell whether the one who binds still leads."""
+"""Required to bind pods without a fencing token. Such a binding succeeds even if the scheduler is no longer the leader."""
 UNKNOWN = "unknown"
-"""Stands for a resource or subresource that there is not: what is allowed is remembered by its action, and a caller's own words
-could be of megabytes, other ones in each call."""
+"""Replaces unknown resources and subresources of a request. Decisions are cached by action, and the text in a request can have
+any length."""
 NAME = "metadata.name"
 MAX_NAMING = 1024
-"""Characters of a field selector in which a name is looked for: a fleet's may have half a million."""
+"""Maximum length of a field selector that is parsed for a name. The selector of a fleet can have 500,000 characters."""
 
 Actions = Callable[[Any], Sequence[Action]]
 Targets = Callable[[Any], Iterable[Target]]
 
 
 class Permission(NamedTuple):
-    """What a request does (all of it must be allowed), and to what. `targets` None: requests are streamed, and the service asks
-    about each when it hears it."""
+    """The actions and targets of a request. All actions must be allowed. If `targets` is None, requests are streamed, and the
+    service authorizes each one."""
 
     actions: Actions
     targets: Targets | None
 
 
 def permission_of(method: MethodDescriptor) -> Permission:
-    """Raises LookupError when the method has no row."""
+    """Return the permission of a method. Raises LookupError if it has none."""
     service: str = method.containing_service.full_name
     special = _SPECIAL.get(f"{service}/{method.name}")
     if special is not None:
@@ -109,16 +109,17 @@ def _always(action: Action) -> Actions:
 
 
 def _patched(resource: Resource[Any]) -> Actions:
-    """The request says which subresource it is about."""
+    """Return the actions of Patch, by the subresource in the request."""
     known = {subresource: (action_on(resource, "patch", subresource),) for subresource in ("", "status", "resize")}
     other = (action_on(resource, "patch", UNKNOWN),)
     return lambda request: known.get(request.subresource, other)
 
 
 def _place(resource: Resource[Any], namespace: str, name: str) -> Target:
-    """A namespace is in itself: who has a role there may have a right to it.
+    """Return the target of an object. The target of a Namespace is in the namespace itself, so a Role can grant access to it.
 
-    Source: https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apiserver/pkg/endpoints/request/requestinfo.go
+    Source:
+    https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apiserver/pkg/endpoints/request/requestinfo.go
     """
     if resource is NAMESPACES:
         return Target(name, name)
@@ -126,7 +127,7 @@ def _place(resource: Resource[Any], namespace: str, name: str) -> Target:
 
 
 def _of_new(resource: Resource[Any]) -> Targets:
-    """A namespace that is to be is nowhere."""
+    """Return the targets of a create. A new Namespace is at the cluster scope."""
     if resource is NAMESPACES:
         return lambda request: (Target("", request.object.metadata.name),)
     return _of_object(resource)
@@ -149,7 +150,8 @@ def _named_items(resource: Resource[Any]) -> Targets:
 
 
 def _printed(request: Any) -> Sequence[Action]:
-    """The request says which resource it lists; nobody but who may do everything hears that there is no such resource."""
+    """Return the actions of Tables/List. A list of an unknown resource is allowed only for users with all permissions, so other
+    users receive a denial instead of NotFound."""
     resource = _BY_PLURAL.get(request.resource)
     return (action_on(resource, "list") if resource is not None else Action("list", UNKNOWN),)
 
@@ -162,7 +164,8 @@ def _printed_of(request: Any) -> Iterable[Target]:
 
 
 def _selected(resource: Resource[Any]) -> Targets:
-    """A list or watch that is narrowed to one name is of that: who has a right to it alone may ask so.
+    """Return the targets of a list or watch. A field selector for one name sets the name of the target, so a rule with
+    resourceNames can allow the request.
 
     Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources
     """
@@ -170,7 +173,7 @@ def _selected(resource: Resource[Any]) -> Targets:
 
 
 def _collected(resource: Resource[Any]) -> Targets:
-    """Who deletes all that a selector finds needs a right to all names, as in Kubernetes."""
+    """Return the target of DeleteCollection, which requires permission for all names, as in Kubernetes."""
     return lambda request: (_narrowed(resource, request)._replace(name=""),)
 
 
@@ -181,7 +184,8 @@ def _narrowed(resource: Resource[Any], request: Any) -> Target:
 
 
 def _only_name(resource: Resource[Any], selector: str) -> str:
-    """The one name that a field selector leaves; "": it leaves others, or is none, which the call is told."""
+    """Return the only name that a field selector matches; "" if it matches several names or is invalid. The call then reports
+    the error of an invalid selector."""
     if len(selector) > MAX_NAMING or NAME not in selector:
         return ""
     try:
@@ -192,7 +196,7 @@ def _only_name(resource: Resource[Any], selector: str) -> str:
 
 
 def _recorded(request: Any) -> Iterable[Target]:
-    """Events may leave their namespace to what they are about."""
+    """Return the targets of Events/Record. The namespace of an event defaults to the one of its involvedObject."""
     return {
         Target(each.metadata.namespace or each.involvedObject.namespace or DEFAULT_NAMESPACE, each.metadata.name)
         for each in request.items
@@ -204,7 +208,7 @@ def _bound(request: Any) -> Iterable[Target]:
 
 
 def _items(request: Any) -> Iterable[Target]:
-    """Bindings, or evictions."""
+    """Return the targets of a batch of bindings or evictions."""
     return {Target(each.metadata.namespace, each.metadata.name) for each in request.items}
 
 
@@ -221,7 +225,7 @@ def _any_target(request: Any) -> Iterable[Target]:
 
 
 def _ending(requests: Iterable[Any]) -> Sequence[Action]:
-    """Who says of a pod why others end it writes its status."""
+    """Return the actions of pod deletes. A delete with a disruption condition also requires permission to update the status."""
     return (_DELETE, _TELL) if any(each.HasField("disruption") for each in requests) else (_DELETE,)
 
 

@@ -1,24 +1,22 @@
-"""Role-based access control: roles hold rules, bindings give roles to users and groups. Actions that no rule allows are denied.
+"""Role-based access control: roles contain rules, and bindings grant roles to users and groups. The default is to deny.
 
-The extent of one user and action is computed once for all names. It is remembered until a ClusterRole changes, or a role or
-binding in that scope: changes in one namespace do not affect callers of another. Each version of a binding is parsed once, as a
-binding may have thousands of subjects and change often.
+The decisions for one user and action are computed once for all names. They are cached until a ClusterRole, or a role or binding
+in the same scope, changes. A change in one namespace does not invalidate the cache of another. Each version of a binding is
+parsed once, because a binding can have thousands of subjects and change often.
 
-A ClusterRole with an aggregationRule has, beside its own, the rules of all roles that it selects, recursively. No controller
-copies them.
+A ClusterRole with an aggregationRule has its own rules and, recursively, the rules of all selected roles. The rules are
+computed when they are used; no controller copies them.
 
-`Held` decides if a set of rules covers a rule that its holder grants (privilege escalation). One small rule may allow millions
-of combinations of verb, group and resource. A set of rules is therefore a bit mask: the masks of a verb, a group and a resource
-are looked up, and `&` finds the rules that have all three.
+`Held` reports whether a set of rules covers another rule, to prevent privilege escalation. One rule can allow millions of
+combinations of verb, group and resource. So sets of rules are bit masks: `&` of the masks of a verb, a group and a resource
+gives the rules that allow the combination.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 
-The roles and bindings that every cluster has, under Kubernetes' names.
+The default roles and bindings have Kubernetes' names. Each server restores missing parts at start, and keeps additions of
+administrators. Objects with the annotation rbac.authorization.kubernetes.io/autoupdate: "false" are not changed.
 
-Each server puts back at its start what is missing of them; what an administrator has added stays. An object with the annotation
-rbac.authorization.kubernetes.io/autoupdate: "false" is left as it is.
-
-    view --> edit --> admin      each gathers the one before, and what is labelled for it:
+    view --> edit --> admin      each role aggregates the previous one, and all roles with the label
                                  rbac.authorization.k8s.io/aggregate-to-<role>: "true"
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings
@@ -80,20 +78,20 @@ from pinnace.api.selectors import from_message
 from pinnace.api.wellknown import CONTROLLERS_ELECTION, SCHEDULER_ELECTION
 
 Look = Callable[[], Sequence[CacheEntry[Any]]]
-"""The objects of one kind that are there now, by their keys."""
+"""Returns the current objects of one kind, sorted by key."""
 
 
 class Bound(NamedTuple):
-    """What one version of a binding says."""
+    """The parsed form of one version of a binding."""
 
     name: str
-    """With its namespace before a slash, if it has one."""
+    """The name of the binding, with the namespace and a slash before it if it has a namespace."""
     role: RoleRef
     users: frozenset[str]
     groups: frozenset[str]
 
     def subject(self, user: User) -> str | None:
-        """As whom it means the user; None: it does not."""
+        """Return the subject that matches the user, such as 'Group "dev"'; None if no subject matches."""
         if user.name in self.users:
             return f'User "{user.name}"'
         group = next((group for group in user.groups if group in self.groups), None)
@@ -101,8 +99,8 @@ class Bound(NamedTuple):
 
 
 class Scope:
-    """Roles and bindings of one scope. The owner keeps `seen`, the versions of the caches that were read, and `stamp`, which
-    changes with the state: a result computed from the scope is valid while the stamp is the same."""
+    """The roles and bindings of one namespace, or of the cluster scope. The owner sets `seen`, the cache versions at the last
+    read, and `stamp`, which changes when the roles or bindings change. A result is valid while the stamp is the same."""
 
     def __init__(self, bindings: Look, roles: Look) -> None:
         self.seen: tuple[int, ...] = ()
@@ -118,7 +116,7 @@ class Scope:
         return not self._bound
 
     def look(self) -> bool:
-        """Reads the present roles and bindings. Returns whether they differ from the last ones."""
+        """Read the current roles and bindings. Return True if they have changed."""
         bindings, roles = self._look_at_bindings(), self._look_at_roles()
         if _same(bindings, self._bindings) and _same(roles, self._roles):
             return False
@@ -128,7 +126,8 @@ class Scope:
         return True
 
     def given(self, user: User) -> Iterator[tuple[Bound, str]]:
-        """The bindings that mean the user, and as whom; of several that give the same role the first."""
+        """Yield the bindings of the user with the matching subject. Of several bindings with the same role, only the first is
+        returned."""
         roles = set[tuple[str, str]]()
         for bound in self._bound:
             role = (bound.role.kind, bound.role.name)
@@ -142,12 +141,12 @@ def _same(entries: Sequence[CacheEntry[Any]], others: Sequence[CacheEntry[Any]])
 
 
 def _is(entry: CacheEntry[Any], other: CacheEntry[Any]) -> bool:
-    """The same version of the same object."""
+    """Report whether both are the same version of the same object."""
     return entry is other
 
 
 def _read(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound: Bound | None) -> Bound:
-    """`bound`: what the version `before` says."""
+    """Parse a binding. `bound` is the parsed form of the version `before`, and is reused if the binding has not changed."""
     if bound is not None and entry is before:
         return bound
     binding: RoleBinding = entry.peek()
@@ -159,7 +158,7 @@ def _read(entry: CacheEntry[Any], before: CacheEntry[Any] | None, bound: Bound |
             case "Group":
                 groups.add(subject.name)
     role = RoleRef()
-    role.CopyFrom(binding.roleRef)  # a part would keep all of the binding
+    role.CopyFrom(binding.roleRef)  # a reference to the field would keep the whole binding in memory
     name = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
     return Bound(name, role, frozenset(users), frozenset(groups))
 
@@ -170,30 +169,32 @@ ALL_RULES = (
     PolicyRule(verbs=[WILDCARD], nonResourceURLs=[WILDCARD]),
 )
 MAX_REMEMBERED = 10_000
-"""Answers, each about a user and an action, in one namespace or everywhere."""
+"""Maximum number of cached extents, one for each user, action and namespace."""
 MAX_NAMES = 100_000
-"""Of objects, in all of these answers: a role may have thousands."""
+"""Maximum number of object names in all cached extents. A role can have thousands of names."""
 MAX_ACTIONS = 1_000
-"""Whose rules are remembered: those that calls need are fewer, but anybody may ask about any."""
+"""Maximum number of actions whose rules are cached. The methods of the API need fewer, but access reviews can contain any
+action.
+"""
 MAX_SCOPES = 10_000
-"""Namespaces whose bindings are remembered."""
+"""Maximum number of namespaces whose bindings are cached."""
 
 
 @dataclass(slots=True)
 class Extent:
-    """To what somebody may do one thing, in one namespace or everywhere, each with the reason. Of several reasons the first one
-    found."""
+    """The objects on which a user is allowed to perform an action, in one namespace or cluster-wide. Values are reasons: those
+    of the first rule found."""
 
     everything: str = ""
     names: dict[str, str] = field(default_factory=dict)
 
     def reason(self, name: str) -> str:
-        """ "": he may not."""
+        """Return the reason for a name; "" if the action is denied."""
         return self.everything or self.names.get(name, "")
 
 
 class Reach:
-    """To what somebody may do one thing. What is given in a namespace is looked up when it is asked about."""
+    """The decisions for one user and action. The extent of a namespace is computed when it is first used."""
 
     def __init__(self, extent: Callable[[str], Extent]) -> None:
         self._extent = extent
@@ -202,7 +203,7 @@ class Reach:
 
     @property
     def everywhere(self) -> str:
-        """The reason; "": there are places where he may not."""
+        """The reason, if the action is allowed on all objects of the cluster; else ""."""
         return self._wide.everything
 
     def verdict(self, target: Target) -> Decision:
@@ -218,14 +219,14 @@ class Reach:
 
 
 class Grant(NamedTuple):
-    """The rules that a binding gives to somebody."""
+    """The rules that a binding grants to a user."""
 
     rules: Sequence[PolicyRule]
     reason: str
 
 
 class Rbac:
-    """Reads roles and bindings from the caches."""
+    """The RBAC authorizer. It reads roles and bindings from the watch cache."""
 
     def __init__(
         self,
@@ -243,27 +244,27 @@ class Rbac:
         self._extents: dict[tuple[str, User, Action], tuple[int, Extent]] = {}
         self._names = 0
         self._gathered: tuple[int, dict[str, Sequence[PolicyRule]]] = 0, {}
-        """Of aggregated roles, by their names, at a version of the ClusterRoles."""
+        """The version of the ClusterRole cache, and the rules of aggregated roles by name at that version."""
         self._askable: tuple[int, dict[Action, Sequence[tuple[str, PolicyRule]]]] = 0, {}
-        """See `_rules_for`; at a version of the ClusterRoles."""
+        """The version of the ClusterRole cache, and the cached results of `_rules_for` at that version."""
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """Other ones when any role or binding has changed."""
+        """The versions of the four caches. They change when any role or binding changes."""
         return self._roles.version, self._cluster_roles.version, self._bindings.version, self._cluster_bindings.version
 
     def reach(self, user: User, action: Action) -> Reach:
-        """To what the user may do this."""
+        """Return the decisions for a user and action."""
         return Reach(partial(self._extent, user, action))
 
     def grants(self, user: User, namespace: str) -> Iterator[Grant]:
-        """All that bindings give to the user there; those that hold everywhere first. "" are these alone."""
+        """Yield the cluster-wide grants of a user, then those in the namespace. With "" only the cluster-wide ones."""
         yield from self._given(user, "", self._scope(""))
         if namespace:
             yield from self._given(user, namespace, self._scope(namespace))
 
     def rules(self, role: RoleRef, namespace: str) -> Sequence[PolicyRule] | None:
-        """None: there is no such role."""
+        """Return the rules of a role; None if it does not exist."""
         if role.kind == "Role":
             entry = self._roles.get(ROLES.key(namespace, role.name))
             return entry.obj.rules if entry is not None else None
@@ -271,14 +272,14 @@ class Rbac:
         return self._with_aggregated(found.obj) if found is not None else None
 
     def who_may(self, action: Action, name: str | None) -> list[str]:
-        """The ClusterRoles that would allow this to what has that name, sorted, without those that allow everything. "" are all
-        names, None is any of them."""
+        """Return the sorted names of the ClusterRoles that allow the action on an object. Roles with the verb "*" are omitted.
+        A name of "" means all objects, and None means any object."""
         rules = self._rules_for(action)
         return sorted({role for role, rule in rules if _is_about(rule, action, name)})
 
     def _rules_for(self, action: Action) -> Sequence[tuple[str, PolicyRule]]:
-        """The rules of ClusterRoles that would allow this, whatever the names, each with the name of its role. Remembered, as
-        every denial asks, and a look at all rules takes 0.4 ms."""
+        """Return the rules of ClusterRoles that allow the action on any object, with the names of their roles. The result is
+        cached, because every denial needs it, and a scan of all rules takes 0.4 ms."""
         if self._askable[0] != (version := self._cluster_roles.version) or len(self._askable[1]) >= MAX_ACTIONS:
             self._askable = version, {}
         known = self._askable[1]
@@ -303,7 +304,7 @@ class Rbac:
 
     def _gather(self, role: ClusterRole) -> Sequence[PolicyRule]:
         gathered, others = [role], [each for each in _all(CLUSTER_ROLES, self._cluster_roles) if each is not role]
-        for gathering in gathered:  # which grows meanwhile
+        for gathering in gathered:  # the loop appends to this list
             selectors = [from_message(each) for each in gathering.aggregationRule.clusterRoleSelectors]
             if selectors:
                 chosen = [any(selector.matches(each.metadata.labels) for selector in selectors) for each in others]
@@ -333,7 +334,7 @@ class Rbac:
             yield Grant(self.rules(role, namespace) or (), reason)
 
     def _scope(self, namespace: str) -> Scope:
-        """As the caches are now. One without bindings is not remembered: anybody may ask about any name."""
+        """Return the current scope. A scope without bindings is not cached, because requests can contain any namespace."""
         if namespace and namespace not in self._scopes and not self._bindings.count(namespace):
             return _UNBOUND
         now = self.versions
@@ -360,7 +361,7 @@ class Rbac:
 
 
 _UNBOUND = Scope(tuple, tuple)
-"""Of a namespace without bindings."""
+"""The scope of a namespace without bindings."""
 
 
 def _extent_of(grants: Iterable[Grant], action: Action) -> Extent:
@@ -377,7 +378,8 @@ def _extent_of(grants: Iterable[Grant], action: Action) -> Extent:
 
 
 def _is_nameless(action: Action) -> bool:
-    """What is created has no name yet: a rule with names allows that of nothing, but of a subresource of what they name.
+    """Report whether the object of an action has no name yet, which is so for creates. A rule with resourceNames does not allow
+    creates, except of subresources.
 
     Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources
     """
@@ -385,13 +387,13 @@ def _is_nameless(action: Action) -> bool:
 
 
 def _is_about(rule: PolicyRule, action: Action, name: str | None) -> bool:
-    """Of a rule that allows the action; `name` as for Rbac.who_may."""
+    """Report whether a rule that allows the action also applies to the name. `name` is as in Rbac.who_may."""
     named = rule.resourceNames
     return not named or (not _is_nameless(action) and (name is None or name in named))
 
 
 def _allows(rule: PolicyRule, action: Action) -> bool:
-    """Whatever the names."""
+    """Report whether a rule allows the action, ignoring resourceNames."""
     if action.verb not in rule.verbs and WILDCARD not in rule.verbs:
         return False
     resource = action.resource
@@ -416,7 +418,7 @@ def _selection(resource: Resource[Any], namespace: str = "") -> SelectionPredica
 
 
 class Held:
-    """Some rules, together."""
+    """A set of rules, to check whether it covers another rule."""
 
     def __init__(self, rules: Iterable[PolicyRule]) -> None:
         self._verbs: dict[str, int] = {}
@@ -440,7 +442,7 @@ class Held:
                 self._nameless |= bit
 
     def cover(self, wanted: PolicyRule) -> bool:
-        """Is everything that the rule allows allowed by these, too?"""
+        """Report whether these rules allow every action that the given rule allows."""
         verbs = {_of(self._verbs, verb) for verb in wanted.verbs}
         groups = {_of(self._groups, group) for group in wanted.apiGroups}
         resources = {self._of_resource(name) for name in wanted.resources}
@@ -450,7 +452,7 @@ class Held:
         return all(self._allow(verb & place, names) for verb, place in product(verbs, places))
 
     def _allow(self, rules: int, names: Sequence[int]) -> bool:
-        """Do these rules allow it for whatever it is called, or at least for all of the names?"""
+        """Report whether these rules allow an action on all names, or at least on each of the given names."""
         return bool(rules & self._nameless) or (bool(names) and all(rules & name for name in names))
 
     def _of_resource(self, name: str) -> int:
@@ -480,19 +482,19 @@ _SCHEDULED_BY = (
     NODES, NAMESPACES, PRIORITY_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, CSI_NODES, SERVICES,
     POD_DISRUPTION_BUDGETS,
 )  # fmt: skip
-"""What the scheduler looks at beside pods."""
+"""Resources that the scheduler reads, other than pods."""
 _EDITED = (
     PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS, REPLICA_SETS, JOBS, CONFIG_MAPS,
     SERVICE_ACCOUNTS,
 )  # fmt: skip
 _SEEN = (*_EDITED, LIMIT_RANGES, RESOURCE_QUOTAS, EVENTS, ENDPOINT_SLICES)
-"""What a viewer sees of a namespace. Like Kubernetes' view role, it has no secrets."""
+"""Namespaced resources that the role view can read. As in Kubernetes, secrets are excluded."""
 _PUBLIC = tuple(resource for resource in ALL if resource is not SECRETS)
 _KEPT = (
     PODS, NODES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, POD_DISRUPTION_BUDGETS, DEPLOYMENTS,
     REPLICA_SETS, JOBS,
 )  # fmt: skip
-"""What controllers keep the status of."""
+"""Resources whose status controllers write."""
 _VIEW = "view"
 _METERED = PolicyRule(verbs=_READ, apiGroups=[METRICS_GROUP], resources=[PODS.plural, NODES.plural])
 """Source: https://github.com/kubernetes-sigs/metrics-server, the role system:aggregated-metrics-reader."""
@@ -547,21 +549,18 @@ def _scheduler() -> list[PolicyRule]:
         _rule((*_READ, "delete"), [PODS]),
         _rule(("create",), [PODS], "binding"),
         _rule(("update", "patch"), [PODS], "status"),
-        # Also their status, unlike in Kubernetes: there is no volume controller that would write it.
+        # Unlike in Kubernetes, including the status, because there is no volume controller to write it.
         *(_rule(("update", "patch"), [PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS], part) for part in ("", "status")),
         _rule(("create", "update", "patch"), [EVENTS]),
         _elections("get", "campaign", of=SCHEDULER_ELECTION),
-        # All names: which profiles the cluster's own schedulers have is in their configuration.
+        # All names, because the scheduler's configuration contains the names of its profiles.
         PolicyRule(verbs=["campaign"], apiGroups=[ELECTIONS_GROUP], resources=["schedulers"]),
     ]
 
 
 def _controllers() -> list[PolicyRule]:
-    """One identity for all of them, until each has its own.
-
-    What belonged to an owner or a namespace that is gone is theirs to delete, whatever it is; to say who may do what, or which
-    node is alive, is not.
-    """
+    """Return the rules of the controllers, which share one identity. They can delete all namespaced objects and all objects
+    with deleted owners. They cannot grant roles or renew the leases of nodes."""
     return [
         *_rules(_READ, _PUBLIC),
         *_rules(("update", "patch", "delete"), COLLECTED),
@@ -575,7 +574,7 @@ def _controllers() -> list[PolicyRule]:
 
 
 def _rules(verbs: Iterable[str], resources: Iterable[Resource[Any]], subresource: str = "") -> list[PolicyRule]:
-    """One for each API group."""
+    """Return one rule for each API group of the resources."""
     groups: dict[str, list[Resource[Any]]] = {}
     for resource in resources:
         groups.setdefault(resource.group, []).append(resource)
@@ -583,14 +582,15 @@ def _rules(verbs: Iterable[str], resources: Iterable[Resource[Any]], subresource
 
 
 def _rule(verbs: Sequence[str], resources: Sequence[Resource[Any]], subresource: str = "") -> PolicyRule:
-    """Of resources that are in one API group, or that may as well be."""
+    """Return a rule for the resources. If they are in several API groups, the rule allows each name in each group."""
     groups = sorted({resource.group for resource in resources})
     names = [f"{resource.plural}/{subresource}" if subresource else resource.plural for resource in resources]
     return PolicyRule(verbs=verbs, apiGroups=groups, resources=names)
 
 
 def _elections(*verbs: str, of: str = "") -> PolicyRule:
-    """`of`: the one election; "" are all. Kubernetes' roles, too, name the lease that a component leads by."""
+    """Return a rule for elections. `of` limits it to one election, as Kubernetes' roles are limited to the component's
+    Lease."""
     return PolicyRule(verbs=verbs, apiGroups=[ELECTIONS_GROUP], resources=["elections"], resourceNames=[of] if of else ())
 
 
@@ -605,7 +605,7 @@ def _role(name: str, rules: Iterable[PolicyRule]) -> ClusterRole:
 
 
 def _gathering(role: ClusterRole, part_of: str = "") -> ClusterRole:
-    """It has the rules of all that are labelled for it, and may be labelled for another itself."""
+    """Aggregate all roles with the role's label, and label the role for aggregation into `part_of`."""
     role.aggregationRule.clusterRoleSelectors.add().matchLabels[f"{_AGGREGATE_TO}{role.metadata.name}"] = "true"
     if part_of:
         role.metadata.labels[f"{_AGGREGATE_TO}{part_of}"] = "true"

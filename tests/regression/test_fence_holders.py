@@ -207,7 +207,7 @@ async def test_a_token_is_of_no_use_to_another_session_or_user(server: Assembly,
         for user, fence in attempts:
             for pod in ("pending", "absent"):
                 refusal = await bind(server, user, fence, pod)
-                stale = f'token {fence.token} does not lead election "scheduler" any more: stand down'
+                stale = f'fencing token {fence.token} of election "scheduler" is not current: stop leading'
                 assert refusal == Refusal(Code.FAILED_PRECONDITION, "Fenced", stale)
             with pytest.raises(Rejected) as caught:
                 await call(server, "Pods/Delete", user, [(fences.KEY, fences.header(fence))], namespace=OWN, name="pending")

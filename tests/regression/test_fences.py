@@ -92,10 +92,10 @@ async def test_only_who_leads_writes(storage: MemoryStorage, client: Client, wri
     guarded = client.guarded(lambda: fence)
     await storage.transact([Write(KEY, None, fence.token)])
     before = [await storage.get(PODS.key("default", name)) for name in ("pod", "other")]
-    with pytest.raises(Fenced, match="stand down"):
+    with pytest.raises(Fenced, match="stop leading"):
         await write(guarded, pod)
     await elected(storage)
-    with pytest.raises(Fenced, match="stand down"):
+    with pytest.raises(Fenced, match="stop leading"):
         await write(guarded, pod)
     assert [await storage.get(PODS.key("default", name)) for name in ("pod", "other")] == before
     key = await storage.get(KEY)

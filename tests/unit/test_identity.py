@@ -96,16 +96,16 @@ class TestCompare:
         ids=["other CA", "without TLS", "with TLS beside one without", "other id"],
     )
     def test_other_cluster(self, found: IdentityRecord, own: IdentityRecord) -> None:
-        with pytest.raises(OtherCluster, match="holds the cluster one"):
+        with pytest.raises(OtherCluster, match="contains the cluster one"):
             compare(found, own, "etcd")
 
     def test_refusal_names_both_and_says_what_to_do(self) -> None:
         with pytest.raises(OtherCluster) as refused:
             compare(identity(OLD), identity(FOREIGN, cluster=""), "etcd at 127.0.0.1:2379")
         assert str(refused.value) == (
-            "etcd at 127.0.0.1:2379 holds the cluster one (client CA SHA-256 0a0a0a0a0a0a0a0a...), but this API server belongs "
-            "to another one (client CA SHA-256 0f0f0f0f0f0f0f0f...); give it an etcd of its own, or another --etcd-prefix. If "
-            "it is the same cluster with a new CA, start it with --cluster-id one"
+            "etcd at 127.0.0.1:2379 contains the cluster one (client CA SHA-256 0a0a0a0a0a0a0a0a...), but this API server "
+            "belongs to another cluster (client CA SHA-256 0f0f0f0f0f0f0f0f...); use another etcd or another --etcd-prefix. If "
+            "the cluster has a new CA, start the server with --cluster-id one"
         )
 
 

@@ -202,7 +202,7 @@ def test_pods_of_its_nodes_are_a_fleets_and_no_others(operation: Operation) -> N
     own, other, waiting = make_pod("a").node("edge-1").new(), make_pod("b").node("core-1").new(), make_pod("c").new()
     assert not refused(operation, own, own)
     assert 'bound to node "core-1"' in refused(operation, other, other)
-    assert "bound to no node" in refused(operation, waiting, waiting)
+    assert "not bound to a node" in refused(operation, waiting, waiting)
     assert not refused(operation, other, other, ADMIN)
 
 

@@ -56,27 +56,27 @@ async def test_a_component_has_to_do_with_its_own_election_only(person: str) -> 
 async def test_a_second_scheduler_stands_in_an_election_that_a_role_names() -> None:
     async with serving() as assembly:
         assert await why_not(assembly, "scheduler", "campaign", "second") == (
-            "it takes a ClusterRoleBinding of a ClusterRole with this name in resourceNames; "
-            "those of system:kube-controller-manager, system:kube-scheduler have others"
+            "this requires a ClusterRoleBinding to a ClusterRole with this name in resourceNames; "
+            "system:kube-controller-manager, system:kube-scheduler have other names"
         )
         await give(assembly, PolicyRule(verbs=["campaign"], apiGroups=["pinnace.io"], resources=["elections"],
                                         resourceNames=["second"]))  # fmt: skip
         assert {name for name in NAMES if await stands(assembly, "scheduler", name)} == {"scheduler", "second"}
         assert await why_not(assembly, "controllers", "campaign", "second") == (
-            "it takes a ClusterRoleBinding of a ClusterRole such as second-scheduler"
+            "this requires a ClusterRoleBinding to a ClusterRole such as second-scheduler"
         )
 
 
 async def test_a_hint_is_about_the_name_that_was_refused() -> None:
     async with serving() as assembly:
         hint = await why_not(assembly, "controllers", "campaign", "scheduler")
-        assert hint == "it takes a ClusterRoleBinding of a ClusterRole such as system:kube-scheduler"
+        assert hint == "this requires a ClusterRoleBinding to a ClusterRole such as system:kube-scheduler"
         hint = await why_not(assembly, "nobody", "get", "second")
-        assert hint == "it takes a ClusterRoleBinding of a ClusterRole such as cluster-view"
-        assert await why_not(assembly, "nobody", "transfer", "second") == ("no ClusterRole but cluster-admin allows it")
+        assert hint == "this requires a ClusterRoleBinding to a ClusterRole such as cluster-view"
+        assert await why_not(assembly, "nobody", "transfer", "second") == ("only the ClusterRole cluster-admin allows this")
         await give(
             assembly, PolicyRule(verbs=["create", "list"], apiGroups=["pinnace.io"], resources=["x"], resourceNames=["a"])
         )
         for verb, name in (("list", ""), ("create", "a")):
             hint = await why_not(assembly, "nobody", verb, name, "x")
-            assert hint == "no ClusterRole but cluster-admin allows it", "of no name there is another"
+            assert hint == "only the ClusterRole cluster-admin allows this", "of no name there is another"

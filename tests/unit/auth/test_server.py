@@ -97,9 +97,9 @@ async def test_a_refusal_says_who_may_not_do_what_and_what_would_allow_it(tmp_pa
             await server.client("scheduler").nodes.delete("core-0")
         assert (
             dict(caught.value.metadata)["hint"]
-            == "it takes a ClusterRoleBinding of a ClusterRole such as system:kube-controller-manager"
+            == "this requires a ClusterRoleBinding to a ClusterRole such as system:kube-controller-manager"
         )
-        with pytest.raises(Forbidden, match="confined to its own nodes"):
+        with pytest.raises(Forbidden, match="limited to its own nodes"):
             await server.client(EDGE).nodes.get("core-0")
 
 
@@ -128,7 +128,7 @@ async def test_a_scheduler_binds_under_a_fence_only(tmp_path: Path) -> None:
         with pytest.raises(Forbidden, match="cannot bypass-fence"):
             await scheduler.pods.bind_batch([binding], None)
         (fenced,) = await scheduler.pods.bind_batch([binding], Fence(election="scheduler", token=1))
-        assert "does not lead" in from_status(fenced.error).message
+        assert "is not current" in from_status(fenced.error).message
         (bound,) = await server.client("admin").pods.bind_batch([binding], None)
         assert not bound.HasField("error")
 
@@ -173,9 +173,9 @@ async def test_tokens_are_taken_where_no_certificate_is_asked_for(tmp_path: Path
         assert (await eve.authorization.who_am_i()).username == "eve"
         with pytest.raises(Forbidden, match='User "eve" cannot list'):
             await eve.pods.list()
-        with pytest.raises(Unauthenticated, match="none that this server knows"):
+        with pytest.raises(Unauthenticated, match="the bearer token is unknown"):
             await server.connect(server.tokens_at, TlsFiles(ca, token="guess")).pods.list()
-        with pytest.raises(Unauthenticated, match="who are you"):
+        with pytest.raises(Unauthenticated, match="a client certificate or a bearer token is required"):
             await server.connect(server.tokens_at, TlsFiles(ca)).pods.list()
 
 
@@ -253,7 +253,7 @@ async def test_watches_end_with_the_token(tmp_path: Path) -> None:
         watch = eve.pods.watch("default")
         assert (await anext(watch)).resource_version
         (tmp_path / "tokens.csv").write_text("another,eve,1,\n")
-        with pytest.raises(Unauthenticated, match="none that this server knows"):
+        with pytest.raises(Unauthenticated, match="the bearer token is unknown"):
             await anext(watch)
 
 

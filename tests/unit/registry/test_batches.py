@@ -61,5 +61,5 @@ async def test_what_consists_of_too_much_is_refused_alone() -> None:
         for _ in range(20_000):
             request.items[0].spec.containers.add()
         items = BatchResponse.FromString(await call(assembly, "Pods/CreateBatch", request)).items
-        assert "more than 10,000 items in its lists and maps" in items[0].error.message
+        assert "too many items in lists and maps: at most 10,000" in items[0].error.message
         assert not items[1].HasField("error")

@@ -129,7 +129,7 @@ async def test_kubelet_cannot_record_about_others_or_change_their_events() -> No
         method = assembly.methods["/pinnace.v1.Events/Record"]
         answer = BatchResponse.FromString(await method.call(CreateEventBatchRequest(items=items), Caller(PEOPLE["fleet"])))
         assert [each.HasField("error") for each in answer.items] == [False, False, True, True, True]
-        assert "records only events of its own nodes" in decode(answer.items[-1].error).message
+        assert "can only record events about its own nodes" in decode(answer.items[-1].error).message
         found = EventList.FromString(await call(assembly, "Events/List", ListRequest()))
         assert {each.message for each in found.items} == {"own", "from the controllers"}
 

@@ -211,7 +211,7 @@ def test_lease_objects_of_elections_are_read_only(name: str, namespace: str, fen
     admission, by = ElectionLeases(), Request(User("admin", (MASTERS,)))
     for operation, obj in ((Operation.UPDATE, lease), (Operation.DELETE, None)):
         if refused:
-            with pytest.raises(Rejected, match=r"read-only; `pinnace leader transfer (scheduler|batch)`"):
+            with pytest.raises(Rejected, match=r"read-only; run `pinnace leader transfer (scheduler|batch)`"):
                 admission.validate(by, operation, obj, lease)
         else:
             admission.validate(by, operation, obj, lease)

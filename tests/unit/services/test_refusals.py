@@ -71,7 +71,7 @@ async def test_list_that_does_not_fit_into_memory_is_refused(
         assert await listing.call(ListRequest(), Caller(PEOPLE["admin"]))
     refusal = refused.value.refusal
     assert (refusal.code, refusal.reason) == (Code.RESOURCE_EXHAUSTED, "InsufficientResources")
-    assert refusal.message == "the API server is out of memory; ask for less at once (limit), or try again later"
+    assert refusal.message == "the API server is out of memory; set a smaller limit, or retry later"
     assert not [record for record in caplog.records if record.exc_info]
 
 

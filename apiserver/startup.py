@@ -224,8 +224,7 @@ def authorities_in(path: Path) -> Callable[[], frozenset[str]]:
 
 
 def compare(found: IdentityRecord, own: IdentityRecord, where: str) -> IdentityRecord:
-    """Return the identity to store; equal to `found` if nothing changes. `own.id` is "" if it is unknown. Raises OtherCluster.
-    """
+    """Return the identity to store; `found` if nothing changes. `own.id` is "" if it is unknown. Raises OtherCluster."""
     if own.id:
         same = own.id == found.id
     else:
@@ -485,9 +484,7 @@ class Migration:
             outcomes = await store.mutate(batch)
             refused += [each for each in outcomes if isinstance(each, Refusal) and each.code is not Code.NOT_FOUND]
         if stale:
-            log.info(
-                "migrated %d of %d %s to canonical quantities", len(stale) - len(refused), len(entries), resource.plural
-            )
+            log.info("migrated %d of %d %s to canonical quantities", len(stale) - len(refused), len(entries), resource.plural)
         return refused
 
 

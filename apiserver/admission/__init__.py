@@ -45,8 +45,7 @@ class Validating(Protocol):
 
 
 class Guarding(Protocol):
-    """A plugin whose decision about a new object depends on other keys. The write succeeds only if these keys have not changed.
-    """
+    """A plugin whose decision about a new object depends on other keys. The write fails if one of these keys has changed."""
 
     @property
     def guarded(self) -> Collection[Resource[Any]]:

@@ -105,9 +105,7 @@ class Authenticator:
             if len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
         if self._now() >= known.ends:
-            raise _refused(
-                "CertificateExpired", "the client certificate has expired: renew it and open a new connection"
-            )
+            raise _refused("CertificateExpired", "the client certificate has expired: renew it and open a new connection")
         return known.user
 
     def authorization(self, header: str | None) -> User:

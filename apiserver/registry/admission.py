@@ -1,4 +1,4 @@
-"""What the registry asks of admission (apiserver.admission): who writes, what is written, and whether the cluster agrees."""
+"""Interfaces between the registry and admission: `Admission` for the built-in plugins, `Webhooks` for admission webhooks."""
 
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
@@ -11,40 +11,42 @@ from pinnace.api.resources import Object, Resource
 class Operation(Enum):
     CREATE = auto()
     UPDATE = auto()
-    """Of metadata and spec."""
+    """An update of metadata and spec."""
     UPDATE_STATUS = auto()
     RESIZE = auto()
-    """Of the resources of a pod's containers."""
+    """An update of the resources of a pod's containers."""
     DELETE = auto()
 
 
 class Request(NamedTuple):
-    """Who writes, and whether it is for show only."""
+    """The user that sends a write, and whether the write is a dry run."""
 
     user: User
     dry_run: bool = False
 
 
 class Admission(Protocol):
-    """Sees the caches, and does no I/O: it may be asked several times for one write, each time about a later version."""
+    """The built-in admission plugins. They read the caches and do no I/O. Each retry of a write calls them again."""
 
     def admit(self, request: Request, resource: Resource[Any], obj: Object) -> None:
-        """Completes an object that is to be created. Raises Rejected."""
+        """Set defaults in an object that is about to be created. Raises Rejected."""
         ...
 
     def validate(
         self, request: Request, operation: Operation, resource: Resource[Any], obj: Object | None, old: Object | None
     ) -> None:
-        """`obj`: as it is to be (None: deleted), `old`: as it is (None: created); neither is changed. Raises Rejected."""
+        """Validate a write. `obj`: the new version, None for a delete. `old`: the present version, None for a create. Neither
+        is changed. Raises Rejected."""
         ...
 
     def guards(self, resource: Resource[Any], obj: Object) -> tuple[Guard, ...]:
-        """What must still be as it was seen when an object is created: etcd compares. Raises Rejected when it is not so now."""
+        """Return the conditions for the creation of an object, which etcd compares. Raises Rejected if one does not hold
+        now."""
         ...
 
 
 class WriteAttributes(NamedTuple):
-    """A write that somebody wants. `obj`: as it is to be (None: deleted), `old`: as it is (None: created)."""
+    """The attributes of a write. `obj`: the new version, None for a delete. `old`: the present version, None for a create."""
 
     request: Request
     operation: Operation
@@ -54,16 +56,17 @@ class WriteAttributes(NamedTuple):
 
 
 class Webhooks(Protocol):
-    """Those outside the server who have a say. They take their time, and may be asked again about a later version."""
+    """The admission webhooks. Their calls do I/O. Each retry of a write calls them again."""
 
     def concerned(self, request: Request, operation: Operation, resource: Resource[Any]) -> bool:
-        """Does any of them want to hear of such writes?"""
+        """Return whether a webhook matches such writes."""
         ...
 
     async def mutate(self, change: WriteAttributes) -> Any:
-        """The object as they want it, which may be the very one (None: of a delete). Raises Rejected."""
+        """Return the object after the mutating webhooks: the same instance if none changed it, None for a delete. Raises
+        Rejected."""
         ...
 
     async def validate(self, change: WriteAttributes) -> None:
-        """Raises Rejected."""
+        """Call the validating webhooks. Raises Rejected."""
         ...

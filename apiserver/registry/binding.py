@@ -1,16 +1,18 @@
-"""Binding a pod to a node: once, and only by the leader of its scheduler.
+"""Binding: assign a pod to a node. A pod is bound once, and only by the leader of its scheduler.
 
-The step sets `spec.nodeName` and the condition PodScheduled, ends the pod's nomination, and hands on the binding's labels and
-annotations. One etcd transaction has the write, the compare on the pod's revision and the fence: a guard on the election's key.
+A bind sets `spec.nodeName` and the condition PodScheduled, clears the nomination, and copies the labels and annotations of the
+binding to the pod. One etcd transaction contains the write, the compare on the pod's revision, and the fence, which is a guard
+on the key of the election.
 
-    a pod is bound at most once                      the compare on its revision, and its empty nodeName
-    not by a deposed leader                          the guard
-    not by a leader of other schedulers' pods        the names that it campaigned for (apiserver.registry.fencing.HeldTerm)
+    Guarantee                                        Mechanism
+    a pod is bound at most once                      the compare on its revision, and the check that nodeName is empty
+    a former leader cannot bind                      the guard
+    a leader cannot bind pods of other schedulers    the scheduler names of its term (apiserver.registry.fencing.HeldTerm)
 
-The term under which a pod was bound is left on it as an annotation, so that anyone can check it afterwards.
+The annotation FENCE_ANNOTATION of a bound pod contains the term, so that checkers can verify the binding later.
 """
 
-from __future__ import annotations  # those of the steps below would be evaluated for every object
+from __future__ import annotations  # otherwise, annotations of nested functions are evaluated at every call
 
 from collections.abc import Iterable
 
@@ -31,16 +33,16 @@ from pinnace.api.wellknown import FENCE_ANNOTATION
 
 
 def bind(bindings: Iterable[Binding], term: HeldTerm | None, now: float) -> list[Mutation[Pod] | Refusal]:
-    """The mutation for each binding, or what is wrong with it. `term`: in which the caller leads; None: no fence.
-    `now` in Unix seconds."""
+    """Return a mutation or a refusal for each binding. `term`: the term of the caller; None for a call without a fence.
+    `now` is in Unix seconds."""
     return [refusal_of(binding) or _mutation(binding, term, now) for binding in bindings]
 
 
 def refusal_of(binding: Binding) -> Refusal | None:
-    """Why a binding itself makes no sense."""
+    """Return the refusal of a malformed binding, or None."""
     name, target = binding.metadata.name, binding.target
     if not name or not binding.metadata.namespace:
-        return errors.bad_request("metadata.namespace and metadata.name of a binding name the pod: both are required")
+        return errors.bad_request("metadata.namespace, metadata.name: Required value: a binding needs the name of its pod")
     if not target.name or target.kind not in ("", "Node"):
         return errors.bad_request(f'binding of pod "{name}": target must be a Node and have a name')
     if problems := dns_subdomain(target.name):
@@ -85,8 +87,7 @@ def _mutation(binding: Binding, term: HeldTerm | None, now: float) -> Mutation[P
 
 
 def _hand_on(said: ObjectMeta, pod: Pod, old: Pod) -> None:
-    """The labels and annotations of the binding become the pod's. Under which fence it is bound nobody says but the server.
-    Raises Rejected."""
+    """Copy the labels and annotations of the binding to the pod. The server alone sets FENCE_ANNOTATION. Raises Rejected."""
     metadata = pod.metadata
     metadata.labels.update(said.labels)
     metadata.annotations.update(said.annotations)
@@ -101,7 +102,7 @@ def _hand_on(said: ObjectMeta, pod: Pod, old: Pod) -> None:
 
 
 def _foreign(name: str, scheduler: str, term: HeldTerm) -> Refusal:
-    """The hint is for the one who configures the scheduler."""
+    """Return the refusal for a pod of another scheduler. The hint addresses the administrator of the scheduler."""
     election = term.name.rpartition("/")[0]
     why = f'its scheduler is "{scheduler}", and the leader of election "{election}" did not campaign for it'
     message = f'pods "{name}" is forbidden: {why}'

@@ -3,11 +3,11 @@
     live --delete, with finalizers or grace--> deleting (deletionTimestamp set) --finalizers gone, grace 0--> removed
       '----------------------- delete, neither ------------------------------------------------^
 
-The step to deleting starts a new generation. The strategy of the kind decides about the grace period and the status
+The first delete starts a new generation. The strategy of the kind sets the grace period and the status
 (`apiserver.registry.strategy`).
 
-The propagation policy of a delete becomes a finalizer of the object. The garbage collector (a controller) deletes or orphans
-the dependents, then removes the finalizer. Kinds that the garbage collector does not watch (`resources.COLLECTED`) get no such
+The propagation policy of a delete is stored as a finalizer. The garbage collector deletes or orphans the dependents, then
+removes the finalizer. Kinds that the garbage collector does not watch (those outside `resources.COLLECTED`) get no such
 finalizer.
 
 Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/ and
@@ -29,10 +29,11 @@ from pinnace.api.wellknown import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 T = TypeVar("T", bound=Object)
 LEAST_GRACE = 1
-"""Seconds that remain when a shortened grace period is already over. The kubelet counts them from when it sees the change."""
+"""Remaining seconds when a shortened grace period is already over. The kubelet counts from the time at which it receives the
+change."""
 
 _FINALIZERS = {"Orphan": ORPHAN_FINALIZER, "Foreground": FOREGROUND_FINALIZER, "Background": ""}
-"""By propagation policy."""
+"""Finalizers by propagation policy."""
 
 
 def delete_step(
@@ -45,8 +46,10 @@ def delete_step(
     emptied: bool = False,
     why: Disruption | None = None,
 ) -> Final[T]:
-    """The next state of an object that is deleted. `now`: Unix seconds. `emptied`: the namespace is known to be empty. `why`:
-    the disruption that ends the object. Raises Rejected."""
+    """Return the next state of an object for a delete. Raises Rejected.
+
+    `now` is in Unix seconds. `emptied`: the namespace is known to be empty. `why`: the disruption that causes the delete.
+    """
     resource = strategy.resource
     if version is None:
         raise Rejected(errors.not_found(resource, name))
@@ -76,7 +79,7 @@ def delete_step(
 
 
 def _deleted_at(obj: Object, now: float) -> float:
-    """The time of the first delete in Unix seconds. A shorter grace period also counts from it."""
+    """Return the time of the first delete in Unix seconds. A shorter grace period also counts from this time."""
     metadata = obj.metadata
     if not metadata.HasField("deletionTimestamp"):
         return now
@@ -84,7 +87,7 @@ def _deleted_at(obj: Object, now: float) -> float:
 
 
 def copy(resource: Resource[T], obj: T) -> T:
-    """A copy that may be changed and stored."""
+    """Return a copy of an object without its resourceVersion, which the caller may change and store."""
     new: Any = resource.message()
     new.CopyFrom(obj)
     new.metadata.resourceVersion = ""
@@ -93,7 +96,7 @@ def copy(resource: Resource[T], obj: T) -> T:
 
 
 def _check(resource: Resource[T], name: str, options: DeleteOptions, version: Version[T]) -> None:
-    """Checks the preconditions. An empty precondition that is set matches no object. Raises Rejected."""
+    """Check the preconditions. A precondition that is set to the empty string matches no object. Raises Rejected."""
     wanted = options.preconditions
     if wanted.HasField("uid") and wanted.uid != version.obj.metadata.uid:
         raise Rejected(errors.uid_mismatch(resource, name, wanted.uid or '""', version.obj.metadata.uid))
@@ -102,12 +105,14 @@ def _check(resource: Resource[T], name: str, options: DeleteOptions, version: Ve
 
 
 def _finalizers(resource: Resource[Any], present: Iterable[str], options: DeleteOptions) -> list[str]:
-    """With the one that the propagation policy asks for, if there is a policy; without the garbage collector's on what it does
-    not see to, however they got there: nobody would take them away. Raises Rejected."""
+    """Return the finalizers after a delete with this propagation policy. Raises Rejected.
+
+    Objects that the garbage collector does not watch lose its finalizers, because no controller would remove them.
+    """
     wanted = _FINALIZERS.get(options.propagationPolicy)
     if wanted is None and options.propagationPolicy:
         known = ", ".join(_FINALIZERS)
-        raise Rejected(errors.bad_request(f'propagationPolicy "{options.propagationPolicy[:32]}": it is one of {known}'))
+        raise Rejected(errors.bad_request(f'propagationPolicy "{options.propagationPolicy[:32]}": expected one of {known}'))
     collected = resource in COLLECTED
     if wanted is None and collected:
         return list(present)

@@ -1,9 +1,9 @@
-"""Events: expiry, merging of similar events, and a limit on how many are kept.
+"""Events: expiry, merging of similar events, and limits on their number and size.
 
-An event that exists already is merged: its count grows by the count that is sent, and its lastTimestamp becomes the later one.
-Reporters derive the name of an event from the properties by which events are similar, so an event without a name is refused.
-Every write attaches the event to an etcd lease. Events of the same minute share a lease, so expiry is cheap for etcd (as with
-Kubernetes' lease manager).
+A recorded event that already exists is merged: its count grows by the count in the request, and its lastTimestamp becomes the
+later one. Reporters derive the name of an event from the properties that similar events share, so an event without a name is
+refused. Every write attaches the event to an etcd lease. Events of the same minute share a lease, as with Kubernetes' lease
+manager, to keep the number of leases small.
 
 Retention: the number of events and their total size in bytes are limited.
 
@@ -11,19 +11,19 @@ Retention: the number of events and their total size in bytes are limited.
                                        |            |                       '--> SLACK below the limit
                                        '--interval--'--another server has moved the key within OWNER_TIMEOUT
 
-Deletion is fair: every namespace keeps the same number of events, or all of them where it has fewer (max-min fairness), and
-likewise for bytes. So a namespace that floods loses its own events. The events that were written longest ago are deleted first.
+Deletion is fair (max-min fairness): every namespace keeps the same number of events, or all of its events if it has fewer. The
+same applies to bytes. A namespace with too many events loses only its own. The events with the oldest writes are deleted first.
 
-One server deletes, without an election: each transaction moves a key under compare-and-swap, as the compactor does. A server
-that sees the key move waits until it has not moved for OWNER_TIMEOUT seconds. A store that is out of space accepts no puts:
-then every server deletes, and skips events that another server has deleted. A delete compares the version of the event: an
-event that was written meanwhile stays.
+One server at a time deletes, without an election: each transaction moves a key under compare-and-swap, as the compactor does.
+When another server moves the key, a server waits until the key has not moved for OWNER_TIMEOUT seconds. When etcd is out of
+space it accepts no puts. Then every server deletes, and skips events that another server has deleted. A delete compares the
+revision of the event, so an event that was written in the meantime stays.
 
-A limit can be exceeded between two checks, CHECK_INTERVAL seconds apart. The store reclaims the space with the next compactions
-(apiserver.storage.compactor).
+Between two checks, which are CHECK_INTERVAL seconds apart, events may exceed a limit. etcd reclaims the space with the next
+compactions (apiserver.storage.compactor).
 """
 
-from __future__ import annotations  # those of the steps below would be evaluated for every object
+from __future__ import annotations  # otherwise, annotations of nested functions are evaluated at every call
 
 import logging
 from collections import Counter
@@ -57,11 +57,11 @@ from pinnace.api.status import Code, Refusal, Violation
 from pinnace.runtime.clock import Clock
 
 TTL = 3600
-"""Seconds that an event lives after its last occurrence."""
+"""Seconds from the last occurrence of an event to its expiry."""
 LEASE_REUSE = 60
 """Seconds during which events share a lease."""
 MAX_EVENT_COUNT = 2**31 - 1
-"""Occurrences that are counted: the field has 32 bits."""
+"""Maximum value of the count field, which has 32 bits."""
 
 
 class Expiring:
@@ -86,7 +86,7 @@ class Expiring:
         )
 
     async def _current(self) -> int:
-        """The lease for events that are written now. Raises StorageError."""
+        """Return the lease for events that are written now. Raises StorageError."""
         now = self._clock.monotonic()
         if now >= self._until:
             self._lease = await self._storage.grant_lease(TTL + LEASE_REUSE)
@@ -95,20 +95,20 @@ class Expiring:
 
 
 class EventRegistry:
-    """The verb Record."""
+    """Implements the method Record."""
 
     def __init__(self, store: Store[Event]) -> None:
         self._store = store
 
     async def record(self, events: Sequence[Event], by: Request) -> list[Outcome]:
-        """Records events, one outcome per event. Equal events are one write with a larger count. Before a dry run the caller
-        refreshes the caches."""
+        """Record events and return one outcome per event. Equal events become one write with a larger count. Before a dry run,
+        the caller must refresh the caches."""
         keys = [event.SerializeToString(deterministic=True) for event in events]
         different = dict(zip(keys, events, strict=True))
         for key, times in Counter(keys).items():
             multiply(different[key], times)
         by_key = dict(zip(different, await self._mutate(list(different.values()), by), strict=True))
-        if forbidden := [key for key, outcome in by_key.items() if _is_forbidden(outcome)]:  # perhaps by a cache that is behind
+        if forbidden := [key for key, outcome in by_key.items() if _is_forbidden(outcome)]:  # the cache may be behind
             with suppress(CacheError, StorageError):
                 await self._store.refresh()
                 again = await self._mutate([different[key] for key in forbidden], by)
@@ -120,11 +120,11 @@ class EventRegistry:
 
     def _mutation(self, event: Event, by: Request) -> Mutation[Event] | Refusal:
         event.metadata.namespace = event.metadata.namespace or event.involvedObject.namespace or DEFAULT_NAMESPACE
-        event.metadata.resourceVersion = ""  # merged into any version, or created again after expiry
+        event.metadata.resourceVersion = ""  # the event is merged into any version, or created again after expiry
         name = event.metadata.name
         if not name:
             return errors.invalid(
-                EVENTS, "", [Violation("metadata.name", "Required value: events are recorded by their names")]
+                EVENTS, "", [Violation("metadata.name", "Required value: an event is recorded under its name")]
             )
 
         def step(version: Version[Event] | None) -> Put[Event]:
@@ -147,13 +147,13 @@ def _is_forbidden(outcome: Outcome) -> bool:
 
 
 def multiply(event: Event, times: int) -> None:
-    """Makes the event what it is when it has happened so many times; one whose count cannot be is left for validation."""
+    """Multiply the count of an event. A negative count is left for validation."""
     if times > 1 and event.count >= 0:
         event.count = min(max(1, event.count) * times, MAX_EVENT_COUNT)
 
 
 def merge(new: Event, old: Event) -> None:
-    """Makes `new` the sum of both: identity and first occurrence of the old one, the message of the new, the later time."""
+    """Merge `old` into `new`: identity and first occurrence of `old`, message of `new`, sum of the counts, later timestamp."""
     count = min(max(1, new.count) + max(1, old.count), MAX_EVENT_COUNT)
     last = max(new.lastTimestamp, old.lastTimestamp, key=to_seconds)
     message = new.message
@@ -167,21 +167,21 @@ log = logging.getLogger(__name__)
 
 MAX_RETAINED = 100_000
 MAX_RETAINED_BYTES = 64 << 20
-"""Of keys and values. An event has some 400; in the memory of an API server it is twice as much."""
+"""Bytes of keys and values. An event has about 400 bytes, and uses twice as much in the memory of an API server."""
 SLACK = 1 / 16
-"""Of a bound: so much less is left, so that there is a pause before the next deletes."""
+"""Fraction of a limit that a cleanup frees in addition to the excess, so that the next cleanup is not due at once."""
 CHECK_INTERVAL = 1.0
 """Seconds."""
 MAX_CONSIDERED = 20 * (MAX_OPERATIONS - 1)
-"""Events that are looked for at once, which takes some 5 ms of the event loop, and deleted before there is a pause..."""
+"""Events that are deleted between two pauses. Their selection blocks the event loop for about 5 ms."""
 PAUSE = 0.05
-"""...of so many seconds."""
+"""Seconds."""
 OWNER_TIMEOUT = 10.0
-"""Seconds. Longer than a transaction takes, and than a server that deletes pauses while there is a surplus."""
+"""Seconds. Longer than a transaction, and longer than the pauses of a server that deletes."""
 MAX_DELETES = MAX_OPERATIONS - 1
-"""Of a transaction."""
+"""Deletes per transaction."""
 CACHE_TIMEOUT = 5.0
-"""Seconds until the cache has what was deleted."""
+"""Seconds for the cache to reach the revision of a delete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +192,16 @@ class EventLimits:
 
 
 class ExcessEvent(NamedTuple):
-    """An event that is to go, as it was seen."""
+    """An event to delete, with its revision in the cache."""
 
     key: str
     revision: int
     reason: str
-    """count, or bytes."""
+    """The exceeded limit: "count" or "bytes"."""
 
 
 class _Share:
-    """Of one namespace: its events, those first that were written longest ago."""
+    """The events of one namespace, ordered by their last write, oldest first."""
 
     __slots__ = ("entries", "size")
 
@@ -211,7 +211,7 @@ class _Share:
 
 
 class EventUsage:
-    """The events that there are: an apiserver.cacher.cacher.CacheObserver. `size`: bytes."""
+    """The number and size of the cached events (an apiserver.cacher.cacher.CacheObserver). `size` is in bytes."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -225,15 +225,17 @@ class EventUsage:
             self.change(None, entry)
 
     def change(self, old: CacheEntry[Any] | None, new: CacheEntry[Any] | None) -> None:
-        """An event that is written again goes to the end."""
+        """Update the usage. A new version of an event moves to the end of its namespace."""
         if old is not None:
             self._remove(old)
         if new is not None:
             self._add(new)
 
     def surplus(self, bounds: EventLimits, most: int) -> Sequence[ExcessEvent]:
-        """What must go, so that a bound that is exceeded has SLACK, or the first `most` of it; nothing within the bounds. By
-        namespace, oldest first."""
+        """Return the first `most` events to delete, grouped by namespace, oldest first.
+
+        The deletes reduce an exceeded limit to SLACK below the limit. Within the limits, the result is empty.
+        """
         counts = {name: len(share.entries) for name, share in self._shares.items()}
         sizes = {name: share.size for name, share in self._shares.items()}
         by_count = _level(counts.values(), int(bounds.count * (1 - SLACK))) if self.count > bounds.count else None
@@ -282,7 +284,7 @@ def _size(entry: CacheEntry[Any]) -> int:
 
 
 def _level(amounts: Iterable[int], most: int) -> int:
-    """The most that each may keep, so that all together keep no more than `most`."""
+    """Return the largest share per namespace for which the total is at most `most`."""
     left, ordered = most, sorted(amounts)
     for number, amount in enumerate(ordered):
         share = left // (len(ordered) - number)
@@ -293,8 +295,8 @@ def _level(amounts: Iterable[int], most: int) -> int:
 
 
 class Retention:
-    """`run` deletes what is over the bounds, until cancelled. `held`: what there is. `dropped`: how many events this server has
-    deleted, by the bound that was exceeded."""
+    """Deletes events over the limits: `run` does so until it is cancelled. `held`: the present usage. `dropped`: the number of
+    events that this server has deleted, by exceeded limit."""
 
     def __init__(self, storage: Storage, cacher: Cacher, clock: Clock, bounds: EventLimits) -> None:
         self.held = EventUsage()
@@ -305,9 +307,9 @@ class Retention:
         self._cache.observe(self.held)
         self._clock = clock
         self._bounds = bounds
-        self._key_at = 0  # the key's mod_revision, when last seen; 0: there was none
+        self._key_at = 0  # last seen mod_revision of the key; 0: the key did not exist
         self._mine = False
-        self._moved = float("-inf")  # when another server's move was seen
+        self._moved = float("-inf")  # time of the last move by another server
 
     async def run(self) -> None:
         while True:
@@ -316,10 +318,10 @@ class Retention:
                 while await self._take_turn():
                     await self._clock.sleep(PAUSE)
             except (StorageError, CacheBehind) as error:
-                log.warning("events over the bound are not deleted: %s", error)
+                log.warning("events over the limit are not deleted: %s", error)
 
     async def _take_turn(self) -> bool:
-        """Has anything been deleted? Raises StorageError, CacheBehind."""
+        """Delete up to MAX_CONSIDERED events and return whether any was deleted. Raises StorageError, CacheBehind."""
         if not self._cache.loaded or (not self._mine and self._clock.monotonic() < self._moved + OWNER_TIMEOUT):
             return False
         doomed = self.held.surplus(self._bounds, MAX_CONSIDERED)
@@ -335,14 +337,17 @@ class Retention:
         return revision > 0
 
     async def _claim(self) -> bool:
-        """Is it for this server to delete? Raises StorageError."""
+        """Return whether this server may delete. Raises StorageError."""
         try:
             return isinstance(await self._transact(()), Committed)
         except OutOfSpace:
             return True
 
     async def _delete(self, doomed: Sequence[ExcessEvent]) -> int | None:
-        """Those that are still as they were. The revision; 0: none is; None: another server deletes. Raises StorageError."""
+        """Delete the events that have not changed.
+
+        Return the revision, 0 if all events have changed, or None if another server deletes. Raises StorageError.
+        """
         while doomed:
             deletes = [Write(each.key, None, expected=each.revision) for each in doomed]
             key_at = self._key_at
@@ -360,7 +365,7 @@ class Retention:
         return 0
 
     async def _transact(self, deletes: Sequence[Write]) -> Committed | CompareFailed:
-        """Moves the key as well, and remembers where it is. Raises StorageError."""
+        """Move the key and run the deletes in one transaction; store the position of the key. Raises StorageError."""
         answer = await self._storage.transact([Write(EVENTS_TRIM_KEY, b"", expected=self._key_at), *deletes])
         if isinstance(answer, Committed):
             self._key_at, self._mine = answer.revision, True

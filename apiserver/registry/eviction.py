@@ -1,14 +1,14 @@
-"""Eviction: a delete that checks the disruption budget of the pod first.
+"""Eviction: a delete that first checks the PodDisruptionBudget of the pod.
 
     pod --no budget selects it-------------------------------------------> deleted
-         '--its budget --no disruption allowed--> refused: retry later
-                        '--disruption taken, pod recorded in the status--> marked as DisruptionTarget, deleted
+         '--a budget --no disruption allowed--> refused, with a retry delay
+                      '--disruption taken, pod recorded in the status--> marked as DisruptionTarget, deleted
 
-A disruption is taken in a compare-and-swap of the budget's status, so concurrent evictions never take the same one. The name of
-the pod stays in the status until the disruption controller has seen the pod go. If the pod stays (its delete failed), the
-controller returns the disruption after a timeout.
+A compare-and-swap of the budget's status takes the disruption, so concurrent evictions cannot take the same one. The status
+lists the pod until the disruption controller observes its deletion. If the delete failed, the controller returns the disruption
+after a timeout.
 
-Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36, for the messages too.
+Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36, which also defines the messages.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,20 +31,20 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import Disruption
 
 RETRY_AFTER = 1.0
-"""Seconds after which to ask a budget again; it counts anew whenever one of its pods changes."""
+"""Seconds until a client should retry a refused eviction. The disruption controller updates a budget when a pod changes."""
 MAX_UNCONFIRMED = 2000
-"""Pods that a budget has written down and that nobody has seen go."""
+"""Maximum number of entries in a budget's `disruptedPods`."""
 _BY_EVICTION = Disruption(reason="EvictionByEvictionAPI", message="Eviction API: evicting")
 _VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
 def is_guarded(pod: Pod) -> bool:
-    """Has its budget a say? Not about a pod that does not run, or that ends anyhow."""
+    """Return whether an eviction of the pod needs a budget. Pending, finished and terminating pods need none."""
     return pod.status.phase != "Pending" and not ended(pod) and not pod.metadata.HasField("deletionTimestamp")
 
 
 class Protection(NamedTuple):
-    """A budget, whose selector is read once, for all pods that it is asked about."""
+    """A budget with its parsed selector."""
 
     selector: LabelSelector
     budget: PodDisruptionBudget
@@ -55,7 +55,8 @@ def protection(budget: PodDisruptionBudget) -> Protection:
 
 
 def budget_of(pod: Pod, protections: Iterable[Protection]) -> PodDisruptionBudget | None:
-    """The one of the budgets of its namespace that selects it. Raises Rejected if there are several."""
+    """Return the budget that selects the pod, or None. `protections` are those of the pod's namespace. Raises Rejected if
+    several budgets select the pod."""
     labels = dict(pod.metadata.labels)
     found = [budget for selector, budget in protections if selector.matches(labels)]
     if len(found) > 1:
@@ -65,7 +66,11 @@ def budget_of(pod: Pod, protections: Iterable[Protection]) -> PodDisruptionBudge
 
 
 def must_ask(pod: Pod, budget: PodDisruptionBudget) -> bool:
-    """Of a guarded pod: a pod that is not ready is not missed, if the budget says so or enough others are."""
+    """Return whether the eviction of a guarded pod takes a disruption of its budget.
+
+    A pod that is not ready needs none if the budget's unhealthyPodEvictionPolicy is AlwaysAllow, or if enough other pods are
+    healthy.
+    """
     if conditions.is_true(pod.status.conditions, "Ready"):
         return True
     status = budget.status
@@ -74,8 +79,11 @@ def must_ask(pod: Pod, budget: PodDisruptionBudget) -> bool:
 
 
 def taking(budget: PodDisruptionBudget, pods: Sequence[str], granted: set[str], now: float) -> Mutation[PodDisruptionBudget]:
-    """Takes disruptions for the first of the pods, by name, for as many as are left; `granted` are those, once it is done.
-    Refused when none is left. `now` in Unix seconds."""
+    """Return a mutation that takes disruptions for the first of the named pods, as many as the budget allows.
+
+    When the mutation has run, `granted` contains the names of these pods. The step raises Rejected if the budget allows no
+    disruption. `now` is in Unix seconds.
+    """
     name = budget.metadata.name
 
     def step(version: Version[PodDisruptionBudget] | None) -> Next[PodDisruptionBudget]:
@@ -97,8 +105,11 @@ def taking(budget: PodDisruptionBudget, pods: Sequence[str], granted: set[str], 
 
 
 def deleting(pods: Strategy[Pod], pod: Pod, options: DeleteOptions, *, spared: bool, now: float) -> Mutation[Pod]:
-    """Deletes this very pod. `spared`: its budget need not be asked because of what it is; if it has become something else,
-    that is a conflict."""
+    """Return a mutation that deletes the pod with this uid.
+
+    `spared`: the pod's status made a check of the budget unnecessary. The step then raises Rejected (a conflict) if the status
+    has changed.
+    """
     metadata = pod.metadata
 
     def step(version: Version[Pod] | None) -> Next[Pod]:
@@ -113,7 +124,7 @@ def deleting(pods: Strategy[Pod], pod: Pod, options: DeleteOptions, *, spared: b
 
 
 def refused(budget: PodDisruptionBudget) -> Refusal:
-    """A budget that allows no disruption now."""
+    """Return the refusal of an eviction that the budget does not allow now."""
     status = budget.status
     needs = f"needs {status.desiredHealthy} healthy pods and has {status.currentHealthy} currently"
     return _refusal(f"The disruption budget {budget.metadata.name} {needs}")
@@ -125,7 +136,7 @@ def _refusal(cause: str) -> Refusal:
 
 
 def _check_budgets(budget: PodDisruptionBudget) -> None:
-    """Can a disruption be taken? Raises Rejected."""
+    """Check that the budget allows a disruption. Raises Rejected."""
     status, name = budget.status, budget.metadata.name
     if status.observedGeneration < budget.metadata.generation:
         raise Rejected(_refusal(f"The disruption budget {name} is still being processed by the server."))

@@ -1,20 +1,20 @@
-"""Fences: what a leader writes commits only while it leads, and only the leader can use its fence.
+"""Fences: the writes of a leader commit only during its term, and only the leader can use its fence.
 
-    fence --may the caller campaign in this election?--> no: PERMISSION_DENIED
-      '--> was this the caller's term: token, user, secret? --> no: Fenced
+    fence --may the user campaign in this election?--> no: PERMISSION_DENIED
+      '--> do token, user and secret match the term? --> no: Fenced
              '--> a guard on the election's key, in the transaction of the write --> the term is over: Fenced
 
-* **The guard decides whether the term lasts.** etcd compares the key's create_revision with the token in the transaction of the
-  write. That is right whatever the leader or this server believes.
-* **The holder decides whose term it is.** The key's value names the user that campaigned, the hash of its secret and the
-  schedulers that it binds for. A put never changes the value while the key exists (`apiserver.election.candidates`). So a
-  token, which is the create_revision, stands for one value, and a holder that was read from the cache is right for as long as
-  the guard holds, however old the cache is. When the cache is behind the token, etcd is asked.
+* **The guard checks that the term lasts.** In the transaction of the write, etcd compares the key's create_revision with the
+  token. The state of the leader and of this server does not matter.
+* **The value of the key identifies the holder.** It contains the user that campaigned, the hash of its secret, and the names of
+  the schedulers that it binds for. No put changes the value while the key exists (`apiserver.election.candidates`). The token
+  is the create_revision, so a token identifies one value, and a value from the cache is valid as long as the guard holds. When
+  the cache is behind the token, the server reads the key from etcd.
 
-A bind carries its fence in the request. Any other unary call that writes may carry fences in its metadata (pinnace.api.fences),
-and then all that it writes through a Mutator is guarded. A call without a fence is not fenced.
+A bind carries its fence in the request. Other unary calls that write may carry fences in their metadata (pinnace.api.fences),
+which guard all writes of the call through a Mutator. A call without a fence is not guarded.
 
-Not promised: after a restore of etcd the same revision may stand for another term (docs/design/restore.md#leaders).
+After a restore of etcd, the same revision may identify another term (docs/design/restore.md#leaders).
 """
 
 import hmac
@@ -41,29 +41,29 @@ from pinnace.api.resources import election_key
 PRESENTED_FENCES: ContextVar[tuple[Fence, ...]] = ContextVar("fences", default=())
 """The fences in the metadata of the present call."""
 CURRENT_GUARDS: ContextVar[tuple[Guard, ...]] = ContextVar("fence", default=())
-"""What must hold for the writes of the present call."""
+"""The guards of the writes of the present call."""
 MAX_FENCES = 4
-"""Fences of a call: each is an operation of its transaction, in which others have their writes, too."""
+"""Maximum number of fences per call. Each is an operation in every transaction of the call, which other calls share."""
 FRESH_TIMEOUT = 5.0
 """Seconds for the cache to reach the revision of a token."""
 STALE_ANSWERS = 1
-"""Of etcd, one after the other, that are put up with."""
+"""Consecutive stale etcd responses that are tolerated."""
 MIN_SECRET = 16
-"""Bytes."""
+"""Minimum length of a secret in bytes."""
 
 
 class HeldTerm(NamedTuple):
-    """A term whose holder the caller is."""
+    """A term that the caller holds."""
 
     name: str
-    """Election and token, as the annotation of a bound pod has them."""
+    """Election and token, in the format of FENCE_ANNOTATION."""
     guard: Guard
     scheduler_names: tuple[str, ...]
-    """The schedulers whose pods may be bound in it."""
+    """The schedulers whose pods the holder may bind."""
 
 
 class Fences:
-    """Judges fences by the elections in the cache, and in etcd where the cache is behind."""
+    """Verifies fences against the elections in the cache, or in etcd when the cache is behind."""
 
     def __init__(self, storage: Storage, cacher: Cacher, authorizer: Authorizer) -> None:
         self._storage = storage
@@ -71,9 +71,12 @@ class Fences:
         self._authorizer = authorizer
 
     async def term(self, fence: Fence, user: User) -> HeldTerm | None:
-        """The term of the fence, if the user holds it; None when the term is over, unknown, or held by another user or session.
-        Which of these it is, the caller must not learn. Raises Rejected when there can be no such fence or the user may not
-        campaign in its election; StorageError and CacheError when etcd cannot be asked."""
+        """Return the term of the fence if the user holds it.
+
+        The result is None if the term is over, unknown, or held by another user or session. Callers get the same result in
+        these cases, because they must not learn the reason. Raises Rejected if the fence is malformed or the user may not
+        campaign in its election, and StorageError or CacheError if etcd cannot be read.
+        """
         if dns_subdomain(fence.election) or fence.token <= 0:
             raise Rejected(errors.bad_request("a fence needs the name of an election, which is a DNS name, and its token"))
         await self._authorizer.check(user, CAMPAIGN, lambda: (Target("", fence.election),))
@@ -84,8 +87,11 @@ class Fences:
         return HeldTerm(fences.term(fence), Guard(key, fence.token), tuple(election.scheduler_names))
 
     async def _find(self, key: str, token: int) -> KeyValue | None:
-        """The election's key with this token; None: there is none any more, or not yet. One answer of etcd that does not
-        show it is not enough for that: it may be stale (etcd#20418), and a leader that is refused stands down."""
+        """Return the election's key if it has this token; None if it is deleted or does not exist yet.
+
+        A single etcd response without the key may be stale (etcd#20418), so it is not sufficient: a leader steps down after
+        a refusal.
+        """
         record = self._cacher.raw(key)
         if not _has(record, token) and self._cacher.revision < token:
             record = await self._storage.get(key)
@@ -99,8 +105,8 @@ class Fences:
         return record if _has(record, token) else None
 
     async def enter(self, user: User) -> None:
-        """Guards what the present call writes by the fences in its metadata: all of them must hold. Raises as `term`, and
-        Rejected when one does not hold."""
+        """Guard the writes of the present call by the fences in its metadata. Raises Rejected if one does not hold, and the
+        errors of `term`."""
         presented = PRESENTED_FENCES.get()
         if not presented:
             return
@@ -114,7 +120,7 @@ class Fences:
 
 
 def read_fences(metadata: Iterable[tuple[str, str | bytes]]) -> None:
-    """Notes the fences in the metadata of the present call. Raises Rejected."""
+    """Store the fences in the metadata of the present call in PRESENTED_FENCES. Raises Rejected."""
     found: tuple[Fence, ...] = ()
     for key, value in metadata:
         if key == fences.KEY:
@@ -128,12 +134,12 @@ def read_fences(metadata: Iterable[tuple[str, str | bytes]]) -> None:
 
 
 def hashed(secret: bytes) -> bytes:
-    """The form in which a secret is stored. It is random, so it needs no salt."""
+    """Return the stored form of a secret. Secrets are random, so the hash needs no salt."""
     return sha256(secret).digest()
 
 
 def is_holder(election: Election, user: str, secret: bytes) -> bool:
-    """Did this user campaign with this secret? A term without a hash, which an older server made, has no holder."""
+    """Return whether this user campaigned with this secret. A term without a hash, from an older server, has no holder."""
     return hmac.compare_digest(election.secret_hash, hashed(secret)) and election.user == user
 
 

@@ -1,19 +1,19 @@
 """Optimistic concurrency for every verb: read, step, compare-and-swap, and retry on conflict.
 
-A mutation is a pure `step` from the present version of an object to the next. The first attempt uses the cache and costs no
-read. Guarantees:
+A mutation is a pure function `step` from the present version of an object to the next. The first attempt uses the cache and
+needs no read from etcd. Guarantees:
 
-* A write commits only against the version that its step saw.
-* A refusal is final only if the step saw the version in etcd (linearizable read). A refusal that rests on the cache is checked
-  again after a read. A cache that is behind costs time, but never causes a wrong answer. A dry run writes nothing and uses the
-  cache only: its caller refreshes the cache first.
-* The mutations of a call go to etcd together (the committer groups them), and each succeeds or fails alone. Mutations of one
-  object run one after another, because concurrent ones would conflict.
-* The writes of a call that presents a fence commit only while the term lasts (apiserver.registry.fencing).
-* Steps on large objects yield to the event loop: another call waits for at most one of them.
+* A write commits only against the version that its step received.
+* A refusal is final only if the step received the version in etcd (linearizable read). A refusal that is based on the cache is
+  checked again after a read. A stale cache causes additional reads, but never a wrong result. A dry run writes nothing and uses
+  only the cache, so its caller refreshes the cache first.
+* The mutations of a call go to etcd together (the committer groups them), and each succeeds or fails independently. Mutations
+  of one object run one after another, because concurrent ones would conflict.
+* The writes of a call with a fence commit only while the term lasts (apiserver.registry.fencing).
+* Steps on large objects yield to the event loop: another call waits for at most one step.
 
-A patch has the result of an update by a client that read the same version. A malformed patch is a bad request. A patch that
-does not apply to the object is Invalid, as in Kubernetes.
+A patch has the same result as an update by a client that read the same version. A malformed patch is a bad request. A patch
+that does not apply to the object is Invalid, as in Kubernetes.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from pinnace.runtime.tasks import in_slices
 T = TypeVar("T", bound=Object)
 
 MAX_ROUNDS = 16
-"""Rounds before a mutation fails with Contended. In each lost round another write of the object succeeded."""
+"""Rounds before a mutation fails with Contended. In each failed round, another write of the object succeeded."""
 
 
 class Version(NamedTuple, Generic[T]):
@@ -53,15 +53,15 @@ class Version(NamedTuple, Generic[T]):
     obj: T
     revision: int
     value: bytes
-    """As stored: `obj` encoded, without its resourceVersion."""
+    """The stored bytes: `obj` encoded, without its resourceVersion."""
 
 
 class Put(NamedTuple, Generic[T]):
-    """Store `obj`, which the step owns and which has no resourceVersion."""
+    """Store `obj`. The step owns `obj`, which has no resourceVersion."""
 
     obj: T
     grows: bool = False
-    """As in Write."""
+    """See `Write.grows`."""
 
 
 class Effect(Enum):
@@ -75,7 +75,7 @@ Final = Put[T] | Literal[Effect.DELETE, Effect.NO_OP]
 
 
 class Deferred(NamedTuple, Generic[T]):
-    """A next state that needs I/O, such as a webhook's answer. The deferred states of one round are awaited together."""
+    """A next state that needs I/O, such as the response of a webhook. The deferred states of one round run concurrently."""
 
     final: Callable[[], Awaitable[Final[T]]]
     """Raises Rejected."""
@@ -83,21 +83,21 @@ class Deferred(NamedTuple, Generic[T]):
 
 Next = Final[T] | Deferred[T]
 Step = Callable[[Version[T] | None], Next[T]]
-"""The next state of an object, given its version; None: the object does not exist. Called again with each later version.
-Raises Rejected."""
+"""Returns the next state of an object for its present version, which is None if the object does not exist. Each retry calls the
+step again with the later version. Raises Rejected."""
 
 
 class Mutation(NamedTuple, Generic[T]):
     key: str
     name: str
-    """For messages."""
+    """The name of the object in messages."""
     step: Step[T]
     guards: tuple[Guard, ...] = ()
 
 
 class Written(NamedTuple):
-    """The result of a mutation. `value` is the encoded object as stored, without its resourceVersion. `revision` is 0 when a
-    dry run would create the object."""
+    """The result of a mutation. `value` is the encoded object as stored, without its resourceVersion. `revision` is 0 for a dry
+    run of a create."""
 
     name: str
     uid: str
@@ -113,10 +113,10 @@ Outcome = Written | Refusal
 
 
 class WriteCommitter(Protocol):
-    """Writes to etcd: a Committer, or the quota ledger before it."""
+    """Writes to etcd: a Committer, or the quota ledger, which wraps one."""
 
     async def commit_many(self, writes: Sequence[Write]) -> list[CommitOutcome]:
-        """The outcome of each write, in order. They are independent: some may happen and others not."""
+        """Return the outcome of each write, in order. The writes are independent: each succeeds or fails alone."""
         ...
 
 
@@ -133,14 +133,14 @@ class Mutator(Generic[T]):
         self._clock = clock
 
     async def run(self, mutations: Sequence[Mutation[T]], *, dry_run: bool = False) -> list[Outcome]:
-        """The outcome of each mutation, in order. A mutation that fails does not fail the others."""
+        """Return the outcome of each mutation, in order. A mutation that fails does not affect the others."""
         outcomes: dict[int, Outcome] = {}
         for wave in _waves(mutations):
             outcomes.update(zip(wave, await self._run([mutations[index] for index in wave], dry_run), strict=True))
         return [outcomes[index] for index in range(len(mutations))]
 
     async def _run(self, mutations: Sequence[Mutation[T]], dry_run: bool) -> list[Outcome]:
-        """The outcomes of mutations whose keys are distinct."""
+        """Run mutations with distinct keys and return their outcomes."""
         fence = fencing.CURRENT_GUARDS.get()
         attempts = [_Attempt(mutation, _cached(self._cache.get(mutation.key)), fence) for mutation in mutations]
         if dry_run:
@@ -190,7 +190,7 @@ class Mutator(Generic[T]):
                     attempt.outcome = errors.from_storage(result)
 
     def _go_on(self, attempt: "_Attempt[T]", current: KeyValue | None) -> None:
-        """Continues with the state that etcd returned."""
+        """Continue with the state that etcd returned."""
         try:
             attempt.authoritative(self._decode(current))
         except DecodeError:
@@ -205,7 +205,7 @@ class Mutator(Generic[T]):
 
 
 def _waves(mutations: Sequence[Mutation[Any]]) -> Iterator[Sequence[int]]:
-    """The indices of the mutations, in groups with distinct keys. There is nearly always one group."""
+    """Yield the indices of the mutations in groups with distinct keys. Usually there is one group."""
     if len({mutation.key for mutation in mutations}) == len(mutations):
         yield range(len(mutations))
         return
@@ -221,7 +221,7 @@ def _waves(mutations: Sequence[Mutation[Any]]) -> Iterator[Sequence[int]]:
 
 
 def guard_refusal(guard: Guard) -> Refusal:
-    """The refusal for a guard that failed. A guard of a fence compares create_revision; a guard of admission compares
+    """Return the refusal for a guard that failed. Guards of fences compare create_revision, guards of admission compare
     mod_revision."""
     if guard.mod_revision:
         return errors.OVERTAKEN
@@ -237,8 +237,10 @@ def _revision(version: Version[Any] | None) -> int:
 
 
 class _Attempt(Generic[T]):
-    """The state of one mutation. After `advance`, and `wait` if the step is deferred, it has an outcome, or must be read from
-    etcd, or has a write to commit."""
+    """The state of one mutation.
+
+    After `advance`, and after `wait` if the step is deferred, one of these is set: `outcome`, `must_read` or `write`.
+    """
 
     __slots__ = (
         "_final",
@@ -258,8 +260,8 @@ class _Attempt(Generic[T]):
         self.mutation = mutation
         self._guards = mutation.guards + fence
         self._version = version
-        self._final = False  # whether the version is etcd's; else it is the cache's, which may be old
-        self._refused: Refusal | None = None  # the deferred refusal of that version
+        self._final = False  # whether the version was read from etcd; otherwise it is from the cache and may be stale
+        self._refused: Refusal | None = None  # the refusal of the deferred step for that version
         self._uid, self._value = "", b""
         self.later: Deferred[T] | None = None
         self.outcome: Outcome | None = None
@@ -267,21 +269,21 @@ class _Attempt(Generic[T]):
         self.must_read = False
 
     def authoritative(self, version: Version[T] | None) -> None:
-        """Sets the version that etcd returned."""
+        """Set the version that etcd returned."""
         if self._refused is not None and _revision(version) == _revision(self._version):
-            self.outcome = self._refused  # the version is the same: a deferred check is not repeated
+            self.outcome = self._refused  # the version is the same, so the deferred step is not repeated
         self._version, self._final = version, True
         self.must_read, self.write = False, None
 
     def rely(self) -> None:
-        """Treats the known version as etcd's."""
+        """Treat the known version as the version in etcd."""
         self._final = True
 
     def committed(self, revision: int) -> None:
         self.outcome = Written(self.mutation.name, self._uid, revision, self._value)
 
     def advance(self, dry_run: bool) -> None:
-        """Takes the step from the known version. An attempt that has an outcome stays as it is."""
+        """Run the step on the known version. Does nothing if the attempt has an outcome."""
         if self.outcome is not None:
             return
         try:
@@ -317,7 +319,7 @@ class _Attempt(Generic[T]):
         elif isinstance(step, Put):
             self._store(step.obj.metadata.uid, step.obj.SerializeToString(), dry_run, step.grows)
         else:
-            assert self._version is not None, "only an object that exists can be kept or deleted"
+            assert self._version is not None, "NO_OP and DELETE need an existing object"
             self._uid, self._value = self._version.obj.metadata.uid, self._version.value
             if step is Effect.NO_OP or dry_run:
                 self.committed(self._version.revision)
@@ -335,12 +337,12 @@ class _Attempt(Generic[T]):
 
 STATUS = "status"
 RESIZE = "resize"
-"""Of pods only."""
+"""The resize subresource, of pods only."""
 _TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
 
 
 def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
-    """A function that returns the patched copy of an object. Both this and the function raise Rejected."""
+    """Return a function that returns the patched copy of an object. Both functions raise Rejected."""
     if not request.name:
         raise Rejected(errors.bad_request("name: Required value: a patch needs the name of an object"))
     if request.type not in _TYPES:

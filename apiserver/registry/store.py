@@ -1,12 +1,12 @@
-"""The verbs of a resource: create, update, patch and delete. The code is the same for all resources: a Strategy supplies
-defaults and validation, and the Mutator handles concurrency.
+"""The verbs of a resource: create, update, patch and delete, for all resources.
 
-What makes a client's object one of ours: an identity, admission, defaults, validation; and webhooks where some are due.
+The Strategy of a kind supplies defaults and validation. The Mutator handles concurrency. A create runs these steps: identity
+(name, uid, timestamps), admission, defaults, validation, and webhooks if any match.
 
-Admission looks into the caches, which may be behind: what is refused is looked at again, after they have caught up.
+Admission reads the caches, which may be stale. A refusal is therefore checked again after a refresh of the caches.
 """
 
-from __future__ import annotations  # those of the steps below would be evaluated for every object
+from __future__ import annotations  # otherwise, annotations of nested functions are evaluated at every call
 
 import asyncio
 import random
@@ -99,19 +99,19 @@ class Store(Generic[T]):
         return outcomes
 
     def admit_update(self, new: T, old: T, by: Request) -> None:
-        """Runs admission for a write that is not a client's update, such as a merged event. Raises Rejected."""
+        """Run admission for a write that is not a client's update, such as a merged event. Raises Rejected."""
         self._admission.validate(by, Operation.UPDATE, self.resource, new, old)
 
     async def refresh(self) -> None:
-        """Brings the caches that admission reads up to date. Raises CacheError, StorageError."""
+        """Bring the caches that admission reads up to date. Raises CacheError, StorageError."""
         await self._refresh()
 
     def complete(self, obj: T, by: Request) -> None:
-        """Completes and validates a client's new object, without webhooks. Raises Rejected."""
+        """Complete and validates a client's new object, without webhooks. Raises Rejected."""
         self._creation.complete(obj, by)
 
     async def _go_again(self, objs: Sequence[T], sent: Mapping[int, bytes], outcomes: list[Outcome], by: Request) -> None:
-        """Retries creates whose failure is not final: the generated name was taken, or something other than the object has
+        """Retry creates whose failure is not final: the generated name was taken, or something other than the object has
         changed since admission. A new name means a new admission, because labels may contain the name and permissions may
         depend on it. `sent`: those without a name, as the client sent them."""
         for _ in range(ATTEMPTS - 1):
@@ -133,23 +133,23 @@ class Store(Generic[T]):
                 outcomes[index] = outcome
 
     async def _additions(self, objs: Sequence[T], by: Request) -> list[Mutation[T] | Refusal]:
-        """A mutation for each object that is admitted, and a refusal for each other."""
+        """Return a mutation for each object that is admitted, and a refusal for each other."""
         with self._tracer.span("admit"):
             refusals = await self._creation.complete_all(objs, by)
         return [refusal or self._addition(obj) for obj, refusal in zip(objs, refusals, strict=True)]
 
     async def update(self, objs: Sequence[T], by: Request) -> list[Outcome]:
-        """Replaces spec and metadata."""
+        """Replace spec and metadata."""
         await self._prepare_dry_run(by)
         return await self.mutate([self._update(obj, by, Operation.UPDATE) for obj in objs], dry_run=by.dry_run)
 
     async def update_status(self, objs: Sequence[T], by: Request) -> list[Outcome]:
-        """Replaces status. Of the rest of an object, only name, uid and resourceVersion are read."""
+        """Replace status. Of the rest of an object, only name, uid and resourceVersion are read."""
         await self._prepare_dry_run(by)
         return await self.mutate([self._update(obj, by, Operation.UPDATE_STATUS) for obj in objs], dry_run=by.dry_run)
 
     async def patch(self, request: PatchRequest, by: Request) -> list[Outcome]:
-        """Patches spec and metadata, or a subresource, of the latest version. A conflict with another write is retried until
+        """Patch spec and metadata, or a subresource, of the latest version. A conflict with another write is retried until
         the call's deadline. Patches of one object run one after another, because concurrent ones would conflict."""
         await self._prepare_dry_run(by)
         mutation = self._patch(request, by)
@@ -165,18 +165,18 @@ class Store(Generic[T]):
         return await self.mutate([self._deletion(request, by, emptied) for request in requests], dry_run=by.dry_run)
 
     async def _prepare_dry_run(self, by: Request) -> None:
-        """Refreshes the caches before a dry run, which compares nothing in etcd."""
+        """Refresh the caches before a dry run, which compares nothing in etcd."""
         if by.dry_run:
             await self._refresh()
 
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
-        """Runs the mutations among the items and returns all outcomes in order. `dry_run`: the caches must be up to date."""
+        """Run the mutations among the items and returns all outcomes in order. `dry_run`: the caches must be up to date."""
         with self._tracer.span("commit"):
             done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
         return [each if isinstance(each, Refusal) else next(done) for each in items]
 
     def _addition(self, obj: T) -> Mutation[T] | Refusal:
-        """The mutation that creates a complete object."""
+        """Return the mutation that creates a complete object."""
         name = obj.metadata.name
         try:
             guards = self._admission.guards(self.resource, obj)
@@ -224,7 +224,7 @@ class Store(Generic[T]):
         return version
 
     def _next(self, wanted: T, present: Version[T], by: Request, operation: Operation) -> Next[T]:
-        """The next state of an object for the requested state, which is not changed. Raises Rejected."""
+        """Return the next state of an object for the requested state, which is not changed. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         uid, expected = wanted.metadata.uid, wanted.metadata.resourceVersion
         if uid and uid != old.metadata.uid:
@@ -240,7 +240,7 @@ class Store(Generic[T]):
         return Deferred(lambda: self._after_webhooks(WriteAttributes(by, operation, self.resource, new, old), present))
 
     async def _after_webhooks(self, change: WriteAttributes, present: Version[T]) -> Final[T]:
-        """The next state of an object after its webhooks. An object that a webhook changed is prepared again. Raises
+        """Return the next state of an object after its webhooks. An object that a webhook changed is prepared again. Raises
         Rejected."""
         new: T = await self._webhooks.mutate(change)
         if new is not change.obj:
@@ -265,7 +265,7 @@ class Store(Generic[T]):
             keep_equal(new, old)
 
     def _judged(self, new: T, present: Version[T], by: Request, operation: Operation) -> Next[T]:
-        """Validates and admits the new version. The caches that admission reads may be behind, so a refusal is checked again
+        """Validate and admits the new version. The caches that admission reads may be behind, so a refusal is checked again
         after a refresh. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         if operation is Operation.UPDATE_STATUS:
@@ -279,7 +279,7 @@ class Store(Generic[T]):
         try:
             return self._admitted(new, old, by, operation)
         except Rejected as rejected:
-            refused = rejected  # Python deletes the other name at the end of the block
+            refused = rejected  # Python deletes the variable `rejected` at the end of the block
 
         async def again() -> Final[T]:
             try:
@@ -291,7 +291,7 @@ class Store(Generic[T]):
         return Deferred(again)
 
     def _admitted(self, new: T, old: T, by: Request, operation: Operation) -> Final[T]:
-        """The next state of the object if admission accepts the new version. Raises Rejected."""
+        """Return the next state of the object if admission accepts the new version. Raises Rejected."""
         self._admission.validate(by, operation, self.resource, new, old)
         new.metadata.resourceVersion = old.metadata.resourceVersion
         if new == old:
@@ -306,7 +306,7 @@ class Store(Generic[T]):
         return Put(new, grows=operation is Operation.RESIZE)
 
     def _released(self, obj: T) -> bool:
-        """Whether the object waits for nothing but its last finalizer, which is gone."""
+        """Return whether the object is terminating and its last finalizer is removed."""
         metadata = obj.metadata
         if metadata.finalizers or self.strategy.holds_others(obj):
             return False
@@ -316,7 +316,7 @@ class Store(Generic[T]):
         name = request.name
         why = request.disruption if request.HasField("disruption") else None
         if why is not None and not self.strategy.can_be_disrupted:
-            return errors.bad_request(f"disruption: said of pods, not of {self.resource.plural}")
+            return errors.bad_request(f"disruption: supported for pods only, not for {self.resource.plural}")
 
         def step(version: Version[T] | None) -> Next[T]:
             if version is not None:
@@ -338,7 +338,7 @@ class Store(Generic[T]):
 
 
 def single(outcomes: Sequence[Outcome]) -> Written:
-    """The outcome of a call with one item; raises Rejected when it was refused."""
+    """Return the outcome of a call with one item. Raises Rejected if the item was refused."""
     (outcome,) = outcomes
     if isinstance(outcome, Refusal):
         raise Rejected(outcome)
@@ -350,12 +350,12 @@ def _is_taken(outcome: Outcome) -> bool:
 
 
 NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-"""For generateName: no vowels and nothing that looks like another character, as in Kubernetes."""
+"""Characters for generateName, without vowels and similar-looking characters, as in Kubernetes."""
 MAX_GENERATED_PREFIX = 58
 
 
 class Creation(Generic[T]):
-    """Of objects of one resource. `refresh`: see Store."""
+    """Creation of objects of one resource. `refresh`: see Store."""
 
     def __init__(
         self,
@@ -376,18 +376,20 @@ class Creation(Generic[T]):
         self._webhooks = webhooks
 
     async def complete_all(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
-        """What is refused, in the order of the objects; None: complete. May be done again: an object's uid stays."""
+        """Complete new objects and return a refusal or None for each, in order. Objects that are completed again keep their
+        uid. Raises CacheError, StorageError."""
         if self._webhooks.concerned(by, Operation.CREATE, self._resource):
             return await self._with_webhooks(objs, by)
         return await self._sure(self._complete, objs, by)
 
     def complete(self, obj: T, by: Request) -> None:
-        """As `complete_all`, without webhooks, and at once. Raises Rejected."""
+        """Complete one object without webhooks and without I/O. Raises Rejected."""
         obj.metadata.uid = ""
         self._complete(obj, by)
 
     async def _with_webhooks(self, objs: Sequence[T], by: Request) -> list[Refusal | None]:
-        """As `complete_all`. Webhooks see objects with all defaults, and what they make of them is completed anew."""
+        """Complete new objects with webhooks. Webhooks receive objects with all defaults. Objects that a webhook changed are
+        completed again."""
 
         async def amend(obj: T) -> None:
             amended = await self._webhooks.mutate(WriteAttributes(by, Operation.CREATE, self._resource, obj, None))
@@ -413,7 +415,7 @@ class Creation(Generic[T]):
         return refusals
 
     async def _sure(self, work: Callable[[T, Request], None], objs: Sequence[T], by: Request) -> list[Refusal | None]:
-        """Does the work on each object; what is refused is looked at again."""
+        """Run `work` on each object. Refused objects are tried again after a refresh of the caches."""
 
         def attempt(obj: T) -> Refusal | None:
             try:
@@ -431,17 +433,17 @@ class Creation(Generic[T]):
         return refusals
 
     def _complete(self, obj: T, by: Request) -> None:
-        """May be done again: the uid that it has been given stays. Raises Rejected."""
+        """Complete one object. Idempotent: the uid stays. Raises Rejected."""
         self._identify(obj)
         self._finish(obj, by)
 
     def _begin(self, obj: T, by: Request) -> None:
-        """As much of it as does not depend on whether the object is valid. Raises Rejected."""
+        """Complete an object before webhooks, without validation. Raises Rejected."""
         self._identify(obj)
         self._default(obj, by)
 
     def _finish(self, obj: T, by: Request) -> None:
-        """Raises Rejected."""
+        """Complete an object after webhooks: defaults, validation, admission. Raises Rejected."""
         self._default(obj, by)
         if violations := self._strategy.validate(obj):
             raise Rejected(errors.invalid(self._resource, obj.metadata.name or obj.metadata.generateName, violations))
@@ -449,14 +451,15 @@ class Creation(Generic[T]):
         warn(self._strategy.warnings(obj))
 
     def _default(self, obj: T, by: Request) -> None:
-        """May be done again, after somebody has changed the object. Raises Rejected."""
+        """Run admission and set defaults. Idempotent, so it also runs after a webhook has changed the object. Raises
+        Rejected."""
         drop_repeated_owners(obj)
         canonicalize(obj)
         self._admission.admit(by, self._resource, obj)
         self._strategy.prepare_create(obj)
 
     def _identify(self, obj: T) -> None:
-        """Raises Rejected."""
+        """Set the metadata of a new object. Raises Rejected."""
         metadata = obj.metadata
         if parts_exceeded(obj):
             raise Rejected(errors.too_much(self._resource, metadata.name, MAX_PARTS))
@@ -478,7 +481,7 @@ class Creation(Generic[T]):
 
 
 def keep_identity(new: Object, old: Object) -> None:
-    """What an update cannot change, and need not repeat."""
+    """Copy the metadata fields that an update cannot change from `old`. Updates may omit these fields."""
     metadata = new.metadata
     clear_ignored(metadata)
     metadata.uid = old.metadata.uid
@@ -496,13 +499,13 @@ def keep_identity(new: Object, old: Object) -> None:
 
 
 def clear_ignored(metadata: ObjectMeta) -> None:
-    """Clears the fields that a client may send, as exported manifests do, and that have no meaning here."""
+    """Clear fields without a meaning here that clients may send, for example from exported manifests."""
     metadata.selfLink = ""
     del metadata.managedFields[:]
 
 
 def drop_repeated_owners(obj: Object) -> None:
-    """Who is named as an owner twice in the same words owns it once, as in Kubernetes; whoever sent it is told."""
+    """Drop duplicate ownerReferences with a warning, as in Kubernetes."""
     owners = obj.metadata.ownerReferences
     if len(owners) < 2:
         return
@@ -513,13 +516,13 @@ def drop_repeated_owners(obj: Object) -> None:
             repeated.append(owner.uid)
         distinct[said] = None
     if repeated:
-        warn([f"metadata.ownerReferences: an owner is named once; left out what was said again of uid {', '.join(repeated)}"])
+        warn([f"metadata.ownerReferences: duplicate entries were dropped; duplicate UID(s): {', '.join(repeated)}"])
         del owners[:]
         owners.extend(map(OwnerReference.FromString, distinct))
 
 
 async def _together(ask: Callable[[T], Awaitable[None]], objs: Sequence[T]) -> list[Refusal | None]:
-    """Asks about each of them at once."""
+    """Run `ask` on all objects concurrently and return the refusal of each, or None."""
 
     async def attempt(obj: T) -> Refusal | None:
         try:

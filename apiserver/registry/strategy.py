@@ -1,13 +1,13 @@
 """Strategies: the defaults, validation and deletion rules of a kind. Also the limit on the size of objects, and warnings.
 
-`apiserver.registry.store` has the generic part of create, update and delete, and calls the Strategy of the kind. The kinds are
-subclasses in `apiserver.registry.strategies` (the design of Kubernetes' registry strategies). A kind overrides `set_defaults`
-and the checks; some override `prepare` methods, or methods about deletes.
+`apiserver.registry.store` has the generic part of create, update and delete, and calls the Strategy of the kind, as in
+Kubernetes' registry. The strategies of the kinds are in `apiserver.registry.strategies`. Each overrides `set_defaults` and the
+checks. Some also override `prepare` methods or the methods for deletes.
 
-Limit: an object has at most MAX_PARTS items in its lists and maps. Validation of an item takes a hundred times as long as its
-receipt: 4 MB of empty containers, two bytes each, blocked a server for a minute, and the violations filled 4 GB. Large objects
-are counted before validation. Kubernetes has no such limit, because it does not serve all calls in one thread. A stored object
-may exceed the limit: it may be older than the limit, and statuses, defaults and bindings add items.
+Limit: an object has at most MAX_PARTS items in its lists and maps. Validation of an item takes about a hundred times as long as
+its decoding: 4 MB of empty containers, two bytes each, blocked a server for a minute, and the violations used 4 GB of memory.
+So the items of large objects are counted before validation. Kubernetes has no such limit: it does not serve all calls in
+one thread. A stored object may exceed the limit: it may be older than the limit, and statuses, defaults and bindings add items.
 
 Warnings: a call returns warnings about valid fields without the effect that they seem to have.
 
@@ -41,74 +41,74 @@ _INDEX = re.compile(r"\[[0-9]+\]")
 class Strategy(Generic[T]):
     """The base of all strategies, for kinds without a status subresource.
 
-    All methods are pure: no clock, no storage, no I/O. Methods named "prepare" or "set" change objects in place. Checks append
-    violations to a list; metadata is checked first.
+    All methods are pure: they use no clock, no storage and no I/O. `prepare` and `set` methods change objects in place. Checks
+    append violations to a list, those of metadata first.
 
     `check` finds violations of an object by itself, and `check_change` finds forbidden changes. A violation that the stored
-    object already has does not fail an update (ratcheting): the object may be older than the rule, and a client that scales or
-    labels it need not fix it.
+    object already has does not fail an update (ratcheting), because the object may be older than the rule. So clients can scale
+    or label the object without correcting it.
     Source: ratcheting, https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/4008-crd-ratcheting
     """
 
     check_name: NameCheck = staticmethod(names.dns_subdomain)
     allow_unconditional_update = True
-    """Whether an update may omit the resourceVersion, so that the last write wins."""
+    """Whether an update may omit the resourceVersion. Such an update overwrites all earlier ones."""
     can_be_disrupted = False
-    """Whether a delete may state a disruption (`DeleteRequest.disruption`)."""
+    """Whether a delete may contain a disruption (`DeleteRequest.disruption`)."""
 
     def __init__(self, resource: Resource[T]) -> None:
         self.resource = resource
 
     def set_defaults(self, obj: T) -> None:
-        """Sets the defaults of an object that is created or updated."""
+        """Set the defaults of an object that is created or updated."""
 
     def check(self, obj: T, out: list[Violation]) -> None:
-        """Appends the violations of a new or changed object, after defaults. For a kind with a spec, it checks only the spec
+        """Append the violations of a new or changed object, after defaults. For a kind with a spec, it checks only the spec
         and immutable fields, because it is skipped for updates that do not change the spec."""
 
     def check_new(self, obj: T, out: list[Violation]) -> None:
-        """Appends the violations of a new object."""
+        """Append the violations of a new object."""
         self.check(obj, out)
 
     def check_change(self, new: T, old: T, out: list[Violation]) -> None:
-        """Appends the forbidden changes."""
+        """Append the forbidden changes."""
 
     def warnings(self, obj: T) -> Iterable[str]:
         """Warnings for a new, valid spec: fields without the effect that they seem to have."""
         return ()
 
     def prepare_create(self, obj: T) -> None:
-        """Sets defaults, and clears what a client may not set (status)."""
+        """Set defaults, and clears what a client may not set (status)."""
         self.set_defaults(obj)
 
     def validate(self, obj: T) -> list[Violation]:
-        """The violations of a new object, after `prepare_create`."""
+        """Return the violations of a new object, after `prepare_create`."""
         out: list[Violation] = []
         self.check_metadata(obj, out)
         self.check_new(obj, out)
         return out
 
     def prepare_update(self, obj: T, old: T) -> None:
-        """Copies what an update of spec and metadata may not change (status) from `old`, and sets defaults."""
+        """Copy what an update of spec and metadata may not change (status) from `old`, and sets defaults."""
         self.set_defaults(obj)
 
     def is_new_generation(self, new: T, old: T) -> bool:
-        """Whether the desired state has changed."""
+        """Return whether the desired state has changed."""
         return bool(getattr(new, "spec", None) != getattr(old, "spec", None))
 
     def validate_update(self, obj: T, old: T) -> list[Violation]:
-        """The forbidden changes, and the violations that the change adds, after `prepare_update`."""
+        """Return the forbidden changes, and the violations that the change adds, after `prepare_update`."""
         return self._validate_change(obj, old, self.check_change)
 
     def prepare_resize(self, obj: T, old: T) -> None:
-        """Copies everything but the resources of containers from `old`. By default a resize is refused."""
+        """Copy everything but the resources of containers from `old`. By default a resize is refused."""
 
     def validate_resize(self, obj: T, old: T) -> list[Violation]:
-        """The violations of a resize, after `prepare_resize`."""
+        """Return the violations of a resize, after `prepare_resize`."""
         return [forbidden("spec", "this resource cannot be resized")]
 
     def _validate_change(self, obj: T, old: T, check: Callable[[T, T, list[Violation]], None]) -> list[Violation]:
-        """The violations that a change adds. `check` appends the forbidden changes."""
+        """Return the violations that a change adds. `check` appends the forbidden changes."""
         spec = getattr(obj, "spec", None)
         whole = spec is None or spec != getattr(old, "spec", None)
         out: list[Violation] = []
@@ -127,39 +127,39 @@ class Strategy(Generic[T]):
             self.check(obj, out)
 
     def check_metadata(self, obj: T, out: list[Violation]) -> None:
-        """Appends the violations in the metadata of a new or changed object."""
+        """Append the violations in the metadata of a new or changed object."""
         validate_metadata(obj.metadata, out, namespaced=self.resource.namespaced, name_check=self.check_name)
 
     def prepare_status_update(self, obj: T, old: T) -> None:
-        """Copies everything but the status from `old`. By default a status update is refused."""
+        """Copy everything but the status from `old`. By default a status update is refused."""
 
     def date_status(self, obj: T, old: T, now: float) -> None:
-        """Sets the timestamps of a new status, after `prepare_status_update`. `now`: Unix seconds."""
+        """Set the timestamps of a new status, after `prepare_status_update`. `now`: Unix seconds."""
 
     def validate_status_update(self, obj: T, old: T) -> list[Violation]:
-        """The violations of a status update, after `date_status`."""
+        """Return the violations of a status update, after `date_status`."""
         return [forbidden("status", "this resource has no status to update")]
 
     def grace_period(self, obj: T, options: DeleteOptions) -> int:
-        """The grace period in seconds of a delete with these options (Kubernetes' CheckGracefulDelete)."""
+        """Return the grace period in seconds of a delete with these options (Kubernetes' CheckGracefulDelete)."""
         return 0
 
     def holds_others(self, obj: T) -> bool:
-        """Whether the object may contain others that must be deleted first."""
+        """Return whether the object may contain others that must be deleted first."""
         return False
 
     def prepare_delete(self, obj: T, why: Disruption | None, now: float) -> None:
-        """Sets the status of an object that is being deleted. `why`: the disruption that ends it. `now`: Unix seconds."""
+        """Set the status of an object that is being deleted. `why`: the disruption that ends it. `now`: Unix seconds."""
 
 
 class StatusStrategy(Strategy[T]):
     """For kinds with a status subresource: the status is empty at creation and is updated separately."""
 
     def check_status(self, obj: T, out: list[Violation]) -> None:
-        """Appends the violations of a status."""
+        """Append the violations of a status."""
 
     def check_status_change(self, new: T, old: T, out: list[Violation]) -> None:
-        """Appends the forbidden changes of a status."""
+        """Append the forbidden changes of a status."""
 
     def prepare_create(self, obj: T) -> None:
         super().prepare_create(obj)
@@ -185,14 +185,14 @@ class StatusStrategy(Strategy[T]):
 
 
 def added(found: Sequence[Violation], before: Iterable[Violation]) -> list[Violation]:
-    """The violations that were not there before. A violation at another index of the same list counts as moved."""
+    """Return the violations that are not in `before`. A violation at another index of the same list counts as moved."""
     left = Counter(before)
     rest = _without(found, left, lambda each: each)
     return _without(rest, Counter(map(_place, left.elements())), _place)
 
 
 def _without(found: Sequence[Violation], known: Counter[Violation], key: Callable[[Violation], Violation]) -> list[Violation]:
-    """The violations that are not known. Each known one is used up by one that matches."""
+    """Return the violations that are not known. Each known violation cancels one match."""
     rest: list[Violation] = []
     for each in found:
         if known[key(each)] > 0:
@@ -203,12 +203,12 @@ def _without(found: Sequence[Violation], known: Counter[Violation], key: Callabl
 
 
 def _place(violation: Violation) -> Violation:
-    """The violation without list indices."""
+    """Return the violation without list indices."""
     return Violation(_INDEX.sub("[]", violation.field), violation.message)
 
 
 def carry_over(obj: Any, old: Any, *fields: str) -> None:
-    """Copies message fields from `old` to `obj`. A field that is absent in `old` is cleared, so that an update without changes
+    """Copy message fields from `old` to `obj`. A field that is absent in `old` is cleared, so that an update without changes
     writes nothing."""
     for field in fields:
         if old.HasField(field):
@@ -218,22 +218,25 @@ def carry_over(obj: Any, old: Any, *fields: str) -> None:
 
 
 USUAL = 16 << 10
-"""Bytes of an object whose parts are not counted."""
+"""Objects of at most this size in bytes are not counted."""
 MAX_PARTS = 10_000
 """Items of lists and maps, at any depth."""
 _UNBOUNDED = 1 << 62
 
 
 def parts_exceeded(obj: Any, stored: Any = None) -> bool:
-    """Whether the object has more than MAX_PARTS items. If a version of it is `stored`, each top-level field counts separately,
-    and may have as many items as the stored one."""
+    """Return whether the object has more than MAX_PARTS items.
+
+    If a version of the object is `stored`, each top-level field counts separately, and may have as many items as the stored
+    field.
+    """
     if obj.ByteSize() <= USUAL or _left(obj, MAX_PARTS) >= 0:
         return False
     return stored is None or any(_grown(value, getattr(stored, field.name), field) for field, value in obj.ListFields())
 
 
 def _grown(value: Any, before: Any, field: FieldDescriptor) -> bool:
-    """Whether the field has more than MAX_PARTS items, and more than before."""
+    """Return whether the field has more than MAX_PARTS items, and more than in `before`."""
     if _field_left(field, value, MAX_PARTS) >= 0:
         return False
     had = _UNBOUNDED - _field_left(field, before, _UNBOUNDED)
@@ -241,7 +244,7 @@ def _grown(value: Any, before: Any, field: FieldDescriptor) -> bool:
 
 
 def _left(message: Message, room: int) -> int:
-    """`room` minus the items of the message; negative if there are more. Counting stops there."""
+    """Return `room` minus the items of the message. The result is negative if there are more, and counting stops there."""
     for field, value in message.ListFields():
         room = _field_left(field, value, room)
         if room < 0:
@@ -267,16 +270,16 @@ def _field_left(field: FieldDescriptor, value: Any, room: int) -> int:
 Gathered: TypeAlias = dict[str, None]
 
 MAX_WARNINGS = 20
-"""Warnings per call. A batch may cause thousands of similar ones."""
+"""Maximum number of warnings per call. A batch may cause thousands of similar warnings."""
 MAX_LENGTH = 200
-"""Characters of a warning. All warnings share the trailers with the details of a refusal."""
+"""Maximum length of a warning in characters. All warnings share the trailers with the details of a refusal."""
 
 _gathered: ContextVar[Gathered | None] = ContextVar("warnings", default=None)
 
 
 @contextmanager
 def gathering() -> Iterator[Gathered]:
-    """Collects the warnings of a call, without duplicates, in order."""
+    """Collect the warnings of a call, without duplicates, in order."""
     gathered: Gathered = {}
     token = _gathered.set(gathered)
     try:
@@ -286,7 +289,7 @@ def gathering() -> Iterator[Gathered]:
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """Adds warnings to the present call, if it collects them."""
+    """Add warnings to the present call, if it collects them."""
     gathered = _gathered.get()
     if gathered is None:
         return

@@ -78,4 +78,4 @@ _ALL: Sequence[Strategy[Any]] = (
     ServiceAccountStrategy(SERVICE_ACCOUNTS),
 )
 STRATEGIES: Mapping[str, Strategy[Any]] = {strategy.resource.plural: strategy for strategy in _ALL}
-"""By plural of the resource."""
+"""Strategies by the plural name of the resource."""

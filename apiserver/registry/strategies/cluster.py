@@ -1,12 +1,8 @@
-"""Namespaces: begin as Active, and carry a finalizer of the system that keeps them until they are empty. Their names are DNS
-labels, because they become parts of names.
+"""Strategies of namespaces, nodes, leases and events.
 
-Nodes: taints, amounts, and what an update may not change. They register with their status; later the kubelet writes status,
-everybody else metadata and spec.
-
-Leases: durations that make sense.
-
-Events: about which object, why, and whether it matters. One that does not say otherwise is normal, and happened once.
+A namespace starts as Active and has a system finalizer, which keeps it until it is empty. Its name must be a DNS label, because
+it becomes a part of other names. A node registers with its status. Later, the kubelet writes the status, and other clients
+write metadata and spec. An event is Normal and has the count 1 by default.
 """
 
 from collections.abc import Sequence
@@ -38,7 +34,7 @@ from pinnace.api.wellknown import RESERVED_ANNOTATION
 
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
-"""So that selectors of namespaces can name one."""
+"""The label by which namespace selectors select one namespace by name."""
 
 
 class NamespaceStrategy(Strategy[Namespace]):
@@ -70,13 +66,13 @@ class NamespaceStrategy(Strategy[Namespace]):
 
 
 MAX_RESOURCES = 100
-"""Kinds of resources of a node. A scheduler has a column of all nodes for each: 4,900 kinds of one node cost it 11 s of CPU on
-1,000 nodes. Kubernetes has no such bound."""
+"""Maximum number of resources per node. The scheduler has a column of all nodes for each resource: one node with 4,900
+resources used 11 s of its CPU time on 1,000 nodes. Kubernetes has no such limit."""
 
 
 class NodeStrategy(StatusStrategy[Node]):
     def prepare_create(self, obj: Node) -> None:
-        """The status stays: nodes register with theirs."""
+        """Set defaults. The status is kept, because nodes register with their status."""
         _default_allocatable(obj)
         _record_reserved(obj)
         _default_networks(obj)
@@ -115,22 +111,25 @@ class NodeStrategy(StatusStrategy[Node]):
 
 
 def _default_allocatable(node: Node) -> None:
-    """All that there is may be used, unless the node says otherwise."""
+    """Set the default of allocatable, which is the capacity."""
     status = node.status
     if not status.allocatable and status.capacity:
         status.allocatable.MergeFrom(status.capacity)
 
 
 def _record_reserved(node: Node) -> None:
-    """A node that is created with less allocatable than capacity keeps the difference for good: its kubelet, which reconciles
-    allocatable with capacity, cannot tell it from a status that somebody has overwritten."""
+    """Record the difference between capacity and allocatable of a new node as an annotation.
+
+    The kubelet reconciles allocatable with capacity. Without the annotation, it could not distinguish reserved resources from
+    an overwritten status.
+    """
     if RESERVED_ANNOTATION in node.metadata.annotations:
         return
     status = node.status
     try:
         capacity, allocatable = amounts(status.capacity), amounts(status.allocatable)
     except QuantityError:
-        return  # validation refuses it
+        return  # validation reports the error
     held = {name: total - allocatable.get(name, total) for name, total in sorted(capacity.items())}
     reserved = [f"{name}={format_amount(name, amount)}" for name, amount in held.items() if amount > 0]
     if reserved:
@@ -138,7 +137,7 @@ def _record_reserved(node: Node) -> None:
 
 
 def _default_networks(node: Node) -> None:
-    """podCIDR is the first of podCIDRs: who says one of them need not say the other, as in Kubernetes."""
+    """Set podCIDR and podCIDRs from each other, as in Kubernetes: podCIDR is the first entry of podCIDRs."""
     spec = node.spec
     if spec.podCIDR and not spec.podCIDRs:
         spec.podCIDRs.append(spec.podCIDR)
@@ -147,12 +146,12 @@ def _default_networks(node: Node) -> None:
 
 
 def _networks(spec: NodeSpec) -> tuple[str, Sequence[str]]:
-    """Of a node's pods: the first, and all of them."""
+    """Return the pod networks of a node: podCIDR and podCIDRs."""
     return spec.podCIDR, list(spec.podCIDRs)
 
 
 def _validate_networks(spec: NodeSpec, out: list[Violation]) -> None:
-    """After defaults, so that all are among podCIDRs."""
+    """Validate the pod networks, after defaults: podCIDRs then contains podCIDR."""
     if spec.podCIDRs and spec.podCIDR != spec.podCIDRs[0]:
         out.append(invalid("spec.podCIDR", spec.podCIDR, "must be the same as spec.podCIDRs[0]"))
     seen, versions = set[str](), list[int]()
@@ -166,7 +165,7 @@ def _validate_networks(spec: NodeSpec, out: list[Violation]) -> None:
 
 
 def _validate_kinds(new: NodeStatus, old: NodeStatus, out: list[Violation]) -> None:
-    """A node that has more resources, from a version without the bound, may keep them."""
+    """Limit the number of resources to MAX_RESOURCES, or to the present number if it is larger."""
     for field in ("capacity", "allocatable"):
         number, had = len(getattr(new, field)), len(getattr(old, field))
         if number > max(MAX_RESOURCES, had):
@@ -209,7 +208,7 @@ class EventStrategy(Strategy[Event]):
             obj.count = 1
 
     def check(self, obj: Event, out: list[Violation]) -> None:
-        """Events about objects without a namespace are in the default one."""
+        """Check an event. Events about objects without a namespace are in the namespace `default`."""
         about, reason, kind, namespace = obj.involvedObject, obj.reason, obj.type, obj.metadata.namespace
         if not about.kind:
             out.append(required("involvedObject.kind"))

@@ -1,26 +1,23 @@
-"""Pods: born Pending, with all defaults filled in; afterwards the spec hardly changes and the status moves forward.
+"""Strategy and defaults of pods.
 
-What a pod says of the leader that bound it is the binding's to write (apiserver.registry.binding): whoever audits the cluster
-goes by it. In what a client sends it is passed over, not refused: it may well be a copy of a pod that was bound.
+A new pod is Pending, and the server sets all defaults. Later, most fields of the spec are immutable, and the status changes.
 
-A pod that a kubelet may be running has a grace to end in. If others end it, its condition DisruptionTarget says why.
+The binding writes FENCE_ANNOTATION, which identifies the term of the leader that bound the pod (apiserver.registry.binding);
+audits depend on it. Clients cannot set it. The server ignores their value and does not refuse the write, because it may come
+from a copy of a bound pod.
+
+A pod on a node has a grace period. The condition DisruptionTarget has the reason for a deletion by a component.
 Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination and
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 
-What a pod that does not say gets, as in Kubernetes (pkg/apis/core/v1/defaults.go).
+Source of the defaults: pkg/apis/core/v1/defaults.go of Kubernetes.
 
-DefaultTolerationSeconds: a pod stays for some minutes on a node that is not ready or cannot be reached, unless it says
-otherwise.
-
-In Kubernetes it is an admission plugin; here it belongs to what a pod gets that does not say, so that it is worked out once for
-all pods of a template.
-
+DefaultTolerationSeconds: by default, a pod tolerates a node that is not ready or unreachable for 300 seconds. In Kubernetes
+this is an admission plugin. Here it is a default, so that it is computed once for all pods of a template.
 Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#defaulttolerationseconds
 
-Pods come in numbers from few templates: what was worked out for a spec once holds for every equal one.
-
-A spec is known by its bytes. Equal bytes are equal specs; equal specs may have different bytes (maps have no order), which
-costs a second look and nothing else.
+Most pods come from few templates, so `Templates` caches defaults, violations and warnings by the encoded spec. Equal specs may
+have different encodings, because the order of map entries is not defined; then they are computed again.
 """
 
 from __future__ import annotations
@@ -66,18 +63,18 @@ from pinnace.api.wellknown import DISRUPTION_TARGET, FENCE_ANNOTATION, NOT_READY
 from pinnace.fit.requests import combine, is_pod_level
 
 NEGATIVE_GRACE = 1
-"""What Kubernetes makes of a grace period below 0."""
+"""The grace period in seconds that replaces a negative one, as in Kubernetes."""
 MAX_GRACE = 2**31 - 1
-"""Seconds, 68 years; longer is not given: its end must be an instant that can be written."""
+"""Maximum grace period in seconds (68 years), so that a timestamp can represent its end."""
 MAX_COMPLETE = 16 << 10
-"""Bytes of a completed pod that is remembered."""
+"""Maximum size in bytes of a completed pod in the cache."""
 
 
 class PodStrategy(StatusStrategy[Pod]):
     can_be_disrupted = True
 
     def __init__(self, tolerations: DefaultTolerations | None = None) -> None:
-        """`tolerations`: those that every pod gets; None: the usual ones."""
+        """`tolerations`: the tolerations that every pod gets. None: those of DefaultTolerations."""
         super().__init__(PODS)
         self._tolerations = tolerations or DefaultTolerations()
         self._completed = Templates(self._complete, lambda complete: len(complete) <= MAX_COMPLETE)
@@ -96,7 +93,7 @@ class PodStrategy(StatusStrategy[Pod]):
         _set_fence(obj, None)
 
     def prepare_update(self, obj: Pod, old: Pod) -> None:
-        """What admission resolved when the pod was created need not be repeated by who updates it."""
+        """Copy the fields that admission set at creation, if the update omits them."""
         spec, before = obj.spec, old.spec
         if not spec.HasField("priority") and before.HasField("priority"):
             spec.priority = before.priority
@@ -151,7 +148,7 @@ class PodStrategy(StatusStrategy[Pod]):
         return *name_warnings(obj.metadata.name, "the Pod's hostname"), *self._warned(obj.spec)
 
     def grace_period(self, obj: Pod, options: DeleteOptions) -> int:
-        """MAX_GRACE at most. Who deletes a pod again and does not say how many seconds leaves those that it has."""
+        """Return the grace period, at most MAX_GRACE. A second delete without a grace period keeps the present one."""
         if not obj.spec.nodeName or ended(obj):
             return 0
         if options.HasField("gracePeriodSeconds"):
@@ -168,8 +165,8 @@ class PodStrategy(StatusStrategy[Pod]):
             conditions.say(obj.status.conditions, DISRUPTION_TARGET, "True", why.reason, why.message, now)
 
     def _complete(self, spec: PodSpec) -> bytes:
-        """A new pod of this spec: with all defaults, and the status that it is born with. Encoded: a message
-        of many small parts takes many times the memory."""
+        """Return the encoding of a new pod with this spec, with all defaults and the initial status. The encoding uses much
+        less memory than the message."""
         pod = Pod(spec=spec)
         self.set_defaults(pod)
         pod.status.phase = "Pending"
@@ -191,11 +188,11 @@ def _set_fence(pod: Pod, fence: str | None) -> None:
 FILE_MODE = 0o644
 TOKEN_SECONDS = 3600
 _MAX_IMAGE = 512
-"""Characters of an image's name that are remembered."""
+"""Maximum length of an image name in the cache of pull policies, in characters."""
 
 
 def set_defaults(spec: PodSpec) -> None:
-    """Of a pod."""
+    """Set the defaults of the spec of a pod."""
     set_template_defaults(spec)
     if not spec.HasField("enableServiceLinks"):
         spec.enableServiceLinks = True
@@ -211,7 +208,7 @@ def set_defaults(spec: PodSpec) -> None:
 
 
 def set_template_defaults(spec: PodSpec) -> None:
-    """Of a template: what its pods get beyond this they get when they are created."""
+    """Set the defaults of the spec of a pod template. The other defaults are set when a pod is created."""
     if not spec.restartPolicy:
         spec.restartPolicy = "Always"
     if not spec.dnsPolicy:
@@ -249,7 +246,7 @@ def _default_container(container: Container) -> None:
 
 
 def _default_requests(container: Container) -> None:
-    """Who limits a resource and does not request it requests the limit."""
+    """Set missing requests to the limits."""
     if container.HasField("resources"):
         requests, limits = container.resources.requests, container.resources.limits
         for name in limits:
@@ -258,7 +255,7 @@ def _default_requests(container: Container) -> None:
 
 
 def _default_pod_requests(spec: PodSpec) -> None:
-    """Requests of the pod as a whole are those of its containers, or else its limits."""
+    """Set missing requests of the pod to the sums of its containers' requests, or else to the limits of the pod."""
     requests = spec.resources.requests
     with suppress(QuantityError):  # validation reports it
         of_containers = combine(spec, lambda container: amounts(container.resources.requests))
@@ -271,7 +268,8 @@ def _default_pod_requests(spec: PodSpec) -> None:
 
 
 def _default_host_ports(container: Container) -> None:
-    """Of a pod alone: a template that left the host network would keep them, and its pods one node each."""
+    """Set missing host ports to the container ports. Templates get no such default: it would remain if hostNetwork is removed
+    later, and would limit the pods to one per node."""
     for port in container.ports:
         port.hostPort = port.hostPort or port.containerPort
 
@@ -310,7 +308,7 @@ def _default_http(action: HTTPGetAction) -> None:
 
 @lru_cache(maxsize=1024)
 def _pull_policy(image: str) -> str:
-    """Always for `latest`, which is what an image without tag and digest means; IfNotPresent for the others."""
+    """Return Always for the tag `latest`, which is the default without tag and digest, and IfNotPresent otherwise."""
     name, digested, _ = image.partition("@")
     _, _, tag = name.rpartition("/")[2].partition(":")
     return "Always" if tag == "latest" or not (tag or digested) else "IfNotPresent"
@@ -335,7 +333,7 @@ def _default_volume(volume: Volume) -> None:
 
 
 def default_source(source: VolumeSource | PersistentVolumeSource) -> None:
-    """Of the sources that pods and persistent volumes share."""
+    """Set the defaults of sources that are common to pods and persistent volumes."""
     if source.HasField("hostPath") and not source.hostPath.HasField("type"):
         source.hostPath.type = ""
     if source.HasField("iscsi"):
@@ -357,7 +355,7 @@ SECONDS = 300
 
 class DefaultTolerations:
     def __init__(self, not_ready: int = SECONDS, unreachable: int = SECONDS) -> None:
-        """Seconds, of each of the two."""
+        """`not_ready`, `unreachable`: tolerationSeconds for the two taints."""
         self._both = PodSpec(
             tolerations=[
                 Toleration(key=key, operator="Exists", effect="NoExecute", tolerationSeconds=seconds)
@@ -378,14 +376,14 @@ class DefaultTolerations:
 V = TypeVar("V")
 MAX_KNOWN = 512
 MAX_SPEC = 8192
-"""Bytes of a spec that is remembered."""
+"""Maximum size in bytes of a spec in the cache."""
 
 
 class Templates(Generic[V]):
-    """Remembers `work(spec)`, a function of the spec's value alone, for up to MAX_KNOWN specs; the oldest are forgotten."""
+    """A cache of `work(spec)` for MAX_KNOWN specs, which evicts the oldest entry. The result must depend on the spec only."""
 
     def __init__(self, work: Callable[[PodSpec], V], worth: Callable[[V], bool]) -> None:
-        """`worth`: is this result to be remembered? That of a short spec may be large."""
+        """`worth`: returns whether a result may be cached. The result for a short spec may be large."""
         self._work = work
         self._worth = worth
         self._known: dict[bytes, V] = {}

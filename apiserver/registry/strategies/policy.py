@@ -1,26 +1,10 @@
-"""Limit ranges: bounds and defaults that do not contradict each other; those of containers complete each other.
+"""Strategies of limit ranges, quotas, priority classes, disruption budgets, roles and role bindings.
 
-Source: pkg/apis/core/validation of Kubernetes 1.36.
+A priority class has the preemption policy PreemptLowerPriority by default. Values above MAX_VALUE are reserved for the system
+classes. The value, the preemption policy, and the roleRef of a role binding are immutable.
 
-Quotas: what can be counted, in which scopes.
-
-Source: pkg/apis/core/validation of Kubernetes 1.36.
-
-Priority classes: preempt, unless they say otherwise; their values leave room for the system's own, and never change.
-
-Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
-
-Disruption budgets: one bound, a number or a percentage.
-
-Source: pkg/apis/policy/validation of Kubernetes 1.36.
-
-Roles: what their rules must say, and what only those of a ClusterRole may.
-
-Source: pkg/apis/rbac/validation of Kubernetes 1.36.
-
-Bindings of roles: to whom, and which role, for good.
-
-Source: pkg/apis/rbac/validation of Kubernetes 1.36.
+Source: pkg/apis/core/validation, pkg/apis/policy/validation and pkg/apis/rbac/validation of Kubernetes 1.36, and
+https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 """
 
 from collections.abc import Iterable, Mapping
@@ -78,15 +62,15 @@ _ORDERED = (
     ("min", "default", "default", "min", "default"),
     ("default", "max", "default", "default", "max"),
 )
-"""A field, the one that it may not exceed, the one to be blamed, and the names of the two."""
+"""(field, field that it may not exceed, field that the violation names, names of the two fields in the message)."""
 
 Amounts = Mapping[str, Decimal]
-"""Of one resource, by field; without those that are absent or no quantities."""
+"""The valid amounts of one resource, by field."""
 
 
 class LimitRangeStrategy(Strategy[LimitRange]):
     def set_defaults(self, obj: LimitRange) -> None:
-        """The default limit is the maximum; the default request is the default limit, or else the minimum."""
+        """Set defaults: the limit is the maximum, and the request is the default limit or else the minimum."""
         for item in obj.spec.limits:
             if item.type != "Container":
                 continue
@@ -139,7 +123,7 @@ def _validate_item(item: LimitRangeItem, path: str, out: list[Violation]) -> Non
 
 
 def _validate_amounts(item: LimitRangeItem, name: str, values: Amounts, path: str, out: list[Violation]) -> None:
-    """Of one resource: the fields against each other."""
+    """Check the fields of one resource against each other."""
 
     def text(field: str) -> str:
         return str(getattr(item, field)[name].string)
@@ -178,7 +162,7 @@ _SCOPES: Mapping[str, frozenset[str]] = {
     "CrossNamespacePodAffinity": _COMPUTE,
     "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
 }
-"""What can be counted in each scope, of what Kubernetes itself counts."""
+"""The resources that a quota with this scope may limit, among the resources that Kubernetes defines."""
 _WITH_VALUES = ("PriorityClass", "VolumeAttributesClass")
 _CONFLICTING = ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"})
 _ONLY_EXISTS = (
@@ -189,7 +173,7 @@ _ONLY_EXISTS = (
 
 class ResourceQuotaStrategy(StatusStrategy[ResourceQuota]):
     def prepare_update(self, obj: ResourceQuota, old: ResourceQuota) -> None:
-        """What was counted stays, unless something else is to be counted now: who charges the quota relies on it."""
+        """Keep the status, unless the limited resources or the scope selector change. Charges of the quota depend on it."""
         super().prepare_update(obj, old)
         if obj.spec.hard.keys() != old.spec.hard.keys() or obj.spec.scopeSelector != old.spec.scopeSelector:
             obj.ClearField("status")
@@ -223,7 +207,7 @@ class ResourceQuotaStrategy(StatusStrategy[ResourceQuota]):
 def _validate_requirement(
     requirement: ScopedResourceSelectorRequirement, hard: Mapping[str, Quantity], path: str, out: list[Violation]
 ) -> None:
-    """By its index, which Kubernetes leaves out of the path."""
+    """Validate one requirement. Unlike in Kubernetes, `path` contains its index."""
     scope, operator, values = requirement.scopeName, requirement.operator, requirement.values
     if scope not in _SCOPES:
         out.append(invalid(f"{path}.scopeName", scope, "unsupported scope"))
@@ -252,23 +236,23 @@ def _validate_quota_amounts(amounts: Mapping[str, Quantity], path: str, out: lis
 
 
 def _counts_others(scope: str, hard: Iterable[str]) -> bool:
-    """Does the quota bound something that the scope says nothing about?"""
+    """Return whether the quota limits a resource that the scope does not support."""
     return any(is_quota_resource(name) and name not in _SCOPES[scope] for name in hard)
 
 
 def _conflict(scopes: Iterable[str]) -> bool:
-    """Can nothing match all of them?"""
+    """Return whether two of the scopes exclude each other."""
     return any(pair <= set(scopes) for pair in _CONFLICTING)
 
 
 MAX_VALUE = 1_000_000_000
 SYSTEM_PREFIX = "system-"
 SYSTEM_CLASSES: Mapping[str, int] = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""These always exist: made at start-up, never deleted."""
+"""The server creates these classes at start-up. They cannot be deleted."""
 
 _FOR = {
-    "system-cluster-critical": "For pods without which the cluster does not work; they may be moved to another node.",
-    "system-node-critical": "For pods without which their node does not work.",
+    "system-cluster-critical": "Used for system critical pods that must run in the cluster, but can be moved to another node.",
+    "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
 }
 
 
@@ -351,21 +335,19 @@ class PodDisruptionBudgetStrategy(StatusStrategy[PodDisruptionBudget]):
 
 AnyRole: TypeAlias = Role | ClusterRole
 MAX_COMBINATIONS = 10_000
-"""Of a verb with a resource in a group, or a URL, and a name, in all rules of a role: so many things it is asked to allow when
-somebody gives it away. Kubernetes takes rules apart likewise, and has no such bound."""
+"""Maximum number of combinations of verb, resource and group (or URL), and name in the rules of a role. The check against
+privilege escalation tests each combination. Kubernetes splits rules in the same way, without a limit."""
 
 
 class RoleStrategy(Strategy[AnyRole]):
-    """Of both kinds."""
+    """The strategy of Role and ClusterRole."""
 
     check_name = staticmethod(names.path_segment)
 
     def check(self, obj: AnyRole, out: list[Violation]) -> None:
         number = sum(map(_combinations, obj.rules))
         if number > MAX_COMBINATIONS:
-            detail = (
-                f'at most {MAX_COMBINATIONS:,} combinations of verb, group, resource and name: say "*", or make several roles'
-            )
+            detail = f'at most {MAX_COMBINATIONS:,} combinations of verb, group, resource and name: use "*", or split the role'
             out.append(invalid("rules", number, detail))
         for index, rule in enumerate(obj.rules):
             _validate_rule(rule, f"rules[{index}]", out, namespaced=self.resource.namespaced)
@@ -410,7 +392,7 @@ _KINDS = ("ServiceAccount", "User", "Group")
 
 
 class RoleBindingStrategy(Strategy[AnyBinding]):
-    """Of both kinds: the API group of RBAC need not be written out."""
+    """The strategy of RoleBinding and ClusterRoleBinding. The RBAC API group is the default of apiGroup."""
 
     check_name = staticmethod(names.path_segment)
 
@@ -443,7 +425,7 @@ def _validate_role_ref(role: RoleRef, kinds: tuple[str, ...], out: list[Violatio
 
 
 def _validate_subject(subject: Subject, path: str, out: list[Violation], *, namespaced: bool) -> None:
-    """In a namespace, a service account without one is of that namespace."""
+    """Validate a subject. In a RoleBinding, the namespace of a service account defaults to that of the binding."""
     kind, name = subject.kind, subject.name
     if not name:
         out.append(required(f"{path}.name"))

@@ -1,15 +1,9 @@
-"""Services: names for sets of pods; their ports, types and addresses. These are kept as they come: none are allocated.
+"""Strategies of services and endpoint slices.
 
-Source: pkg/apis/core/validation of Kubernetes 1.36.
+The server allocates no cluster IPs and no node ports, and routes no traffic. It still refuses services that could not work.
+It does not check the ranges of node ports, nor that the families of addresses match ipFamilies.
 
-Services: how traffic comes to them. Nothing here routes any; what could never work is refused all the same.
-
-Source: ValidateService in pkg/apis/core/validation of Kubernetes 1.36. Left out are the ranges of node ports, and which
-addresses and families belong together.
-
-Slices of endpoints: addresses of one type, ports with names of their own.
-
-Source: pkg/apis/discovery/validation of Kubernetes 1.36.
+Source: pkg/apis/core/validation (ValidateService) and pkg/apis/discovery/validation of Kubernetes 1.36.
 """
 
 from collections.abc import Sequence
@@ -48,7 +42,7 @@ _PROTOCOLS = ("SCTP", "TCP", "UDP")
 AFFINITY_SECONDS = 10800
 _MAX_AFFINITY_SECONDS = 86400
 _MAX_ADDRESSES = 2
-"""Of a service: one for each family."""
+"""Maximum number of cluster IPs: one per IP family."""
 _Field = Literal[
     "externalTrafficPolicy",
     "allocateLoadBalancerNodePorts",
@@ -59,13 +53,13 @@ _Field = Literal[
     "ipFamilyPolicy",
 ]
 _WITH_ADDRESS = ("ClusterIP", "NodePort", "LoadBalancer")
-"""Be it the address "None"."""
+"""Types with a cluster IP, which may be "None"."""
 _WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
 _OF_TYPES: Sequence[tuple[Sequence[str], Sequence[_Field]]] = (
     (_WITH_ADDRESS, ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")),
     (("LoadBalancer",), ("allocateLoadBalancerNodePorts", "loadBalancerClass")),
 )
-"""What only services of these types may say."""
+"""Fields by the service types that support them."""
 
 
 class ServiceStrategy(StatusStrategy[Service]):
@@ -137,7 +131,7 @@ class ServiceStrategy(StatusStrategy[Service]):
             out.append(forbidden("spec.healthCheckNodePort", IMMUTABLE))
 
     def check_status(self, obj: Service, out: list[Violation]) -> None:
-        """Of one that is no load balancer the next update of its spec would clear what is said here."""
+        """Check the status. Only services of type LoadBalancer have one, because updates of other services clear it."""
         path, ingresses = "status.loadBalancer.ingress", obj.status.loadBalancer.ingress
         if ingresses and obj.spec.type != "LoadBalancer":
             out.append(forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'"))
@@ -153,7 +147,7 @@ class ServiceStrategy(StatusStrategy[Service]):
 
 
 def _drop_what_was_of_the_type(spec: ServiceSpec, old: ServiceSpec) -> None:
-    """What the old type needed, and the new one must not say: who changes only the type need not take it away, as in Kubernetes
+    """Clear unchanged fields that the new type does not support, so that a client can change the type alone. As in Kubernetes
     (pkg/registry/core/service, dropTypeDependentFields)."""
     dropped = [field for kind, fields in _OF_TYPES if old.type in kind and spec.type not in kind for field in fields]
     if externally_accessible(old) and not externally_accessible(spec):
@@ -171,7 +165,7 @@ def _drop_what_was_of_the_type(spec: ServiceSpec, old: ServiceSpec) -> None:
 
 
 def _keep_address(spec: ServiceSpec, old: ServiceSpec) -> None:
-    """Who does not name the address keeps it, while the service may have one: as in Kubernetes (patchAllocatedValues)."""
+    """Keep the cluster IPs if the update omits them, as in Kubernetes (patchAllocatedValues)."""
     if spec.type not in _WITH_ADDRESS or old.type not in _WITH_ADDRESS:
         return
     spec.clusterIP = spec.clusterIP or old.clusterIP
@@ -180,13 +174,13 @@ def _keep_address(spec: ServiceSpec, old: ServiceSpec) -> None:
 
 
 def _complete_addresses(spec: ServiceSpec) -> None:
-    """Who names the one address need not list it."""
+    """Set missing clusterIPs to the clusterIP."""
     if spec.clusterIP and not spec.clusterIPs and spec.type in _WITH_ADDRESS:
         spec.clusterIPs.append(spec.clusterIP)
 
 
 def _keep_node_ports(spec: ServiceSpec, old: ServiceSpec) -> None:
-    """The same of each port, by its name, unless another port has taken the number over; and of the health check."""
+    """Keep node ports that the update omits, by port name, if no other port uses the number. Keep healthCheckNodePort too."""
     if spec.type in _WITH_NODE_PORTS and old.type in _WITH_NODE_PORTS:
         before = {port.name: port.nodePort for port in old.ports}
         taken = {port.nodePort for port in spec.ports}
@@ -223,7 +217,7 @@ def _validate_type(spec: ServiceSpec, out: list[Violation]) -> None:
 
 
 def _validate_addresses(first: str, addresses: Sequence[str], path: str, out: list[Violation]) -> None:
-    """The first of them is judged by itself."""
+    """Validate clusterIPs. The caller validates the first address itself."""
     if not first:
         out.append(invalid(path, addresses, "must be empty when `clusterIP` is not specified"))
     elif addresses[0] != first:
@@ -267,7 +261,7 @@ _BALANCED_ONLY = "may only be used when `type` is 'LoadBalancer'"
 
 
 def externally_accessible(spec: ServiceSpec) -> bool:
-    """Does traffic come to it from outside of the cluster?"""
+    """Return whether the service accepts traffic from outside the cluster."""
     return spec.type in ("NodePort", "LoadBalancer") or (spec.type == "ClusterIP" and bool(spec.externalIPs))
 
 
@@ -353,7 +347,7 @@ class EndpointSliceStrategy(Strategy[EndpointSlice]):
                 port.name = ""
 
     def is_new_generation(self, new: EndpointSlice, old: EndpointSlice) -> bool:
-        """There is no spec: all of it but its metadata is one, and its labels say whose endpoints these are. As in Kubernetes
+        """Return whether endpoints, ports or labels have changed. The kind has no spec. As in Kubernetes
         (pkg/registry/discovery/endpointslice)."""
         before, after = ((each.endpoints, each.ports, each.metadata.labels) for each in (old, new))
         return before != after

@@ -1,21 +1,9 @@
-"""Persistent volumes: one source, one capacity, and what stays as it is. They are kept when their claim goes, unless they say
-otherwise.
+"""Strategies of persistent volumes, claims, storage classes and CSI nodes.
 
-In Kubernetes a volume is born Pending, and its volume controller makes it Available a moment later. Until there is such a
-controller here, nothing would: it is available from the start.
-Source: pkg/apis/core/validation of Kubernetes 1.36.
+The default reclaim policy of a persistent volume is Retain. In Kubernetes a new volume is Pending until the volume controller
+makes it Available. There is no volume controller here, so a new volume is Available. A new claim is Pending.
 
-Claims of volumes: pending until they are bound; what they ask for stays what it was.
-
-Source: pkg/apis/core/validation of Kubernetes 1.36.
-
-Storage classes: who makes the volumes, when and where; and that this does not change.
-
-Source: pkg/apis/storage/validation of Kubernetes 1.36.
-
-What the CSI drivers of a node can attach.
-
-Source: pkg/apis/storage/validation of Kubernetes 1.36.
+Source: pkg/apis/core/validation and pkg/apis/storage/validation of Kubernetes 1.36.
 """
 
 import posixpath
@@ -82,7 +70,8 @@ class PersistentVolumeStrategy(StatusStrategy[PersistentVolume]):
             obj.status.lastPhaseTransitionTime.CopyFrom(obj.metadata.creationTimestamp)
 
     def date_status(self, obj: PersistentVolume, old: PersistentVolume, now: float) -> None:
-        """Whoever changes the phase may say himself when it was; who does not change it need not repeat it."""
+        """Set lastPhaseTransitionTime when the phase changes, unless the client sets it. Otherwise, keep the present time if
+        the client omits it."""
         status, before = obj.status, old.status
         said = status.HasField("lastPhaseTransitionTime") and status.lastPhaseTransitionTime != before.lastPhaseTransitionTime
         if status.phase != before.phase and not said:
@@ -181,7 +170,7 @@ class PersistentVolumeClaimStrategy(StatusStrategy[PersistentVolumeClaim]):
 
 
 def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> PersistentVolumeClaimSpec:
-    """The new spec with everything put back that may change: it must be the old one."""
+    """Return the new spec with its mutable fields reset to the old values. It must equal the old spec."""
     fixed = PersistentVolumeClaimSpec()
     fixed.CopyFrom(new.spec)
     if _moves_class(new, old) or _takes_class(new, old):
@@ -198,7 +187,7 @@ def _as_before(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> Persis
 
 
 def _moves_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
-    """Does the field say from now on what only the annotation said, which may then go?"""
+    """Return whether the update moves the class from the annotation to the field. It may then remove the annotation."""
     if old.spec.HasField("storageClassName") or CLASS_ANNOTATION not in old.metadata.annotations:
         return False
     said = old.metadata.annotations[CLASS_ANNOTATION]
@@ -207,8 +196,7 @@ def _moves_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool
 
 
 def _takes_class(new: PersistentVolumeClaim, old: PersistentVolumeClaim) -> bool:
-    """Is the class the first that the claim gets, before it has a volume? Nobody has said that it is of none: "" would say
-    so."""
+    """Return whether the claim gets its first class, before it has a volume. The class "" is a class, too."""
     named = old.spec.HasField("storageClassName") or CLASS_ANNOTATION in old.metadata.annotations
     return not named and not old.spec.volumeName
 

@@ -1,29 +1,19 @@
-"""Replica sets: a selector that finds the pods of the template, and stays; one pod unless they say more.
+"""Strategies of replica sets, deployments and jobs, and the validation of their pod templates and selectors.
 
-Source: pkg/apis/apps/validation of Kubernetes 1.36.
+The default of replicas is 1. The default rolling update replaces 25% of the pods at a time.
 
-Deployments: what replica sets must be, and a strategy that can get anywhere: a quarter at a time unless they say otherwise.
+A job's selector uses labels that the server generates from the uid of the job, so that no two jobs select the same pod. The
+template and the completion mode of a job are immutable. A status update of a job cannot revert its conditions, and a finished
+job has no active pods:
 
-Source: pkg/apis/apps/validation of Kubernetes 1.36.
-
-Jobs: pods that end, found by labels that the server makes up from the job's uid, so that no two jobs share a pod; what has
-begun does not change.
-
-Source: pkg/apis/batch/validation of Kubernetes 1.36. Left out are the placement of suspended jobs, which Kubernetes lets others
-change, and policies about failure and success.
-
-What a status update may say of a job: how it ends is said once, and who has ended has no pods left.
-
-    (runs) --> SuccessCriteriaMet --> Complete          What is True of these stays True.
+    (runs) --> SuccessCriteriaMet --> Complete          A condition that is True stays True.
        '-----> FailureTarget -------> Failed
 
-Unlike in Kubernetes the successes of an Indexed job may always become fewer, as it can shrink.
+Unlike in Kubernetes, the number of successes of an Indexed job may decrease, because the job can shrink. The scheduling fields
+of a suspended job's template cannot be changed, and pod failure policies and success policies are not supported.
 
-Source: pkg/apis/batch/validation and pkg/registry/batch/job of Kubernetes 1.36.
-
-Templates of pods, and the selectors that find the pods made from them.
-
-Source: pkg/apis/core/validation and pkg/apis/apps/validation of Kubernetes 1.36.
+Source: pkg/apis/apps/validation, pkg/apis/batch/validation, pkg/apis/core/validation and pkg/registry/batch/job of Kubernetes
+1.36.
 """
 
 from collections.abc import Iterable
@@ -171,8 +161,8 @@ _RESTART = "spec.template.spec.restartPolicy"
 
 class JobStrategy(StatusStrategy[Job]):
     def set_defaults(self, obj: Job) -> None:
-        """Who sends the manifest again need not repeat the labels that the server made up; Kubernetes wants it.
-        Source: pkg/apis/batch/v1/defaults.go of Kubernetes 1.36."""
+        """Set defaults and generate the selector, so that a client can send the manifest again without the generated labels
+        (Kubernetes refuses this). Source: pkg/apis/batch/v1/defaults.go of Kubernetes 1.36."""
         spec = obj.spec
         set_template_defaults(spec.template.spec)
         if not spec.HasField("parallelism"):
@@ -234,7 +224,7 @@ class JobStrategy(StatusStrategy[Job]):
 
 
 def _generated(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
-    """The labels that a job's pods have from the server, unless the job selects them by labels of its own."""
+    """Return the labels that the server adds to the pods of a job without manualSelector."""
     return (
         (CONTROLLER_UID_LABEL, metadata.uid),
         (OLD_CONTROLLER_UID_LABEL, metadata.uid),
@@ -244,7 +234,8 @@ def _generated(metadata: ObjectMeta) -> Iterable[tuple[str, str]]:
 
 
 def _generate_selector(job: Job) -> None:
-    """What a client has set stays, for the check to refuse. Source: pkg/registry/batch/job/strategy.go."""
+    """Add the generated labels and selector. Values that a client has set stay: `_validate_generated` refuses wrong ones.
+    Source: pkg/registry/batch/job/strategy.go."""
     labels = job.spec.template.metadata.labels
     for label, value in _generated(job.metadata):
         if label not in labels:
@@ -254,7 +245,7 @@ def _generate_selector(job: Job) -> None:
 
 
 def _validate_hostnames(job: Job, out: list[Violation]) -> None:
-    """A pod of an indexed job has its index behind the job's name for a host name; the last one's is the longest."""
+    """Check that the longest host name of an Indexed job's pods, which is the name with the last index, is a DNS label."""
     name, completions = job.metadata.name, job.spec.completions
     longest = f"{name}-{completions - 1}"
     if job.spec.completionMode == INDEXED and completions > 0 and names.dns_label(longest):
@@ -263,7 +254,7 @@ def _validate_hostnames(job: Job, out: list[Violation]) -> None:
 
 
 def _validate_generated(job: Job, out: list[Violation]) -> None:
-    """Labels that are the server's to set say what they would have said, and the selector asks for no others."""
+    """Check that the generated labels have the generated values, and that the selector requires no other labels."""
     labels, generated = job.spec.template.metadata.labels, dict(_generated(job.metadata))
     for label, expected in generated.items():
         if (found := labels.get(label, "")) != expected:
@@ -274,7 +265,7 @@ def _validate_generated(job: Job, out: list[Violation]) -> None:
 
 
 def _validate_completions(new: JobSpec, old: JobSpec, out: list[Violation]) -> None:
-    """An indexed job can grow and shrink, when as many pods may run as must succeed."""
+    """Check a change of completions. Only an Indexed job can change them, and completions must then equal parallelism."""
     if new.HasField("completions") == old.HasField("completions") and new.completions == old.completions:
         return
     if new.completionMode != INDEXED:
@@ -298,7 +289,7 @@ _INDEXES, _UNCOUNTED = "status.completedIndexes", "status.uncountedTerminatedPod
 
 
 def validate_job_status(job: Job, out: list[Violation]) -> None:
-    """The status as it is."""
+    """Validate the status by itself."""
     status, said = job.status, _said(job.status)
     not_negative(status, "status", _PODS, out)
     if status.HasField("ready") and status.ready > status.active:
@@ -317,7 +308,7 @@ def validate_job_status(job: Job, out: list[Violation]) -> None:
 
 
 def validate_job_status_update(new: Job, old: Job, out: list[Violation]) -> None:
-    """The step to the new status alone."""
+    """Validate the change of the status."""
     status, before = new.status, old.status
     gone = _said(before) - _said(status)
     out.extend(
@@ -348,7 +339,7 @@ def _validate_uncounted(uids: Iterable[tuple[str, Iterable[str]]], out: list[Vio
 
 
 def _validate_ended(job: Job, out: list[Violation]) -> None:
-    """A job that is suspended need not have begun."""
+    """Validate the status of a finished job. A suspended job may have no startTime."""
     status = job.status
     if not status.HasField("startTime") and not job.spec.suspend:
         out.append(required(_START, "startTime is required for finished job"))
@@ -384,7 +375,7 @@ def _ends_early(status: JobStatus) -> bool:
 
 
 def _validate_indexes(job: Job, out: list[Violation]) -> None:
-    """Those that stay need not be right: a job that shrinks keeps what it had."""
+    """Validate changed indexes. Unchanged ones may exceed the completions, because a job can shrink."""
     indexes = job.status.completedIndexes
     if job.spec.completionMode != INDEXED:
         out.append(invalid(_INDEXES, indexes, "cannot set non-empty completedIndexes when non-indexed completion mode"))
@@ -393,7 +384,7 @@ def _validate_indexes(job: Job, out: list[Violation]) -> None:
 
 
 def _indexes_problem(text: str, completions: int) -> str:
-    """What is wrong with intervals such as "1,3-5,7"; empty: they increase, and stay below the completions."""
+    """Return the error in intervals such as "1,3-5,7", or "". They must increase and be less than the completions."""
     before = -1
     for interval in text.split(","):
         ends = interval.split("-")
@@ -420,7 +411,7 @@ Replicated = DeploymentSpec | ReplicaSetSpec
 
 
 def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
-    """The template as it is, at spec.template."""
+    """Validate the template at spec.template."""
     validate_labels(template.metadata.labels, f"{_PATH}.metadata.labels", out)
     validate_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
     validate_pod_annotations(template.metadata.annotations, f"{_PATH}.metadata.annotations", out)
@@ -432,13 +423,13 @@ def validate_template(template: PodTemplateSpec, out: list[Violation]) -> None:
 
 
 def workload_warnings(name: str, template: PodTemplateSpec) -> Iterable[str]:
-    """What of a workload of this name, and of its template, does not do what it seems to."""
+    """Yield warnings about a workload of this name and about its template."""
     yield from name_warnings(name, "Pod names and hostnames")
     yield from spec_warnings(template.spec, f"{_PATH}.spec")
 
 
 def validate_selection(spec: Replicated | JobSpec, out: list[Violation]) -> None:
-    """There is a selector, and it finds the pods that are made from the template."""
+    """Check that the selector is set and selects the pods of the template."""
     if not spec.HasField("selector"):
         out.append(required(_SELECTOR))
         return
@@ -451,13 +442,13 @@ def validate_selection(spec: Replicated | JobSpec, out: list[Violation]) -> None
 
 
 def validate_selector_update(new: Replicated | JobSpec, old: Replicated | JobSpec, out: list[Violation]) -> None:
-    """Whose pods are whose does not change."""
+    """Check that the selector has not changed."""
     if new.selector != old.selector:
         out.append(invalid(_SELECTOR, str(from_message(new.selector)), IMMUTABLE))
 
 
 def validate_replicated(spec: Replicated, out: list[Violation]) -> None:
-    """What deployments and replica sets have in common: pods that run for ever."""
+    """Validate the fields that deployments and replica sets share."""
     not_negative(spec, "spec", ("replicas", "minReadySeconds"), out)
     if spec.HasField("selector") and not (spec.selector.matchLabels or spec.selector.matchExpressions):
         out.append(invalid(_SELECTOR, "{}", "empty selector is invalid for deployment"))
@@ -471,7 +462,7 @@ def validate_replicated(spec: Replicated, out: list[Violation]) -> None:
 
 
 def validate_parts(status: DeploymentStatus | ReplicaSetStatus, fields: tuple[str, ...], out: list[Violation]) -> None:
-    """Counts of some of the pods: not negative, nor more than all of them. Who is available is ready."""
+    """Validate the replica counts of a status: none is negative or exceeds replicas, and all available replicas are ready."""
     not_negative(status, "status", ("observedGeneration", "replicas", "terminatingReplicas", *fields), out)
     counts = {field: getattr(status, field) for field in fields}
     detail = "cannot be greater than status.replicas"

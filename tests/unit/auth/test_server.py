@@ -143,7 +143,7 @@ async def test_who_may_not_write_a_pods_status_does_not_say_why_it_ends(tmp_path
             await eve.pods.delete_batch([told])
         (item,) = await eve.pods.delete_batch([delete_request("a", "default")])
         assert not item.HasField("error")
-        with pytest.raises(Invalid, match="disruption: said of pods, not of services"):
+        with pytest.raises(Invalid, match="disruption: supported for pods only, not for services"):
             request = delete_request("a", "default", disruption=Disruption(reason="ByAdmin"))
             await admin.connection.call("/pinnace.v1.Services/Delete", request, Service)
 

@@ -175,7 +175,7 @@ async def test_an_owner_that_is_named_twice_is_one() -> None:
     unsaid = OwnerReference(apiVersion="apps/v1", kind="ReplicaSet", name="s", uid="2")
     pod = make_pod("owned", namespace=OWN).req(cpu="1").new()
     pod.metadata.ownerReferences.extend([owner, other, owner, unsaid, other])
-    said = "metadata.ownerReferences: an owner is named once; left out what was said again of uid "
+    said = "metadata.ownerReferences: duplicate entries were dropped; duplicate UID(s): "
     async with serving() as assembly:
         with gathering() as warnings:
             made = Pod.FromString(await call(assembly, "Pods/Create", asked(assembly, "Pods/Create", pod)))

@@ -1,11 +1,5 @@
-"""Containers of a pod: the usual ones, init containers and sidecars.
-
-Environment variables of a container: names, and where values come from.
-
-Probes and lifecycle hooks: what a container's kubelet calls.
-
-Security contexts: identities in range, profiles that say what they need.
-"""
+"""Validation of containers, init containers and sidecars: environment variables, ports, probes, lifecycle hooks and security
+contexts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -58,7 +52,7 @@ _NOT_A_SIDECAR = "may not be set for init containers without restartPolicy=Alway
 
 @dataclass(slots=True)
 class PodContext:
-    """What a container's checks need to know of its pod."""
+    """Properties of the pod that the checks of its containers need."""
 
     volumes: Mapping[str, bool]
     grace: int
@@ -66,7 +60,7 @@ class PodContext:
 
 
 def validate_containers(containers: Sequence[Container], pod: PodContext, out: list[Violation]) -> set[str]:
-    """The names that are taken."""
+    """Validate the containers and return their names."""
     if not containers:
         out.append(required("spec.containers"))
     taken: set[str] = set()
@@ -260,7 +254,7 @@ HOOKS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
 
 def validate_hooks(container: Container, grace: int, path: str, out: list[Violation]) -> None:
-    """`grace`: terminationGracePeriodSeconds of the pod."""
+    """Validate the probes and lifecycle hooks. `grace`: terminationGracePeriodSeconds of the pod."""
     if container.HasField("lifecycle"):
         _validate_lifecycle(container.lifecycle, grace, f"{path}.lifecycle", out)
     if container.HasField("livenessProbe"):
@@ -343,7 +337,7 @@ def _validate_http(action: HTTPGetAction, path: str, out: list[Violation]) -> No
 
 MAX_ID = 2**31 - 1
 MAX_SYSCTL = 253
-"""Characters of a name."""
+"""Maximum length of a sysctl name in characters."""
 _SYSCTL = r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _is_sysctl = re.compile(_SYSCTL, re.ASCII).fullmatch
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
@@ -352,7 +346,7 @@ _GROUP_CHANGES = ("Always", "OnRootMismatch")
 
 
 def validate_security(context: SecurityContext, path: str, out: list[Violation]) -> None:
-    """Of a container."""
+    """Validate the security context of a container."""
     _validate_common(context, path, out)
     if context.privileged and context.HasField("allowPrivilegeEscalation") and not context.allowPrivilegeEscalation:
         out.append(invalid(path, "", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))

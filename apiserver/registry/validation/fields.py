@@ -1,25 +1,10 @@
-"""The ways in which a field can be wrong, worded as Kubernetes words them.
+"""Violations of single fields with Kubernetes' messages, and the validation of types that many kinds use.
 
-Source: k8s.io/apimachinery/pkg/util/validation/field
+These types are numbers, percentages, labels, annotations, selectors, ObjectMeta, IP addresses, networks, ports, resource names
+and resource lists. Thousands of pods have equal resource requirements, so the violations of a container's requirements are
+cached by the bytes of the message.
 
-Text that becomes a path, an argument or a variable of a process: what no operating system takes.
-
-Numbers that count something, and bounds that are a number or a percentage.
-
-Labels, annotations, and selectors of labels.
-
-ObjectMeta: names, labels, annotations, owners, finalizers, and what an update may not touch.
-
-IP addresses, networks and ports.
-
-Names of resources: which ones containers, quotas and limit ranges may speak of.
-
-Source: pkg/apis/core/helper and pkg/apis/core/validation of Kubernetes 1.36.
-
-Resource lists: names and quantities, requests against limits.
-
-What is wrong with a container's resources depends on nothing else, and thousands of pods ask for the same: so the judgement is
-remembered, by the bytes of the message.
+Source: k8s.io/apimachinery/pkg/util/validation/field, pkg/apis/core/helper and pkg/apis/core/validation of Kubernetes 1.36.
 """
 
 import ipaddress
@@ -46,7 +31,7 @@ from pinnace.api.wellknown import COST_ANNOTATION, FOREGROUND_FINALIZER, ORPHAN_
 from pinnace.fit.requests import combine, is_pod_level, pod_level
 
 MAX_SHOWN = 128
-"""Characters of a value that are shown: what is wrong may be its size."""
+"""Maximum number of characters of a value in a message. The violation may be the size of the value."""
 NEGATIVE = "must be greater than or equal to 0"
 NOT_POSITIVE = "must be greater than zero"
 IMMUTABLE = "field is immutable"
@@ -101,7 +86,7 @@ def _shown(value: Value) -> str:
     if isinstance(value, Mapping):
         plain = {key[:MAX_SHOWN]: text[:MAX_SHOWN] for key, text in islice(value.items(), MAX_SHOWN)}
     else:
-        plain = [text[:MAX_SHOWN] for text in islice(value, MAX_SHOWN)]  # there may be thousands, and as many violations
+        plain = [text[:MAX_SHOWN] for text in islice(value, MAX_SHOWN)]  # a long list may have as many violations
     return _cut(json.dumps(plain, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -110,13 +95,13 @@ def _cut(text: str) -> str:
 
 
 def validate_no_null(text: str, path: str, out: list[Violation]) -> None:
-    """There it would end the text. Kubernetes lets it through, and its runtimes refuse it."""
+    """Check for null characters, which end strings in system calls. In Kubernetes the container runtime refuses them."""
     if "\0" in text:
         out.append(invalid(path, text, "must not contain null characters"))
 
 
 WHOLE = 100
-"""Percent."""
+"""In percent."""
 _match_percent = re.compile(r"[0-9]+%").fullmatch
 _MAX_DIGITS = len(str(MAX_INT32))
 _PERCENT = (
@@ -126,13 +111,14 @@ _PERCENT = (
 
 
 def not_negative(message: Message, path: str, fields: Iterable[str], out: list[Violation]) -> None:
-    """Each of the message's fields is 0 or more, or absent."""
+    """Check that no field of the message is negative."""
     values = {field: getattr(message, field) for field in fields}
     out.extend(invalid(f"{path}.{field}", value, NEGATIVE) for field, value in values.items() if value < 0)
 
 
 def validate_bound(bound: IntOrString, path: str, out: list[Violation], *, most: int = MAX_INT32) -> None:
-    """`most`: percent. (Where there is no bound Kubernetes takes a percentage of any length.)"""
+    """Check a number or a percentage. `most`: maximum in percent. Kubernetes accepts percentages of any length if there is no
+    maximum."""
     if bound.type != STRING:
         if bound.intVal < 0:
             out.append(invalid(path, bound.intVal, NEGATIVE))
@@ -143,14 +129,14 @@ def validate_bound(bound: IntOrString, path: str, out: list[Violation], *, most:
 
 
 def is_nothing(bound: IntOrString) -> bool:
-    """Is it 0, or 0%?"""
+    """Return whether the bound is 0 or 0%."""
     return not bound.strVal.strip("0%") if bound.type == STRING else not bound.intVal
 
 
 MAX_ANNOTATIONS = 256 << 10
-"""Bytes of all keys and values."""
+"""Maximum total size of the keys and values in bytes."""
 MAX_VALUES = 1000
-"""Of a selector's requirements, together."""
+"""Maximum number of values in all requirements of a selector."""
 
 
 def validate_labels(labels: Mapping[str, str], path: str, out: list[Violation]) -> None:
@@ -172,7 +158,7 @@ def validate_annotations(annotations: Mapping[str, str], path: str, out: list[Vi
 
 
 def validate_pod_annotations(annotations: Mapping[str, str], path: str, out: list[Violation]) -> None:
-    """Those that mean something on a pod."""
+    """Validate the annotations that have a meaning on pods."""
     cost = annotations.get(COST_ANNOTATION)
     if cost is not None and int32(cost) is None:
         out.append(invalid(f"{path}[{COST_ANNOTATION}]", cost, "must be a 32bit integer"))
@@ -204,7 +190,7 @@ def validate_selector(selector: LabelSelector, path: str, out: list[Violation]) 
 
 
 def validate_key(key: str, path: str, out: list[Violation]) -> None:
-    """A label's key, a taint's, a condition's type: a "qualified name"."""
+    """Check that a key of a label or taint, or a condition type, is a qualified name."""
     out.extend(invalid(path, key, problem) for problem in names.label_key(key))
 
 
@@ -214,9 +200,10 @@ def validate_values(values: Sequence[str], path: str, out: list[Violation]) -> N
 
 
 STANDARD_FINALIZERS = ("kubernetes", ORPHAN_FINALIZER, FOREGROUND_FINALIZER)
-"""All others say whose they are: "example.com/mine"."""
+"""Finalizers without a domain. Other finalizers need one, as in "example.com/mine"."""
 MAX_OWNERS = 100
-"""The garbage collector asks the API about each owner that it does not know. Kubernetes has no such bound."""
+"""Maximum number of ownerReferences. The garbage collector requests each unknown owner from the API. Kubernetes has no such
+limit."""
 NameCheck = Callable[[str], tuple[str, ...]]
 
 
@@ -254,7 +241,7 @@ def validate_metadata(
 
 
 def validate_metadata_update(new: ObjectMeta, old: ObjectMeta, out: list[Violation]) -> None:
-    """The change alone."""
+    """Validate the change, but not the new metadata."""
     for field in ("name", "namespace", "uid"):
         value = getattr(new, field)
         if value != getattr(old, field):
@@ -271,7 +258,7 @@ def validate_metadata_update(new: ObjectMeta, old: ObjectMeta, out: list[Violati
 
 
 def _validate_owners(owners: Sequence[OwnerReference], out: list[Violation]) -> None:
-    if len(owners) > MAX_OWNERS:  # without the number, so that an object which has more can still be changed
+    if len(owners) > MAX_OWNERS:  # the message omits the number, so that updates of an object with more owners can succeed
         out.append(Violation("metadata.ownerReferences", f"Too many: must have at most {MAX_OWNERS} items"))
     controller = ""
     for index, owner in enumerate(owners):
@@ -293,10 +280,10 @@ def _validate_owners(owners: Sequence[OwnerReference], out: list[Violation]) -> 
 
 MAX_PORT = 65535
 MAX_IP = 45
-"""Characters of the longest address: IPv6 that ends like IPv4."""
+"""Length of the longest address in characters: IPv6 with an embedded IPv4 address."""
 MAX_NETWORK = MAX_IP + len("/128")
 _NETWORK = re.compile(r"[0-9A-Fa-f:.]+/[0-9]+")
-"""What ipaddress takes beside it, others do not: masks, addresses without a length, and zones."""
+"""Excludes formats that only the module ipaddress accepts: netmasks, addresses without a prefix length, and zones."""
 
 _LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
 
@@ -312,7 +299,7 @@ def is_ip(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_ip(text: str) -> bool:
-    """Remembered: a pod says its address twice, and those of its node are everybody's."""
+    """Return whether the text is an IP address. Cached: most addresses occur several times."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with suppress(OSError, ValueError):
             socket.inet_pton(family, text)
@@ -321,7 +308,7 @@ def _is_ip(text: str) -> bool:
 
 
 def validate_external_ip(text: str, path: str, out: list[Violation]) -> None:
-    """An address by which others can reach something: none that means another machine to everybody."""
+    """Check an address for external clients: it must not be unspecified, loopback or link-local."""
     found: list[Violation] = []
     validate_ip(text, path, found)
     out.extend(found)
@@ -340,7 +327,7 @@ def validate_external_ip(text: str, path: str, out: list[Violation]) -> None:
 
 
 def validate_network(text: str, path: str, out: list[Violation]) -> int:
-    """Which version of IP it is of; 0: it is none."""
+    """Check a CIDR and return its IP version, or 0 if it is invalid."""
     try:
         if len(text) > MAX_NETWORK or not _NETWORK.fullmatch(text):
             raise ValueError
@@ -364,12 +351,12 @@ def validate_port_or_name(port: IntOrString, path: str, out: list[Violation]) ->
 
 HUGE_PAGES = "hugepages-"
 CONTAINER = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""What a container can ask for, besides huge pages and extended resources."""
+"""Resources of containers, except huge pages and extended resources."""
 COUNTED = frozenset({
     "pods", "services", "services.nodeports", "services.loadbalancers", "replicationcontrollers", "resourcequotas", "secrets",
     "configmaps", "persistentvolumeclaims",
 })  # fmt: skip
-"""What comes in whole numbers, besides extended resources."""
+"""Resources in whole numbers, except extended resources."""
 _QUOTA = (
     CONTAINER | COUNTED | {"requests.storage"} | {f"{prefix}.{name}" for prefix in ("requests", "limits") for name in CONTAINER}
 )
@@ -378,12 +365,12 @@ _QUOTA_HUGE_PAGES = (HUGE_PAGES, f"requests.{HUGE_PAGES}")
 
 
 def resource_name_problems(name: str) -> tuple[str, ...]:
-    """What is wrong with the name of a resource, whoever speaks of it."""
+    """Return the errors in a resource name."""
     return names.label_key(name) or _unqualified(name)
 
 
 def container_resource_problems(name: str) -> tuple[str, ...]:
-    """What is wrong with the name of a resource that a container asks for."""
+    """Return the errors in the name of a container's resource."""
     if name in CONTAINER:
         return names.OK
     if problems := names.label_key(name):
@@ -396,7 +383,7 @@ def container_resource_problems(name: str) -> tuple[str, ...]:
 
 
 def quota_resource_problems(name: str) -> tuple[str, ...]:
-    """What is wrong with the name of a resource that a quota bounds."""
+    """Return the errors in the name of a quota's resource."""
     if problems := names.label_key(name):
         return problems
     return (
@@ -405,12 +392,12 @@ def quota_resource_problems(name: str) -> tuple[str, ...]:
 
 
 def is_quota_resource(name: str) -> bool:
-    """Is it one that Kubernetes itself counts?"""
+    """Return whether Kubernetes defines this resource for quotas."""
     return name in _QUOTA or name.startswith(_QUOTA_HUGE_PAGES)
 
 
 def can_overcommit(name: str) -> bool:
-    """May limits exceed requests?"""
+    """Return whether limits may exceed requests."""
     return names.is_native_resource(name) and not name.startswith(HUGE_PAGES)
 
 
@@ -420,11 +407,11 @@ def _unqualified(name: str) -> tuple[str, ...]:
 
 
 MAX_REMEMBERED = 512
-"""Bytes of a message that is remembered."""
+"""Maximum size in bytes of a message in the cache."""
 
 
 def validate_requirements(resources: ResourceRequirements, path: str, out: list[Violation]) -> None:
-    """What a container asks for."""
+    """Validate the resource requirements of a container or pod."""
     encoded = resources.SerializeToString()
     judged = _remembered(encoded) if len(encoded) <= MAX_REMEMBERED else _judge(encoded)
     if judged:
@@ -437,7 +424,7 @@ def _remembered(encoded: bytes) -> tuple[Violation, ...]:
 
 
 def _judge(encoded: bytes) -> tuple[Violation, ...]:
-    """What is wrong with an encoded ResourceRequirements; fields are relative to it."""
+    """Return the violations of encoded ResourceRequirements. Their fields are relative to the message."""
     out: list[Violation] = []
     resources = ResourceRequirements.FromString(encoded)
     limits = _validate_amounts(resources.limits, ".limits", out)
@@ -463,7 +450,7 @@ _POD_LEVEL = ("cpu", "hugepages-*", "memory")
 
 
 def validate_pod_requirements(spec: PodSpec, out: list[Violation]) -> None:
-    """What a pod as a whole asks for, against what its containers ask for."""
+    """Validate the resources of a pod by themselves, and against those of its containers."""
     path, resources = "spec.resources", spec.resources
     for field, quantities in (("limits", resources.limits), ("requests", resources.requests)):
         wrong = [name for name in sorted(quantities) if not is_pod_level(name)]
@@ -473,7 +460,7 @@ def validate_pod_requirements(spec: PodSpec, out: list[Violation]) -> None:
         of_containers = combine(spec, lambda container: quantity.amounts(container.resources.requests))
         limits, requests = pod_level(resources.limits), pod_level(resources.requests)
         of_each = [(index, quantity.amounts(each.resources.limits)) for index, each in enumerate(spec.containers)]
-    except quantity.QuantityError:  # reported where it is
+    except quantity.QuantityError:  # the check of the container reports it
         return
     for name, requested in requests.items():
         if requested < of_containers[name]:
@@ -489,18 +476,18 @@ def validate_pod_requirements(spec: PodSpec, out: list[Violation]) -> None:
 
 
 def validate_overhead(overhead: Mapping[str, Quantity], path: str, out: list[Violation]) -> None:
-    """What a pod costs beyond its containers."""
+    """Validate the overhead of a pod."""
     _validate_amounts(overhead, path, out)
 
 
 def validate_capacity(amounts: Mapping[str, Quantity], path: str, out: list[Violation]) -> None:
-    """What a node has: resources of any name."""
+    """Validate the resources of a node, which may have any name."""
     for name, amount in amounts.items():
         validate_amount(name, amount.string, f"{path}[{name[: names.MAX_KEY]}]", out)
 
 
 def _validate_amounts(amounts: Mapping[str, Quantity], path: str, out: list[Violation]) -> dict[str, Decimal]:
-    """Of resources that a pod may ask for. The values of those that have one."""
+    """Validate container resources and return the valid values by name."""
     values = {}
     for name, amount in sorted(amounts.items()):
         where = f"{path}[{name[: names.MAX_KEY]}]"
@@ -516,7 +503,7 @@ def _validate_amounts(amounts: Mapping[str, Quantity], path: str, out: list[Viol
 
 
 def _in_whole_pages(name: str, text: str) -> bool:
-    """Of huge pages, whose size is in their name: nothing comes in pages of a size that is none."""
+    """Return whether an amount of huge pages is a multiple of the page size in the name. False if the size is invalid."""
     try:
         size = quantity.parse(name.removeprefix(HUGE_PAGES))
     except quantity.QuantityError:
@@ -525,7 +512,7 @@ def _in_whole_pages(name: str, text: str) -> bool:
 
 
 def validate_amount(name: str, text: str, path: str, out: list[Violation]) -> Decimal | None:
-    """The value of the amount of a resource, if it has one."""
+    """Check the amount of a resource and return its value, or None if it is invalid."""
     try:
         value = quantity.parse(text)
     except quantity.QuantityError as error:

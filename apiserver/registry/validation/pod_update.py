@@ -1,22 +1,20 @@
-"""What an update may change in a pod: images, tolerations that are added, gates that go, a deadline that comes nearer.
+"""Validation of updates of pods: spec, in-place resize, and status.
 
-Everything else of the spec is fixed when the pod is created; the node is set by a binding. As long as it has gates, a pod may
-also become choosier about its node.
+An update of the spec can change images, add tolerations, remove scheduling gates, and shorten activeDeadlineSeconds. Other
+fields are immutable, and a binding sets the node. While a pod has scheduling gates, updates can restrict its node affinity.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/#mutable-pod-scheduling-directives
 
-In-place resize: which resources of the containers of a pod may change while the pod runs.
-
-A resize changes cpu and memory of containers and sidecars, and their resizePolicy. Other changes of the patch are dropped, as
-in Kubernetes; a change of the pod-level resources is refused.
-Source: https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/; the messages are those of
+A resize changes cpu and memory of containers and sidecars, and their resizePolicy. Other changes in the request are dropped, as
+in Kubernetes. A change of the pod-level resources is refused.
+Source: https://kubernetes.io/docs/tasks/configure-pod-container/resize-container-resources/ and, for the messages,
 ValidatePodResize of Kubernetes.
 
-What a status update may do to a pod: the phase moves forward, and what has ended stays ended.
+A status update can change the phase only in this order, and a terminated container stays terminated:
 
     Pending --> Running --> Succeeded | Failed          Pending --> Succeeded | Failed
-       '<-----> Unknown <-----'                         Succeeded, Failed: nothing leaves them
+       '<-----> Unknown <-----'                         Succeeded and Failed are final
 
-Unknown is no place in that order: a pod may go there while nobody can see it, and comes back to any phase.
+Unknown is not part of the order: a pod without a reachable node becomes Unknown, and returns to any phase.
 """
 
 from collections.abc import Sequence
@@ -50,7 +48,7 @@ _UPDATABLE = ",".join((
 
 
 def validate_spec_update(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
-    """The change alone; not the spec as it would be."""
+    """Validate the change, but not the new spec."""
     if new == old:
         return
     for field in ("containers", "initContainers"):
@@ -70,7 +68,7 @@ def validate_spec_update(new: PodSpec, old: PodSpec, out: list[Violation]) -> No
 
 
 def _as_before(new: PodSpec, old: PodSpec, out: list[Violation]) -> PodSpec:
-    """The new spec with everything put back that may change: it must be the old one."""
+    """Return the new spec with its mutable fields reset to the old values. It must equal the old spec."""
     fixed = PodSpec()
     fixed.CopyFrom(new)
     _put_back_images(fixed.containers, old.containers)
@@ -102,7 +100,7 @@ def _put_back_node_affinity(fixed: PodSpec, old: PodSpec) -> None:
 
 
 def _validate_node_affinity(new: NodeAffinity, old: NodeAffinity, out: list[Violation]) -> None:
-    """What is required may gain requirements, where there are any; what is preferred may be anything."""
+    """Validate the change. Required terms may gain requirements, if there are any terms. Preferred terms may change freely."""
     path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
     terms, before = (each.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms for each in (new, old))
     if before and len(terms) != len(before):
@@ -117,7 +115,7 @@ def _validate_node_affinity(new: NodeAffinity, old: NodeAffinity, out: list[Viol
 
 
 def _only_gains(term: NodeSelectorTerm, before: NodeSelectorTerm) -> bool:
-    """A term without requirements matches no node: with one it would match more."""
+    """Return whether the term only gains requirements. An empty term matches no node, so it must not gain any."""
     if not before.matchExpressions and not before.matchFields:
         return term == before
     return all(
@@ -132,7 +130,7 @@ def _put_back_images(new: Sequence[Container], old: Sequence[Container]) -> None
 
 
 def _changed(new: PodSpec, old: PodSpec) -> list[str]:
-    """The fields that differ, one level below containers."""
+    """Return the paths of the fields that differ, with the fields of each container."""
     changed = []
     for name in _differing(new, old):
         if name in ("containers", "initContainers"):
@@ -144,7 +142,7 @@ def _changed(new: PodSpec, old: PodSpec) -> list[str]:
 
 
 def _differing(new: Message, old: Message) -> list[str]:
-    """Names of the fields of which one has another value, or has one where the other has none."""
+    """Return the names of the fields that differ in value or presence."""
     now, then = ({field.name: value for field, value in message.ListFields()} for message in (new, old))
     return [field.name for field in new.DESCRIPTOR.fields if now.get(field.name) != then.get(field.name)]
 
@@ -181,8 +179,8 @@ _LISTS = ("containers", "initContainers")
 
 
 def carry_over_resources(new: PodSpec, old: PodSpec) -> PodSpec:
-    """The old spec with the resources and the resizePolicy of the new one. Containers keep the names of the new spec, so that
-    `validate_resize` can refuse another order."""
+    """Return the old spec with the resources and the resizePolicy of the new one. Containers keep their names from the new
+    spec, so that `validate_resize` can refuse another order."""
     resized = PodSpec()
     resized.CopyFrom(old)
     for field in _LISTS:
@@ -208,7 +206,7 @@ def _take(container: Container, source: Container) -> None:
 
 
 def validate_resize(new: PodSpec, old: PodSpec, out: list[Violation]) -> None:
-    """The change alone; not the spec as it would be."""
+    """Validate the change, but not the new spec."""
     if new.resources != old.resources:
         out.append(forbidden("spec.resources", "pod-level resources cannot be resized"))
     if (quality := qos_class(new)) != qos_class(old):
@@ -242,7 +240,7 @@ def _validate_step(new: ResourceRequirements, old: ResourceRequirements, path: s
 
 
 def _others(resources: ResourceRequirements) -> ResourceRequirements:
-    """What a resize may not change."""
+    """Return the resources without those that a resize may change."""
     rest = ResourceRequirements()
     rest.CopyFrom(resources)
     for name in _RESIZABLE:
@@ -265,7 +263,7 @@ _SYSTEM_CONDITIONS = frozenset({"PodScheduled", "Initialized", "ContainersReady"
 
 
 def validate_pod_status(status: PodStatus, out: list[Violation]) -> None:
-    """The status as it is."""
+    """Validate the status by itself."""
     if nominated := status.nominatedNodeName:
         out.extend(invalid("status.nominatedNodeName", nominated, problem) for problem in names.dns_subdomain(nominated))
     _validate_conditions(status.conditions, out)
@@ -273,7 +271,7 @@ def validate_pod_status(status: PodStatus, out: list[Violation]) -> None:
 
 
 def validate_pod_status_update(new: Pod, old: Pod, out: list[Violation]) -> None:
-    """The step to the new status alone. Only the statuses are looked at, and what the old spec says of restarts."""
+    """Validate the change of the status. Of the spec, only the restart policy of the old one is read."""
     status, before = new.status, old.status
     _validate_phase(status.phase, before.phase, out)
     if status.qosClass != before.qosClass:

@@ -1,17 +1,10 @@
-"""Pods: what a new one may look like.
+"""Validation of pod specs: affinity, topology spread constraints, scheduling gates, taints and tolerations; and warnings about
+valid fields without the effect that they seem to have.
 
-Source: pkg/apis/core/validation of Kubernetes 1.36. Left out are its deprecated annotations, Windows, and pod templates.
+Deprecated annotations, Windows pods and stored pod templates are not validated. Kubelets do not read ConfigMaps and
+Secrets, so pods that use them get a warning.
 
-Affinity of pods, to nodes and to one another.
-
-Topology spread constraints and scheduling gates.
-
-Taints of nodes and tolerations of pods.
-
-What is allowed in a pod, and does not do what it seems to.
-
-Source: pkg/api/pod/warnings.go and the strategies of Kubernetes 1.36, as far as it matters here; kubelets do not read
-ConfigMaps and Secrets.
+Source: pkg/apis/core/validation, pkg/api/pod/warnings.go and the strategies of Kubernetes 1.36.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -83,7 +76,7 @@ _MAX_NAMESERVERS, _MAX_SEARCHES, _MAX_SEARCH_LENGTH = 3, 32, 2048
 
 
 def validate_new_spec(spec: PodSpec) -> list[Violation]:
-    """Everything that is wrong with the spec of a new pod, after defaults."""
+    """Return the violations of the spec of a new pod, after defaults."""
     out: list[Violation] = []
     validate_spec(spec, out)
     if spec.ephemeralContainers:
@@ -94,7 +87,7 @@ def validate_new_spec(spec: PodSpec) -> list[Violation]:
 
 
 def validate_spec(spec: PodSpec, out: list[Violation]) -> None:
-    """The spec as it is, in a new pod or a changed one."""
+    """Validate the spec of a new or changed pod."""
     seconds = spec.terminationGracePeriodSeconds
     if seconds < 0:
         out.append(invalid("spec.terminationGracePeriodSeconds", seconds, NEGATIVE))
@@ -224,7 +217,7 @@ def _validate_node_affinity(affinity: NodeAffinity, path: str, out: list[Violati
 
 
 def validate_node_selector(selector: NodeSelector, path: str, out: list[Violation]) -> None:
-    """Terms of which one must match: of a pod, or of a volume that can be reached from some nodes only."""
+    """Validate a node selector of a pod or of a persistent volume. One of its terms must match."""
     where = f"{path}.nodeSelectorTerms"
     if not selector.nodeSelectorTerms:
         out.append(required(where, "must have at least one node selector term"))
@@ -300,7 +293,7 @@ def _validate_pod_term(term: PodAffinityTerm, path: str, out: list[Violation]) -
 
 
 def validate_label_keys(keys: Sequence[str], has_selector: bool, path: str, out: list[Violation]) -> None:
-    """Keys whose values are taken from the pod's own labels, to narrow its selector down."""
+    """Validate matchLabelKeys or mismatchLabelKeys, whose values come from the labels of the pod."""
     if keys and not has_selector:
         out.append(forbidden(path, "must not be specified when labelSelector is not set"))
     for index, key in enumerate(keys):
@@ -308,7 +301,7 @@ def validate_label_keys(keys: Sequence[str], has_selector: bool, path: str, out:
 
 
 def validate_said_once(keys: Sequence[str], selector: LabelSelector, path: str, out: list[Violation]) -> None:
-    """Of a key whose value is the pod's own the selector says nothing: together they might match nothing."""
+    """Check that no key is in matchLabelKeys and in labelSelector. Together, the two might match no pod."""
     if not keys:
         return
     selected = {*selector.matchLabels, *(requirement.key for requirement in selector.matchExpressions)}
@@ -372,8 +365,8 @@ def validate_gates(gates: Sequence[PodSchedulingGate], path: str, out: list[Viol
 
 _OPERATORS = ("Equal", "Exists")
 MAX_TAINTS = 100
-"""Of a node. Each taint is compared for each pod that is scheduled: 9,990 of one node cost every decision 8 ms. Kubernetes has
-no such bound."""
+"""Maximum number of taints per node. The scheduler compares each taint for each pod: 9,990 taints on one node added 8 ms to
+each decision. Kubernetes has no such limit."""
 _OF_CONTROLLERS = frozenset(
     f"node.kubernetes.io/{name}"
     for name in (
@@ -387,11 +380,11 @@ _OF_CONTROLLERS = frozenset(
         "unschedulable",
     )
 )
-"""These keys do not count: a node that is full of taints must still be taken out of service."""
+"""Taints with these keys do not count, so that controllers can add them to any node."""
 
 
 def validate_number(taints: Sequence[Taint], before: Sequence[Taint], path: str, out: list[Violation]) -> None:
-    """A node that has more, from a version without the bound, may keep them. `before`: of the node as it is."""
+    """Limit the number of taints to MAX_TAINTS, or to the number in `before` if it is larger."""
     number, had = (sum(taint.key not in _OF_CONTROLLERS for taint in each) for each in (taints, before))
     if number > max(MAX_TAINTS, had):
         out.append(too_many(path, number, MAX_TAINTS))
@@ -449,7 +442,7 @@ _NOT_MOUNTED = {"configMap": "ConfigMaps", "secret": "Secrets"}
 
 
 def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
-    """`path`: of the spec in its object."""
+    """Yield the warnings about a spec. `path`: the path of the spec in its object."""
     for index, container in enumerate(spec.initContainers):
         yield from _of_container(container, f"{path}.initContainers[{index}]")
     for index, container in enumerate(spec.containers):
@@ -462,21 +455,21 @@ def spec_warnings(spec: PodSpec, path: str) -> Iterator[str]:
         where = f"{path}.topologySpreadConstraints[{index}]"
         yield from _of_label(constraint.topologyKey, f"{where}.topologyKey")
         if not constraint.HasField("labelSelector"):
-            yield f"{where}: a constraint without a labelSelector counts no pods, so it spreads nothing"
+            yield f"{where}: a constraint without labelSelector counts no pods and has no effect"
     yield from amount_warnings(spec.overhead, f"{path}.overhead")
     if spec.affinity.HasField("nodeAffinity"):
         yield from _of_affinity(spec.affinity.nodeAffinity, f"{path}.affinity.nodeAffinity")
 
 
 def name_warnings(name: str, use: str) -> Iterator[str]:
-    """Of a name that is sound, and no label: `use` is what else is made of it."""
+    """Yield warnings about a valid name that is not a DNS label. `use`: another use of the name."""
     if problems := dns_label(name):
         recommended = f"a DNS label is recommended: [{' '.join(problems)}]"
         yield f"metadata.name: this is used in {use}, which can result in surprising behavior; {recommended}"
 
 
 def amount_warnings(quantities: Mapping[str, Quantity], path: str) -> Iterator[str]:
-    """Of what pods and claims ask for."""
+    """Yield warnings about the requests of a pod or a claim."""
     for resource in _BYTES:
         if resource in quantities and (told := quantities[resource].string).endswith("m"):
             yield f'{path}[{resource}]: "{told}" is in thousandths of a byte; did you mean "{told[:-1]}M"?'
@@ -498,7 +491,7 @@ def _of_container(container: Container, path: str) -> Iterator[str]:
 
 
 def _extends(variable: EnvVar) -> bool:
-    """Is it made of what it was before, and more? As in PATH=$(PATH):/bin."""
+    """Return whether the variable extends its previous value, as in PATH=$(PATH):/bin."""
     before = f"$({variable.name})"
     return before in variable.value and variable.value != before
 

@@ -1,14 +1,6 @@
-"""Volumes of a pod, and where containers mount them.
-
-Where the data of a volume is: the source of a pod's volume, or of a persistent volume.
-
-The files that a volume shows: keys of secrets and config maps, fields of the pod, tokens; of one kind, or of several.
-
-What claims of volumes, and templates of claims, ask for.
+"""Validation of volumes: sources, mounts, projected files, claims, and templates of claims.
 
 Source: pkg/apis/core/validation of Kubernetes 1.36.
-
-What volumes and claims have in common: access modes, volume modes, classes, amounts of storage.
 """
 
 import re
@@ -59,7 +51,7 @@ _RECURSIVE = ("Disabled", "Enabled", "IfPossible")
 
 
 def validate_volumes(volumes: Sequence[Volume], path: str, out: list[Violation]) -> Mapping[str, bool]:
-    """The names of the volumes, for their mounts; and whether each is of a claim, and may be a block device."""
+    """Validate volumes and return, by name, whether each can be a block device because it is a claim."""
     seen: dict[str, bool] = {}
     for index, volume in enumerate(volumes):
         where = f"{path}[{index}]"
@@ -77,7 +69,7 @@ def validate_volumes(volumes: Sequence[Volume], path: str, out: list[Violation])
 
 
 def validate_generated_claims(pod: str, volumes: Sequence[Volume], path: str, out: list[Violation]) -> None:
-    """Of the pod of this name: the claims that are made for its ephemeral volumes are named after both."""
+    """Validate the names of the claims that are created for ephemeral volumes of the pod `pod`."""
     generated = {volume.name: f"{pod}-{volume.name}" for volume in volumes if volume.volumeSource.HasField("ephemeral")}
     if not generated:
         return
@@ -101,7 +93,7 @@ def validate_mounts(
     path: str,
     out: list[Violation],
 ) -> None:
-    """Of one container; `path` is the container's, `volumes` as of `validate_volumes`."""
+    """Validate the mounts of the container at `path`. `volumes`: the result of `validate_volumes`."""
     paths: set[str] = set()
     for index, mount in enumerate(mounts):
         where = f"{path}.volumeMounts[{index}]"
@@ -177,7 +169,7 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "CSIPersistentVolumeSource": ("driver", "volumeHandle"),
     "LocalVolumeSource": ("path",),
 }
-"""By message: the fields without which a source means nothing."""
+"""Required fields by message."""
 _OF_FILES = ("secret", "configMap", "downwardAPI", "projected")
 _HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 _match_iqn = re.compile(
@@ -186,8 +178,7 @@ _match_iqn = re.compile(
 
 
 def validate_source(source: VolumeSource | PersistentVolumeSource, path: str, out: list[Violation]) -> None:
-    """Of the sources that are given the first is looked at. None: a kind that is not modelled; defaults have seen to the
-    rest."""
+    """Validate the first source that is set. A source of a kind that is not modelled is not validated."""
     given = [field.name for field, _ in source.ListFields()]
     if not given:
         return
@@ -207,7 +198,7 @@ def validate_no_backsteps(target: str, path: str, out: list[Violation]) -> None:
 
 
 def validate_driver(driver: str, path: str, out: list[Violation]) -> None:
-    """The name of a CSI driver, if there is one."""
+    """Validate the name of a CSI driver. An empty name is valid."""
     if len(driver) > MAX_DRIVER:
         out.append(invalid(path, driver, f"must be no more than {MAX_DRIVER} characters"))
     elif driver:
@@ -263,7 +254,7 @@ _POD_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "meta
 
 
 def validate_files(kind: str, source: Any, path: str, out: list[Violation]) -> None:
-    """Of a volume's source: a secret, configMap, downwardAPI or projected, after defaults."""
+    """Validate a secret, configMap, downwardAPI or projected source, after defaults."""
     _validate_mode(source.defaultMode, f"{path}.defaultMode", out)
     if kind == "projected":
         _validate_projected(source.sources, f"{path}.sources", out)
@@ -272,7 +263,7 @@ def validate_files(kind: str, source: Any, path: str, out: list[Violation]) -> N
 
 
 def _validate_projected(sources: Sequence[VolumeProjection], path: str, out: list[Violation]) -> None:
-    """No two of them show a file at one place, as far as they say where."""
+    """Validate the sources of a projected volume. No two may contain a file at the same path."""
     taken: set[str] = set()
     for index, projection in enumerate(sources):
         given = [field.name for field, _ in projection.ListFields()]
@@ -335,7 +326,7 @@ def _validate_mode(mode: int, path: str, out: list[Violation]) -> None:
 
 
 def _validate_place(place: str, path: str, out: list[Violation]) -> None:
-    """Where in the volume a file is: below it, and not among the entries that the kubelet keeps there."""
+    """Validate the path of a file, which is relative to the volume. Names that start with ".." are reserved for the kubelet."""
     if not place:
         out.append(required(path))
     elif place.startswith("/"):
@@ -354,7 +345,7 @@ _HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
 
 
 def validate_field_selector(selector: ObjectFieldSelector, fields: Iterable[str], path: str, out: list[Violation]) -> None:
-    """Of a field of the pod, one of these or one entry of its labels or annotations."""
+    """Validate a reference to a field of the pod: one of `fields`, or an entry of its labels or annotations."""
     field, path = selector.fieldPath, f"{path}.fieldPath"
     if not field:
         out.append(required(path))
@@ -370,7 +361,7 @@ def validate_field_selector(selector: ObjectFieldSelector, fields: Iterable[str]
 
 
 def validate_amount_selector(selector: ResourceFieldSelector, path: str, out: list[Violation]) -> None:
-    """Of what a container requests or may have at most, and in which unit."""
+    """Validate a reference to a container's request or limit, and its divisor."""
     resource = selector.resource
     if not resource:
         out.append(required(f"{path}.resource"))
@@ -384,7 +375,7 @@ def validate_amount_selector(selector: ResourceFieldSelector, path: str, out: li
 
 
 def _is_one_of(text: str, units: Iterable[str]) -> bool:
-    """Is it one of these units, in whatever words, or 0, which says nothing?"""
+    """Return whether the quantity equals one of these units, or is 0, which means the default."""
     try:
         value = parse(text)
     except QuantityError:
@@ -411,14 +402,14 @@ def validate_claim_spec(spec: PersistentVolumeClaimSpec, path: str, out: list[Vi
 
 
 def size_of(amounts: Mapping[str, Quantity]) -> Decimal:
-    """What is asked for, or there; 0 when that is unknown or unreadable."""
+    """Return the amount of storage; 0 if it is absent or invalid."""
     with suppress(QuantityError):
         return parse(amounts[STORAGE].string) if STORAGE in amounts else Decimal(0)
     return Decimal(0)
 
 
 STORAGE = "storage"
-"""The resource that volumes have and claims ask for."""
+"""The resource of volumes and claims."""
 _ALONE = "ReadWriteOncePod"
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _ALONE)
 _VOLUME_MODES = ("Block", "Filesystem")
@@ -441,7 +432,7 @@ def validate_class_name(name: str, path: str, out: list[Violation]) -> None:
 
 
 def validate_size(text: str, path: str, out: list[Violation]) -> None:
-    """An amount of storage, more than none."""
+    """Check that an amount of storage is positive."""
     try:
         if quantity.parse(text) <= 0:
             out.append(invalid(path, text, NOT_POSITIVE))

@@ -86,7 +86,7 @@ def selector(key: str) -> dict[str, object]:
         (
             {"topologySpreadConstraints": [{"topologyKey": "zone"}], "overhead": {"memory": {"string": "1m"}}},
             [
-                "spec.topologySpreadConstraints[0]: a constraint without a labelSelector counts no pods, so it spreads nothing",
+                "spec.topologySpreadConstraints[0]: a constraint without labelSelector counts no pods and has no effect",
                 'spec.overhead[memory]: "1m" is in thousandths of a byte; did you mean "1M"?',
             ],
         ),

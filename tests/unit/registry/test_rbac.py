@@ -93,7 +93,7 @@ class TestRoles:
     ) -> None:
         """Before somebody gives a role away, it is judged whether he holds what it allows: a rule of a kilobyte can allow a
         million things."""
-        detail = 'at most 10,000 combinations of verb, group, resource and name: say "*", or make several roles'
+        detail = 'at most 10,000 combinations of verb, group, resource and name: use "*", or split the role'
         expected = [f"rules: Invalid value: {combinations}: {detail}"] if combinations > 10_000 else []
         assert created(resource, make(resource, rules=rules)) == expected
         assert changed(resource, make(resource, rules=rules), make(resource)) == expected

@@ -3,22 +3,22 @@
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from gateway.api_resources import ApiResource
-from gateway.errors import invalid
+from gateway.errors import invalid_options
 from gateway.http import ApiStatus, Request, bad_request
 from gateway.media_types import PROTOBUF, body_type, parse_body, unwrap
 from pinnace.api.codec import CodecError, Problem, from_dict, readable
 from pinnace.api.meta_v1_pb2 import DeleteOptions
-from pinnace.api.status import Violation
 
 M = TypeVar("M", bound=Message)
 
 STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
+_POLICIES = ("Foreground", "Background", "Orphan")
 _DELETE_OPTIONS = ("gracePeriodSeconds", "preconditions", "propagationPolicy", "dryRun")
 MAX_WARNINGS = 10
 """Warnings about unknown or duplicate fields of one request."""
@@ -28,9 +28,13 @@ def field_validation(request: Request) -> str:
     """Raises ApiStatus (422)."""
     value = request.param("fieldValidation") or WARN
     if value not in (STRICT, WARN, IGNORE):
-        message = f'Invalid value: "{value[:32]}": fieldValidation parameter unsupported'
-        raise invalid(None, "", (Violation("fieldValidation", message),))
+        message = f'Unsupported value: "{value[:32]}": supported values: "", "Ignore", "Strict", "Warn"'
+        raise invalid_options(_options_kind(request), "fieldValidation", message)
     return value
+
+
+def _options_kind(request: Request) -> str:
+    return {"PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}.get(request.method, "CreateOptions")
 
 
 def read_object(request: Request, resource: ApiResource) -> Any:
@@ -119,7 +123,11 @@ def read_delete_options(request: Request) -> DeleteOptions:
         options.propagationPolicy = policy
     if not options.dryRun:
         options.dryRun.extend(request.query.get("dryRun", ()))
-    check_dry_run(options.dryRun)
+    check_dry_run(options.dryRun, "DeleteOptions")
+    if options.propagationPolicy not in ("", *_POLICIES):
+        supported = ", ".join(f'"{each}"' for each in (*_POLICIES, "nil"))
+        message = f'Unsupported value: "{options.propagationPolicy[:32]}": supported values: {supported}'
+        raise invalid_options("DeleteOptions", "propagationPolicy", message)
     return options
 
 
@@ -146,12 +154,12 @@ def _options_of_body(request: Request) -> DeleteOptions:
 def dry_run(request: Request) -> list[str]:
     """The query parameter. Raises ApiStatus (422)."""
     found = list(request.query.get("dryRun", ()))
-    check_dry_run(found)
+    check_dry_run(found, _options_kind(request))
     return found
 
 
-def check_dry_run(values: Any) -> None:
-    for value in values:
-        if value != "All":
-            message = f'Unsupported value: "{value[:32]}": supported values: "All"'
-            raise invalid(None, "", (Violation("dryRun", message),))
+def check_dry_run(values: Sequence[str], kind: str) -> None:
+    """`kind`: of the options. Raises ApiStatus (422)."""
+    if any(value != "All" for value in values):
+        given = ",".join(f'"{value[:32]}"' for value in values[:2])
+        raise invalid_options(kind, "dryRun", f'Unsupported value: [{given}]: supported values: "All"')

@@ -9,6 +9,7 @@
 Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/api/errors/errors.go
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,7 @@ _CAUSES = (
     ("Not found", "FieldValueNotFound"),
 )
 """How a violation begins, and the reason of its cause."""
+_UNKNOWN_FIELD = re.compile(r'field selector: unknown field "([^"]*)"')
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 _REQUIRED = ("required", "must be given", "is missing")
 
@@ -59,7 +61,8 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
         case Code.INVALID_ARGUMENT if refusal.violations:
             return invalid(resource, name, refusal.violations)
         case Code.INVALID_ARGUMENT:
-            return ApiStatus(400, "BadRequest", refusal.message)
+            unknown = _UNKNOWN_FIELD.match(refusal.message)
+            return ApiStatus(400, "BadRequest", f"field label not supported: {unknown[1]}" if unknown else refusal.message)
         case Code.OUT_OF_RANGE:
             return ApiStatus(410, "Expired", f"too old resource version: {refusal.message}")
         case Code.PERMISSION_DENIED:
@@ -81,6 +84,13 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
         case Code.UNIMPLEMENTED:
             return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
     return ApiStatus(500, "InternalError", f"Internal error occurred: {refusal.message}")
+
+
+def invalid_options(kind: str, field: str, message: str) -> ApiStatus:
+    """422 for the query parameters or the body of options, such as "CreateOptions"."""
+    cause = _cause(Violation(field, message))
+    text = f'{kind}.meta.k8s.io "" is invalid: {field}: {message}'
+    return ApiStatus(422, "Invalid", text, {"group": "meta.k8s.io", "kind": kind, "causes": [cause]})
 
 
 def invalid(resource: ApiResource | None, name: str, violations: tuple[Violation, ...]) -> ApiStatus:

@@ -95,7 +95,7 @@ class ApiStatus(Exception):
             "message": self.message,
             "reason": self.reason,
         }
-        if self.details or self.retry_after is not None:
+        if self.details is not None or self.retry_after is not None:
             found["details"] = dict(self.details or {})
             if self.retry_after is not None:
                 found["details"]["retryAfterSeconds"] = self.retry_after
@@ -103,10 +103,10 @@ class ApiStatus(Exception):
         return found
 
 
-def success(details: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The Status of a request that has no object to return."""
+def success(details: Mapping[str, Any] | None = None, code: int = 0) -> dict[str, Any]:
+    """The Status of a request that has no object to return. `code`: 0 leaves it out, as Kubernetes does after a delete."""
     found: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-    return found | ({"details": dict(details)} if details else {})
+    return found | ({"details": dict(details)} if details else {}) | ({"code": code} if code else {})
 
 
 def dump(document: Any) -> bytes:
@@ -119,7 +119,7 @@ def bad_request(message: str) -> ApiStatus:
 
 
 def path_not_found() -> ApiStatus:
-    return ApiStatus(404, "NotFound", "the server could not find the requested resource")
+    return ApiStatus(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def not_found(qualified: str, name: str) -> ApiStatus:
@@ -129,7 +129,7 @@ def not_found(qualified: str, name: str) -> ApiStatus:
 
 
 def method_not_allowed() -> ApiStatus:
-    return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    return ApiStatus(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def unauthorized() -> ApiStatus:

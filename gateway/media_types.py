@@ -83,7 +83,7 @@ def negotiate(accept: str, transforms: Iterable[str] = (TABLE, METADATA, METADAT
         if clause.media_type in _SERVED and not (transform and clause.media_type == PROTOBUF and transform == TABLE):
             return Format(clause.media_type, transform, version)
     message = f"only the following media types are accepted: {_SERVED_TEXT}"
-    raise ApiStatus(406, "NotAcceptable", message)
+    raise ApiStatus(406, "NotAcceptable", message, {})
 
 
 def error_format(accept: str) -> str:
@@ -104,7 +104,7 @@ def body_type(content_type: str) -> str:
 
 def unsupported(media_type: str, accepted: Iterable[str]) -> ApiStatus:
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
-    return ApiStatus(415, "UnsupportedMediaType", message)
+    return ApiStatus(415, "UnsupportedMediaType", message, {})
 
 
 def envelope(api_version: str, kind: str, data: bytes) -> bytes:

@@ -14,7 +14,7 @@ from gateway import tables
 from gateway.api_resources import ApiResource
 from gateway.backend import Backend
 from gateway.bodies import STRICT, WARN, dry_run, field_validation, read_delete_options, read_object
-from gateway.errors import to_status
+from gateway.errors import invalid_options, to_status
 from gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
 from gateway.json_codec import JsonCache, with_type
 from gateway.media_types import METADATA_LIST, PROTOBUF, TABLE, YAML, Format, envelope, negotiate, to_yaml, unsupported
@@ -29,6 +29,11 @@ PATCH_TYPES = {
     "application/strategic-merge-patch+json": PatchRequest.STRATEGIC_MERGE,
     "application/json-patch+json": PatchRequest.JSON,
 }
+_RETURNED = (
+    "pods", "services", "persistentvolumes", "persistentvolumeclaims", "resourcequotas", "serviceaccounts", "storageclasses",
+    "csinodes",
+)  # fmt: skip
+"""The plurals whose delete returns the object also if it is gone. Others return a Status, as Kubernetes' registries do."""
 _VERSION_LISTS = 1
 """Items of a list that is read for its resourceVersion only."""
 
@@ -100,7 +105,8 @@ class Objects:
         message = DeleteRequest(namespace=route.namespace, name=route.name, options=read_delete_options(request))
         data = await self.call(request, route, "Delete", message)
         obj: Any = route.resource.resource.message.FromString(data)  # type: ignore[union-attr]
-        if obj.metadata.HasField("deletionTimestamp") and obj.metadata.deletionGracePeriodSeconds:
+        waits = obj.metadata.deletionGracePeriodSeconds or obj.metadata.finalizers or route.resource.plural == "namespaces"
+        if route.resource.plural in _RETURNED or (obj.metadata.HasField("deletionTimestamp") and waits):
             return self.respond(request, route, data, form)
         group = {"group": route.resource.group} if route.resource.group else {}
         details = {"name": route.name} | group | {"kind": route.resource.plural, "uid": obj.metadata.uid}
@@ -195,6 +201,9 @@ class Objects:
 
     @staticmethod
     def _list_options(request: Request) -> ListOptions:
+        if request.param("resourceVersionMatch") and not request.param("resourceVersion"):
+            text = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+            raise invalid_options("ListOptions", "resourceVersionMatch", text)
         options = ListOptions(
             labelSelector=request.param("labelSelector"),
             fieldSelector=request.param("fieldSelector"),

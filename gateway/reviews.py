@@ -3,6 +3,7 @@
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
 """
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ from pinnace.api.authorization_pb2 import (
     UserInfo,
 )
 from pinnace.api.codec import to_dict
+from pinnace.api.scalars import format_rfc3339, to_time
 from pinnace.client.errors import ApiError
 
 _Schema = Mapping[int, tuple[str, "_Schema | None"]]
@@ -69,7 +71,8 @@ class Reviews:
         if not isinstance(spec, Mapping):
             raise bad_request("spec: expected an object")
         status = await self._status(request, route, spec)
-        head = {"kind": kind, "apiVersion": route.resource.api_version, "metadata": {}}
+        metadata = {"creationTimestamp": format_rfc3339(to_time(time.time()))} if kind == "SelfSubjectReview" else {}
+        head = {"kind": kind, "apiVersion": route.resource.api_version, "metadata": metadata}
         return document(head | ({"spec": dict(spec)} if spec else {}) | {"status": status}, form, 201)
 
     async def check_impersonation(self, request: Request, other: User) -> None:

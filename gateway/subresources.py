@@ -10,8 +10,8 @@ from typing import Any
 from gateway.api_resources import ApiResource
 from gateway.backend import Backend
 from gateway.bodies import check_dry_run, dry_run, read_message
-from gateway.errors import to_status
-from gateway.http import Request, Response, bad_request, success
+from gateway.errors import invalid, to_status
+from gateway.http import ApiStatus, Request, Response, bad_request, success
 from gateway.json_codec import to_json
 from gateway.media_types import PROTOBUF, negotiate, parse_body, unsupported, unwrap
 from gateway.objects import PATCH_TYPES, Objects, document
@@ -24,9 +24,11 @@ from pinnace.api.pods_pb2 import BindRequest, EvictRequest, LogOptions, LogsRequ
 from pinnace.api.policy_v1_pb2 import Eviction
 from pinnace.api.scalars import parse_rfc3339
 from pinnace.api.selectors import from_message
+from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import BatchItem, GetRequest, PatchRequest
 from pinnace.client.errors import ApiError, error_of
 
+_SCALE = ApiResource("autoscaling", "v1", "scales", "Scale", True, ())
 _SCALE_PARTS = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 LOG_SILENCE = None
 """A container may write nothing for as long as it runs."""
@@ -46,6 +48,9 @@ class Subresources:
         wanted = _patched_scale(request, _scale_of(obj)) if route.verb == "patch" else _read_scale(request)
         version = (wanted.get("metadata") or {}).get("resourceVersion") if route.verb == "update" else None
         replicas = (wanted.get("spec") or {}).get("replicas", 0)
+        if replicas < 0:
+            violation = Violation("spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0")
+            raise invalid(_SCALE, route.name, (violation,))
         change: dict[str, Any] = {"spec": {"replicas": replicas}}
         if version:
             change["metadata"] = {"resourceVersion": version}
@@ -62,15 +67,22 @@ class Subresources:
         if binding.metadata.name not in ("", route.name) or binding.metadata.namespace not in ("", route.namespace):
             raise bad_request("the name of the binding does not match the pod on the URL")
         binding.metadata.name, binding.metadata.namespace = route.name, route.namespace
-        data = await self._objects.call(request, route, "Bind", BindRequest(binding=binding))
-        return self._outcome(request, route, BatchItem.FromString(data))
+        try:
+            item = BatchItem.FromString(await self._objects.call(request, route, "Bind", BindRequest(binding=binding)))
+            return self._outcome(request, route, item)
+        except ApiStatus as status:
+            if status.code != 409:
+                raise
+            why = status.message.partition(": ")[2].replace(f'pod "{route.name}"', f"pod {route.name}")
+            text = f'Operation cannot be fulfilled on pods/binding "{route.name}": {why}'
+            raise ApiStatus(409, "Conflict", text, {"name": route.name, "kind": "pods/binding"}) from None
 
     async def evict(self, request: Request, route: Route) -> Response:
         """Deletes a pod if its disruption budget allows it. Raises ApiStatus."""
         eviction = read_message(request, Eviction)
         eviction.metadata.name, eviction.metadata.namespace = route.name, route.namespace
         eviction.deleteOptions.dryRun.extend(dry_run(request))
-        check_dry_run(eviction.deleteOptions.dryRun)
+        check_dry_run(eviction.deleteOptions.dryRun, "DeleteOptions")
         data = await self._objects.call(request, route, "Evict", EvictRequest(eviction=eviction))
         return self._outcome(request, route, BatchItem.FromString(data))
 
@@ -105,7 +117,7 @@ class Subresources:
         error = error_of(item)
         if error is not None:
             raise to_status(error, route.resource, route.name)
-        return document(success(), negotiate(request.headers.get("accept", ""), ()), 201)
+        return document(success(code=201), negotiate(request.headers.get("accept", ""), ()), 201)
 
 
 def _message(resource: ApiResource, data: bytes) -> Any:

@@ -20,6 +20,16 @@ _PLAIN: Columns[Any] = Columns(
 )
 
 
+_NAMES = {
+    "IP": "IP",
+    "INTERNAL-IP": "Internal-IP",
+    "EXTERNAL-IP": "External-IP",
+    "CLUSTER-IP": "Cluster-IP",
+    "OS-IMAGE": "OS-Image",
+}
+"""The names of columns that are not in title case."""
+
+
 def columns_of(resource: ApiResource) -> Columns[Any]:
     return COLUMNS.get(resource.plural, _PLAIN)
 
@@ -73,7 +83,7 @@ def _definitions(columns: Columns[Any]) -> list[dict[str, Any]]:
     names = [*((name, 0) for name in columns.headers), *((name, 1) for name in columns.wide)]
     return [
         {
-            "name": name.title(),
+            "name": _NAMES.get(name, name.title()),
             "type": "string",
             "format": "name" if name == "NAME" else "",
             "description": "",

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from gateway import tables
 from gateway.api_resources import ApiResource
 from gateway.backend import Backend
-from gateway.errors import invalid, to_status
+from gateway.errors import invalid_options, to_status
 from gateway.http import JSON, ApiStatus, Request, Response, dump
 from gateway.json_codec import JsonCache, with_type
 from gateway.media_types import PROTOBUF, TABLE, YAML, Format, envelope, negotiate, unsupported
@@ -22,7 +22,6 @@ from gateway.routes import Route
 from gateway.wire import fields
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.resources import NAMESPACES
-from pinnace.api.status import Violation
 from pinnace.api.verbs_pb2 import WatchEventType, WatchRequest
 from pinnace.api.wire import field
 from pinnace.client.errors import ApiError, Expired, Forbidden, HistoryChanged, Unauthenticated
@@ -97,8 +96,8 @@ def _options(request: Request, route: Route) -> ListOptions:
     initial = request.param("sendInitialEvents")
     match = request.param("resourceVersionMatch")
     if initial and match != "NotOlderThan":
-        text = "Forbidden: resourceVersionMatch must be set to NotOlderThan when sendInitialEvents is given"
-        raise invalid(None, "", (Violation("resourceVersionMatch", text),))
+        text = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise invalid_options("ListOptions", "resourceVersionMatch", text)
     options = ListOptions(
         labelSelector=request.param("labelSelector") if route.resource.resource is not None else "",
         fieldSelector=fields_wanted,

@@ -19,7 +19,7 @@ from tests.storage.memory import MemoryStorage
 
 DEADLINE = 60.0
 """Seconds for one request."""
-ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
+ADMIN = User("admin", ("system:masters", "system:authenticated"))
 
 
 class Answer(NamedTuple):

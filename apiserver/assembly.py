@@ -231,7 +231,7 @@ class Assembly:
         return methods
 
     def _services(self) -> Mapping[Resource[Any], ResourceService[Any]]:
-        stores, audit = self._stores, self._audit
+        stores, audit, policy = self._stores, self._audit, self.policy
         streaming = Streaming(self.cacher.of(PODS), self.cacher.of(NODES), self._settings.kubelets)
         special: Mapping[Resource[Any], ResourceService[Any]] = {
             PODS: PodService(
@@ -239,17 +239,19 @@ class Assembly:
                 stores[POD_DISRUPTION_BUDGETS],
                 self.cacher,
                 audit,
+                policy,
                 self._clock,
                 streaming,
-                self.policy,
                 self._fences,
             ),
-            NODES: NodeService(stores[NODES], self.cacher, audit, self._heartbeats),
-            LEASES: LeaseService(stores[LEASES], self.cacher, audit, self._storage, self._clock),
-            NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit),
-            EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), EventRegistry(stores[EVENTS])),
+            NODES: NodeService(stores[NODES], self.cacher, audit, policy, self._heartbeats),
+            LEASES: LeaseService(stores[LEASES], self.cacher, audit, policy, self._storage, self._clock),
+            NAMESPACES: NamespaceService(stores[NAMESPACES], self.cacher, audit, policy),
+            EVENTS: EventService(stores[EVENTS], self.cacher, NoAudit(), policy, EventRegistry(stores[EVENTS])),
         }
-        return {resource: special.get(resource) or ResourceService(stores[resource], self.cacher, audit) for resource in ALL}
+        return {
+            resource: special.get(resource) or ResourceService(stores[resource], self.cacher, audit, policy) for resource in ALL
+        }
 
     def _admission(self) -> Chain:
         of = self.cacher.of

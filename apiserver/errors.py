@@ -26,7 +26,7 @@ from apiserver.cacher.store import BadToken, CacheBehind, Expired, FutureRevisio
 from apiserver.storage.interface import Compacted, OutcomeUnknown, OutOfSpace, StorageError, TooLarge
 from pinnace.api.resources import Resource
 from pinnace.api.selectors import SelectorError
-from pinnace.api.status import Code, Refusal, Violation, summarize
+from pinnace.api.status import APPLY_CONFLICT, UNTYPED, Code, Refusal, Violation, conflict_message, summarize
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.logs import CallsRefused
 
@@ -83,6 +83,12 @@ def contended(resource: Resource[Any], name: str) -> Refusal:
 def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation]) -> Refusal:
     """The refusal contains the first violations, up to MAX_VIOLATIONS bytes, and the number of the omitted ones. (Kubernetes
     returns all violations.)"""
+    told = _within_room(violations)
+    message = f'{resource.kind} "{name}" is invalid: {summarize(told)}'
+    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(told))
+
+
+def _within_room(violations: Sequence[Violation]) -> list[Violation]:
     told, room = list[Violation](), MAX_VIOLATIONS
     for violation in violations:
         room -= len(violation.field.encode()) + len(violation.message.encode()) + 16
@@ -90,8 +96,7 @@ def invalid(resource: Resource[Any], name: str, violations: Sequence[Violation])
             told.append(Violation("", f"... and {len(violations) - len(told):,} more"))
             break
         told.append(violation)
-    message = f'{resource.kind} "{name}" is invalid: {summarize(told)}'
-    return Refusal(Code.INVALID_ARGUMENT, "Invalid", message, violations=tuple(told))
+    return told
 
 
 def too_much(resource: Resource[Any], name: str, most: int) -> Refusal:
@@ -102,6 +107,17 @@ def too_much(resource: Resource[Any], name: str, most: int) -> Refusal:
 def bad_request(message: str, hint: str = "") -> Refusal:
     """`hint`: the remedy, if it is not obvious from the message."""
     return Refusal(Code.INVALID_ARGUMENT, "BadRequest", message, metadata=(("hint", hint),) if hint else ())
+
+
+def untyped(message: str) -> Refusal:
+    """For a configuration that does not have the types of its kind."""
+    return Refusal(Code.INVALID_ARGUMENT, UNTYPED, message)
+
+
+def apply_conflict(conflicts: Sequence[Violation]) -> Refusal:
+    """`conflicts`: a field that another manager owns, and the other manager."""
+    told = _within_room(conflicts)
+    return Refusal(Code.ABORTED, APPLY_CONFLICT, conflict_message(conflicts), violations=tuple(told))
 
 
 def forbidden(message: str) -> Refusal:

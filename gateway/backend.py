@@ -38,6 +38,13 @@ def add_warning(text: str) -> None:
         request.warnings.append(text)
 
 
+def note_created() -> None:
+    """Note that the present request created an object."""
+    request = _request.get()
+    if request is not None:
+        request.created = True
+
+
 def identity(user: User) -> list[tuple[str, str]]:
     """The metadata by which an API server takes a call as a user's."""
     return [(IMPERSONATE_USER_KEY, user.name), *((IMPERSONATE_GROUP_KEY, group) for group in user.groups)]
@@ -45,7 +52,7 @@ def identity(user: User) -> list[tuple[str, str]]:
 
 class Backend:
     def __init__(self, connection: Connection) -> None:
-        """`connection`: with the gateway's own certificate; `add_warning` is told of warnings."""
+        """`connection`: with the gateway's own certificate; `add_warning` and `note_created` are its callbacks."""
         self._connection = connection
 
     async def call(self, request: Request, method: str, message: Message, *, retry: bool = False) -> bytes:

@@ -10,16 +10,19 @@ from google.protobuf.message import DecodeError, Message
 
 from gateway.api_resources import ApiResource
 from gateway.errors import invalid_options
-from gateway.http import ApiStatus, Request, bad_request
-from gateway.media_types import PROTOBUF, body_type, parse_body, unwrap
+from gateway.http import JSON, ApiStatus, Request, bad_request, dump
+from gateway.media_types import PROTOBUF, YAML, body_type, parse_body, unwrap
 from pinnace.api.codec import CodecError, Problem, from_dict, readable
-from pinnace.api.meta_v1_pb2 import DeleteOptions
+from pinnace.api.meta_v1_pb2 import DeleteOptions, PatchOptions
+from pinnace.api.patch import with_reset
 
 M = TypeVar("M", bound=Message)
 
 STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 _POLICIES = ("Foreground", "Background", "Orphan")
 _DELETE_OPTIONS = ("gracePeriodSeconds", "preconditions", "propagationPolicy", "dryRun")
+MAX_MANAGER = 128
+"""Bytes of the name of a field manager."""
 MAX_WARNINGS = 10
 """Warnings about unknown or duplicate fields of one request."""
 
@@ -54,6 +57,7 @@ def read_object(request: Request, resource: ApiResource) -> Any:
     data = parse_body(request.body, media_type, note)
     if not isinstance(data, dict):
         raise bad_request("the object provided is unrecognized (must be of type JSON): expected an object")
+    data = with_reset(data)
     _check_type(data.get("apiVersion") or "", data.get("kind") or "", resource)
     obj, problems = readable(resource.resource, data | {"apiVersion": resource.resource.api_version, "kind": resource.kind})
     complaints += [f'unknown field "{each.field}"' for each in problems if each.unknown]
@@ -61,6 +65,53 @@ def read_object(request: Request, resource: ApiResource) -> Any:
         raise _undecodable(resource, wrong)
     _complain(request, validation, complaints)
     return obj
+
+
+def read_configuration(request: Request) -> bytes:
+    """Read the configuration of a server-side apply, a YAML or JSON object, and return it as JSON. Raises ApiStatus."""
+    validation = field_validation(request)
+    complaints: list[str] = []
+    note = None if validation == IGNORE else lambda key: complaints.append(f'key "{key}" already set in map')
+    try:
+        data = parse_body(request.body, JSON, note)
+    except ApiStatus:
+        try:
+            data = parse_body(request.body, YAML)
+        except ApiStatus as error:
+            raise bad_request(f"error decoding YAML: {error.message}") from None
+    if not isinstance(data, dict):
+        raise bad_request("error decoding YAML: expected an object")
+    if complaints and validation == STRICT:
+        raise bad_request(f"error strict decoding YAML: {', '.join(complaints)}")
+    request.warnings += complaints[:MAX_WARNINGS]
+    return dump(data)
+
+
+def field_manager(request: Request) -> str:
+    """Return the manager of the fields that a request changes: the query parameter, or else the name of the program. Raises
+    ApiStatus (422)."""
+    if manager := request.param("fieldManager"):
+        kind = _options_kind(request)
+        if len(manager.encode()) > MAX_MANAGER:
+            raise invalid_options(kind, "fieldManager", f"Too long: may not be more than {MAX_MANAGER} bytes")
+        if not manager.isprintable():
+            message = f"Invalid value: {manager!r}: should only contain printable characters"
+            raise invalid_options(kind, "fieldManager", message)
+        return manager
+    agent = request.headers.get("user-agent", "").partition("/")[0]
+    return "".join(each for each in agent if each.isprintable())[:MAX_MANAGER]
+
+
+def patch_options(request: Request, *, applies: bool) -> PatchOptions:
+    """Read the query parameters of a patch. Raises ApiStatus (422)."""
+    options = PatchOptions(dryRun=dry_run(request), fieldManager=field_manager(request))
+    if applies:
+        if not request.param("fieldManager"):
+            raise invalid_options("PatchOptions", "fieldManager", "Required value: is required for apply patch")
+        options.force = request.flag("force")
+    elif request.param("force"):
+        raise invalid_options("PatchOptions", "force", "Forbidden: may not be specified for non-apply patch")
+    return options
 
 
 def _check_type(api_version: str, kind: str, resource: ApiResource) -> None:

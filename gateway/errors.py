@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.api_resources import ApiResource
 from gateway.http import ApiStatus
-from pinnace.api.status import Code, Refusal, Violation
+from pinnace.api.status import APPLY_CONFLICT, UNTYPED, Code, Refusal, Violation, conflict_message
 from pinnace.client.errors import ApiError, OutcomeUnknown, Timeout
 
 RETRY_AFTER = 1
@@ -52,6 +52,10 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
             return ApiStatus(404, "NotFound", _named("{} not found", refusal, resource, name), details)
         case Code.ALREADY_EXISTS:
             return ApiStatus(409, "AlreadyExists", _named("{} already exists", refusal, resource, name), details)
+        case Code.ABORTED if refusal.reason == APPLY_CONFLICT:
+            return _apply_conflict(refusal)
+        case Code.INVALID_ARGUMENT if refusal.reason == UNTYPED:
+            return ApiStatus(500, "", refusal.message)
         case Code.ABORTED | Code.FAILED_PRECONDITION:
             return ApiStatus(409, "Conflict", _conflict(refusal, resource, name), details)
         case Code.INVALID_ARGUMENT if refusal.reason == TOO_LARGE_VERSION:
@@ -140,6 +144,18 @@ def _conflict(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
         return refusal.message
     why = MODIFIED if refusal.reason == "Conflict" else refusal.message
     return f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
+
+
+def _apply_conflict(refusal: Refusal) -> ApiStatus:
+    """The message is made again, because trailers have no room for a long one."""
+    causes = [
+        {"reason": "FieldManagerConflict", "message": each.message, "field": each.field}
+        for each in refusal.violations
+        if each.field
+    ]
+    complete = len(causes) == len(refusal.violations)
+    message = conflict_message(refusal.violations) if complete else refusal.message
+    return ApiStatus(409, "Conflict", message, {"causes": causes})
 
 
 def _forbidden(refusal: Refusal, resource: ApiResource | None, name: str) -> str:

@@ -35,6 +35,8 @@ class Request:
     """The user that the headers of impersonation name."""
     warnings: list[str] = field(default_factory=list)
     """Sent as `Warning` headers with the response."""
+    created: bool = False
+    """Whether a patch created the object."""
 
     def param(self, name: str) -> str:
         """The first value of a query parameter; "" without one."""
@@ -93,8 +95,9 @@ class ApiStatus(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            found["reason"] = self.reason
         if self.details is not None or self.retry_after is not None:
             found["details"] = dict(self.details or {})
             if self.retry_after is not None:

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 
 from gateway import metrics
 from gateway.authentication import Authenticator
-from gateway.backend import Backend, add_warning
+from gateway.backend import Backend, add_warning, note_created
 from gateway.dispatch import Dispatcher
 from gateway.server import Server, tls_context
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
@@ -88,7 +88,7 @@ class Readiness:
 
 async def serve(stop: asyncio.Event, options: Options) -> None:
     """Serves until `stop` is set."""
-    connection = Connection(options.servers.endpoints, tls=options.servers.tls, on_warning=add_warning)
+    connection = Connection(options.servers.endpoints, tls=options.servers.tls, on_warning=add_warning, on_created=note_created)
     readiness = Readiness(connection)
     backend = Backend(connection)
     dispatcher = Dispatcher(backend, lambda: readiness.problem)

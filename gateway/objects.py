@@ -13,7 +13,17 @@ from google.protobuf.message import Message
 from gateway import tables
 from gateway.api_resources import ApiResource
 from gateway.backend import Backend
-from gateway.bodies import STRICT, WARN, dry_run, field_validation, read_delete_options, read_object
+from gateway.bodies import (
+    STRICT,
+    WARN,
+    dry_run,
+    field_manager,
+    field_validation,
+    patch_options,
+    read_configuration,
+    read_delete_options,
+    read_object,
+)
 from gateway.errors import invalid_options, to_status
 from gateway.http import JSON, ApiStatus, Request, Response, bad_request, dump, not_found, success
 from gateway.json_codec import JsonCache, with_type
@@ -29,6 +39,7 @@ PATCH_TYPES = {
     "application/strategic-merge-patch+json": PatchRequest.STRATEGIC_MERGE,
     "application/json-patch+json": PatchRequest.JSON,
 }
+APPLY_TYPE = "application/apply-patch+yaml"
 _RETURNED = (
     "pods", "services", "persistentvolumes", "persistentvolumeclaims", "resourcequotas", "serviceaccounts", "storageclasses",
     "csinodes",
@@ -66,7 +77,7 @@ class Objects:
         self._settle_namespace(route, obj)
         message: Any = route.resource.resource.request("Create")(object=obj)  # type: ignore[union-attr]
         message.options.dryRun.extend(dry_run(request))
-        message.options.fieldManager = request.param("fieldManager")
+        message.options.fieldManager = field_manager(request)
         data = await self.call(request, route, "Create", message, name=obj.metadata.name)
         return self.respond(request, route, data, form, code=201)
 
@@ -81,24 +92,26 @@ class Objects:
             raise bad_request("name must be provided")
         update: Any = route.resource.resource.request("Update")(object=obj)  # type: ignore[union-attr]
         update.options.dryRun.extend(dry_run(request))
+        update.options.fieldManager = field_manager(request)
         verb = "UpdateStatus" if route.subresource == "status" else "Update"
         return self.respond(request, route, await self.call(request, route, verb, update), form)
 
     async def patch(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""))
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        kind = PATCH_TYPES.get(media_type)
+        kind = PatchRequest.APPLY if media_type == APPLY_TYPE else PATCH_TYPES.get(media_type)
         if kind is None:
-            raise unsupported(media_type, PATCH_TYPES)
+            raise unsupported(media_type, (*PATCH_TYPES, APPLY_TYPE))
+        patch = read_configuration(request) if kind == PatchRequest.APPLY else request.body
         message = PatchRequest(
-            namespace=route.namespace, name=route.name, type=kind, patch=request.body, subresource=route.subresource
+            namespace=route.namespace, name=route.name, type=kind, patch=patch, subresource=route.subresource
         )
-        message.options.dryRun.extend(dry_run(request))
-        message.options.fieldManager = request.param("fieldManager")
+        message.options.CopyFrom(patch_options(request, applies=kind == PatchRequest.APPLY))
         validation = field_validation(request)
         if validation in (STRICT, WARN):
             message.options.fieldValidation = validation
-        return self.respond(request, route, await self.call(request, route, "Patch", message), form)
+        data = await self.call(request, route, "Patch", message)
+        return self.respond(request, route, data, form, code=201 if request.created else 200)
 
     async def delete(self, request: Request, route: Route) -> Response:
         form = negotiate(request.headers.get("accept", ""), ())

@@ -1,16 +1,13 @@
 """OpenAPI documents, made from the descriptors of the API's messages: v3 with one document a group and version, and v2.
 
 A document is made when it is first asked for. Its hash is in the index, so that clients may keep it for ever. The extensions
-for patches (merge keys, list types) are those of Kubernetes, in openapi_extensions.json.
+for patches (merge keys, list types) are those of pinnace.api.schema.
 
 Source: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -24,18 +21,18 @@ from pinnace.api.codec import fields_of
 from pinnace.api.intstr_v1_pb2 import IntOrString
 from pinnace.api.meta_v1_pb2 import FieldsV1, MicroTime, Time
 from pinnace.api.resource_v1_pb2 import Quantity
+from pinnace.api.schema import META_PACKAGE, extensions
+from pinnace.api.schema import schema_name as kubernetes_name
 
-_EXTENSIONS = Path(__file__).with_name("openapi_extensions.json")
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _SPECIAL: Mapping[str, tuple[str, dict[str, Any]]] = {
     Quantity.DESCRIPTOR.full_name: ("io.k8s.apimachinery.pkg.api.resource.Quantity", {"type": "string"}),
     IntOrString.DESCRIPTOR.full_name: (
         "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
         {"type": "string", "format": "int-or-string"},
     ),
-    Time.DESCRIPTOR.full_name: (f"{_META}.Time", {"type": "string", "format": "date-time"}),
-    MicroTime.DESCRIPTOR.full_name: (f"{_META}.MicroTime", {"type": "string", "format": "date-time"}),
-    FieldsV1.DESCRIPTOR.full_name: (f"{_META}.FieldsV1", {"type": "object"}),
+    Time.DESCRIPTOR.full_name: (f"{META_PACKAGE}.Time", {"type": "string", "format": "date-time"}),
+    MicroTime.DESCRIPTOR.full_name: (f"{META_PACKAGE}.MicroTime", {"type": "string", "format": "date-time"}),
+    FieldsV1.DESCRIPTOR.full_name: (f"{META_PACKAGE}.FieldsV1", {"type": "object"}),
 }
 """Messages that are one value in JSON: the name and the schema."""
 _PRIMITIVES = {
@@ -46,7 +43,10 @@ _PRIMITIVES = {
     FieldDescriptor.TYPE_BYTES: {"type": "string", "format": "byte"},
 }
 _BODY_TYPES = (JSON, YAML, PROTOBUF)
-_PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json")
+_PATCH_TYPES = (
+    "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+)  # fmt: skip
 _WRITES = ("dryRun", "fieldManager", "fieldValidation")
 _LISTS = (
     "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch",
@@ -54,25 +54,18 @@ _LISTS = (
 )  # fmt: skip
 _DELETES = ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy")
 _TYPES = {
+    "force": "boolean",
     "allowWatchBookmarks": "boolean", "sendInitialEvents": "boolean", "watch": "boolean", "orphanDependents": "boolean",
     "limit": "integer", "timeoutSeconds": "integer", "gracePeriodSeconds": "integer",
 }  # fmt: skip
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
 
-@cache
-def _extensions() -> Mapping[str, Any]:
-    """By the name of a schema: the extensions of each property, and of the schema itself under ""."""
-    found: Mapping[str, Any] = json.loads(_EXTENSIONS.read_text())
-    return found
-
-
 def schema_name(descriptor: Descriptor) -> str:
     """ "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
     if descriptor.full_name in _SPECIAL:
         return _SPECIAL[descriptor.full_name][0]
-    package, _, name = descriptor.full_name.removeprefix("pinnace.").rpartition(".")
-    return f"{_META}.{name}" if package == "meta.v1" else f"io.k8s.api.{package}.{name}"
+    return kubernetes_name(descriptor)
 
 
 class _Schemas:
@@ -95,7 +88,7 @@ class _Schemas:
     def _schema(self, descriptor: Descriptor, kind: ApiResource | None, of_list: bool) -> dict[str, Any]:
         if descriptor.full_name in _SPECIAL:
             return dict(_SPECIAL[descriptor.full_name][1])
-        extensions = _extensions().get(schema_name(descriptor), {})
+        extended = extensions().get(schema_name(descriptor), {})
         properties: dict[str, Any] = {}
         required = []
         for name, field in fields_of(descriptor).items():
@@ -103,7 +96,7 @@ class _Schemas:
             found = self._property(field.descriptor, field.value)
             if described.text:
                 found = {"description": described.text} | ({"allOf": [found]} if "$ref" in found else found)
-            properties[name] = found | extensions.get("properties", {}).get(name, {})
+            properties[name] = found | extended.get("properties", {}).get(name, {})
             if described.required:
                 required.append(name)
         schema: dict[str, Any] = {"type": "object", "properties": properties}
@@ -111,6 +104,7 @@ class _Schemas:
             schema["description"] = text
         if required:
             schema["required"] = required
+        schema |= {name: value for name, value in extended.items() if name != "properties"}
         if kind is not None:
             _mark(schema, kind, of_list)
         return schema

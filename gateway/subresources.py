@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.api_resources import ApiResource
 from gateway.backend import Backend
-from gateway.bodies import check_dry_run, dry_run, read_message
+from gateway.bodies import check_dry_run, dry_run, field_manager, read_message
 from gateway.errors import invalid, to_status
 from gateway.http import ApiStatus, Request, Response, bad_request, success
 from gateway.json_codec import to_json
@@ -58,6 +58,7 @@ class Subresources:
             namespace=route.namespace, name=route.name, type=PatchRequest.MERGE, patch=json.dumps(change).encode()
         )
         message.options.dryRun.extend(dry_run(request))
+        message.options.fieldManager = field_manager(request)
         data = await self._objects.call(request, route, "Patch", message)
         return document(_scale_of(_message(route.resource, data)), form)
 

@@ -23,6 +23,8 @@ class Request(NamedTuple):
 
     user: User
     dry_run: bool = False
+    field_manager: str = ""
+    """Who owns the fields that the write changes; "": the user."""
 
 
 class Admission(Protocol):

@@ -34,7 +34,7 @@ from apiserver.storage.committer import CommitOutcome, Conflict, Denied, GuardFa
 from apiserver.storage.interface import Guard, KeyValue, Storage, StorageError, Write
 from pinnace.api import wire
 from pinnace.api.codec import CodecError, revised, to_dict
-from pinnace.api.patch import PatchError, parse, patched
+from pinnace.api.patch import PatchError, parse, patched, with_reset
 from pinnace.api.resources import PODS, Object, Resource
 from pinnace.api.status import Refusal, Violation
 from pinnace.api.verbs_pb2 import PatchRequest
@@ -341,16 +341,21 @@ RESIZE = "resize"
 _TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
 
 
+def check_subresource(resource: Resource[T], request: PatchRequest) -> None:
+    """Raises Rejected for a subresource that cannot be patched."""
+    patchable = (STATUS, RESIZE) if resource is PODS else (STATUS,)
+    if request.subresource not in ("", *patchable):
+        known = " and ".join(f'"{each}"' for each in patchable)
+        raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched; expected {known}'))
+
+
 def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
     """Return a function that returns the patched copy of an object. Both functions raise Rejected."""
     if not request.name:
         raise Rejected(errors.bad_request("name: Required value: a patch needs the name of an object"))
     if request.type not in _TYPES:
-        raise Rejected(errors.bad_request("type: expected MERGE, STRATEGIC_MERGE or JSON"))
-    patchable = (STATUS, RESIZE) if resource is PODS else (STATUS,)
-    if request.subresource not in ("", *patchable):
-        known = " and ".join(f'"{each}"' for each in patchable)
-        raise Rejected(errors.bad_request(f'subresource: "{request.subresource[:32]}" cannot be patched; expected {known}'))
+        raise Rejected(errors.bad_request("type: expected MERGE, STRATEGIC_MERGE, JSON or APPLY"))
+    check_subresource(resource, request)
     try:
         patch = parse(request.patch, request.type)
     except PatchError as error:
@@ -359,7 +364,7 @@ def patching(resource: Resource[T], request: PatchRequest) -> Callable[[T], T]:
     def apply(old: T) -> T:
         try:
             form = to_dict(old)
-            new = revised(resource, old, form, patched(form, request.type, patch))
+            new = revised(resource, old, form, with_reset(patched(form, request.type, patch)))
         except PatchError as error:
             raise Rejected(errors.invalid(resource, request.name, [Violation("patch", str(error))])) from None
         except CodecError as error:

@@ -17,8 +17,10 @@ from weakref import WeakValueDictionary
 from apiserver import errors
 from apiserver.cacher.store import CacheError
 from apiserver.errors import Rejected
+from apiserver.registry import managed_fields
 from apiserver.registry.admission import Admission, Operation, Request, Webhooks, WriteAttributes
 from apiserver.registry.deletion import copy, delete_step
+from apiserver.registry.managed_fields import Configuration
 from apiserver.registry.mutation import (
     RESIZE,
     STATUS,
@@ -30,14 +32,17 @@ from apiserver.registry.mutation import (
     Next,
     Outcome,
     Put,
+    Step,
     Version,
     Written,
+    check_subresource,
     patching,
 )
 from apiserver.registry.strategy import MAX_PARTS, Strategy, parts_exceeded, warn
 from apiserver.storage.interface import StorageError
-from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
+from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
 from pinnace.api.names import new_uid
+from pinnace.api.patch import PatchError, parse
 from pinnace.api.quantities import canonicalize, keep_equal
 from pinnace.api.resources import DEFAULT_NAMESPACE, UNSAID, Object, Resource
 from pinnace.api.scalars import to_time
@@ -48,8 +53,10 @@ from pinnace.runtime.tasks import in_slices
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 T = TypeVar("T", bound=Object)
+Owners = Sequence[ManagedFieldsEntry]
 _PATCHES = {"": Operation.UPDATE, STATUS: Operation.UPDATE_STATUS, RESIZE: Operation.RESIZE}
 """By subresource."""
+_SUBRESOURCES = {operation: subresource for subresource, operation in _PATCHES.items()}
 ATTEMPTS = 8
 """Attempts to generate a name that is not taken, as in Kubernetes. Also attempts to admit a new object again after something
 that admission relied on has changed."""
@@ -159,6 +166,17 @@ class Store(Generic[T]):
                 if outcomes != [errors.contended(self.resource, request.name)]:
                     return outcomes
 
+    async def create_applied(self, request: PatchRequest, by: Request) -> list[Outcome]:
+        """Creates the object that an apply describes."""
+        wanted = self._configuration(request)
+        namespace = self.resource.home(request.namespace)
+        applied = managed_fields.create(self.resource, wanted, namespace, request.name, self._clock.time())
+        items = await self._additions([applied.obj], by)
+        applied.obj.metadata.managedFields.extend(applied.entries)
+        outcomes = await self.mutate(items, dry_run=by.dry_run)
+        await self._go_again([applied.obj], {}, outcomes, by)
+        return outcomes
+
     async def delete(self, requests: Sequence[DeleteRequest], by: Request, *, emptied: bool = False) -> list[Outcome]:
         """`emptied`: the objects (namespaces) are known to contain nothing."""
         await self._prepare_dry_run(by)
@@ -209,6 +227,9 @@ class Store(Generic[T]):
         return Mutation(self.resource.key_of(obj), name, step)
 
     def _patch(self, request: PatchRequest, by: Request) -> Mutation[T]:
+        key = self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name)
+        if request.type == PatchRequest.APPLY:
+            return Mutation(key, request.name, self._applying(request, by))
         patch = patching(self.resource, request)
         operation = _PATCHES[request.subresource]
 
@@ -216,15 +237,50 @@ class Store(Generic[T]):
             present = self._present(request.name, version)
             return self._next(patch(present.obj), present, by, operation)
 
-        return Mutation(self.resource.key(request.namespace or DEFAULT_NAMESPACE, request.name), request.name, step)
+        return Mutation(key, request.name, step)
+
+    def _applying(self, request: PatchRequest, by: Request) -> Step[T]:
+        """Server-side apply. Raises Rejected."""
+        wanted = self._configuration(request)
+        operation = _PATCHES[request.subresource]
+
+        def step(version: Version[T] | None) -> Next[T]:
+            present = self._present(request.name, version)
+            applied = managed_fields.apply(self.resource, wanted, present.obj, self._clock.time())
+            return self._next(applied.obj, present, by, operation, applied.entries)
+
+        return step
+
+    def _configuration(self, request: PatchRequest) -> Configuration:
+        """Raises Rejected."""
+        if not request.name:
+            raise Rejected(errors.bad_request("name: Required value: an apply needs the name of an object"))
+        check_subresource(self.resource, request)
+        try:
+            data = parse(request.patch, request.type)
+        except PatchError as error:
+            raise Rejected(errors.bad_request(f"patch: {error}")) from None
+        assert isinstance(data, Mapping)
+        options = request.options
+        wanted = managed_fields.configuration(self.resource, data, options.fieldManager, request.subresource, options.force)
+        metadata = data.get("metadata") or {}
+        if metadata.get("name", request.name) != request.name:
+            message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({request.name})"
+            raise Rejected(errors.bad_request(message))
+        home = self.resource.home(request.namespace)
+        if home and (metadata.get("namespace") or home) != home:
+            message = "the namespace of the provided object does not match the namespace sent on the request"
+            raise Rejected(errors.bad_request(message))
+        return wanted
 
     def _present(self, name: str, version: Version[T] | None) -> Version[T]:
         if version is None:
             raise Rejected(errors.not_found(self.resource, name))
         return version
 
-    def _next(self, wanted: T, present: Version[T], by: Request, operation: Operation) -> Next[T]:
-        """Return the next state of an object for the requested state, which is not changed. Raises Rejected."""
+    def _next(self, wanted: T, present: Version[T], by: Request, operation: Operation, owners: Owners | None = None) -> Next[T]:
+        """Return the next state of an object for the requested state, which is not changed. `owners`: the managedFields of an
+        apply. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         uid, expected = wanted.metadata.uid, wanted.metadata.resourceVersion
         if uid and uid != old.metadata.uid:
@@ -236,16 +292,17 @@ class Store(Generic[T]):
         new = copy(self.resource, wanted)
         self._prepare(new, old, operation)
         if not self._webhooks.concerned(by, operation, self.resource):
-            return self._judged(new, present, by, operation)
-        return Deferred(lambda: self._after_webhooks(WriteAttributes(by, operation, self.resource, new, old), present))
+            return self._judged(new, present, by, operation, owners)
+        change = WriteAttributes(by, operation, self.resource, new, old)
+        return Deferred(lambda: self._after_webhooks(change, present, owners))
 
-    async def _after_webhooks(self, change: WriteAttributes, present: Version[T]) -> Final[T]:
+    async def _after_webhooks(self, change: WriteAttributes, present: Version[T], owners: Owners | None) -> Final[T]:
         """Return the next state of an object after its webhooks. An object that a webhook changed is prepared again. Raises
         Rejected."""
         new: T = await self._webhooks.mutate(change)
         if new is not change.obj:
             self._prepare(new, present.obj, change.operation)
-        judged = self._judged(new, present, change.request, change.operation)
+        judged = self._judged(new, present, change.request, change.operation, owners)
         final = await judged.final() if isinstance(judged, Deferred) else judged
         await self._webhooks.validate(change._replace(obj=new))
         return final
@@ -264,7 +321,7 @@ class Store(Generic[T]):
             self.strategy.prepare_update(new, old)
             keep_equal(new, old)
 
-    def _judged(self, new: T, present: Version[T], by: Request, operation: Operation) -> Next[T]:
+    def _judged(self, new: T, present: Version[T], by: Request, operation: Operation, owners: Owners | None) -> Next[T]:
         """Validate and admits the new version. The caches that admission reads may be behind, so a refusal is checked again
         after a refresh. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
@@ -277,7 +334,7 @@ class Store(Generic[T]):
         if violations:
             raise Rejected(errors.invalid(self.resource, name, violations))
         try:
-            return self._admitted(new, old, by, operation)
+            return self._admitted(new, old, by, operation, owners)
         except Rejected as rejected:
             refused = rejected  # Python deletes the variable `rejected` at the end of the block
 
@@ -286,14 +343,19 @@ class Store(Generic[T]):
                 await self._refresh()
             except (CacheError, StorageError):
                 raise refused from None
-            return self._admitted(new, old, by, operation)
+            return self._admitted(new, old, by, operation, owners)
 
         return Deferred(again)
 
-    def _admitted(self, new: T, old: T, by: Request, operation: Operation) -> Final[T]:
+    def _admitted(self, new: T, old: T, by: Request, operation: Operation, owners: Owners | None) -> Final[T]:
         """Return the next state of the object if admission accepts the new version. Raises Rejected."""
         self._admission.validate(by, operation, self.resource, new, old)
         new.metadata.resourceVersion = old.metadata.resourceVersion
+        if owners is not None:
+            managed_fields.set_entries(new, old, owners)
+        elif managed_fields.is_tracked(new, old):
+            manager = by.field_manager or by.user.name
+            managed_fields.track(self.resource, new, old, manager, _SUBRESOURCES.get(operation, ""), self._clock.time())
         if new == old:
             return Effect.NO_OP
         new.metadata.resourceVersion = ""
@@ -395,6 +457,7 @@ class Creation(Generic[T]):
             amended = await self._webhooks.mutate(WriteAttributes(by, Operation.CREATE, self._resource, obj, None))
             if amended is not obj:
                 keep_identity(amended, obj)
+                clear_ignored(amended.metadata)
                 amended.metadata.resourceVersion = ""
                 obj.CopyFrom(amended)
 
@@ -483,7 +546,7 @@ class Creation(Generic[T]):
 def keep_identity(new: Object, old: Object) -> None:
     """Copy the metadata fields that an update cannot change from `old`. Updates may omit these fields."""
     metadata = new.metadata
-    clear_ignored(metadata)
+    metadata.selfLink = ""
     metadata.uid = old.metadata.uid
     metadata.generation = old.metadata.generation
     metadata.generateName = old.metadata.generateName
@@ -499,7 +562,7 @@ def keep_identity(new: Object, old: Object) -> None:
 
 
 def clear_ignored(metadata: ObjectMeta) -> None:
-    """Clear fields without a meaning here that clients may send, for example from exported manifests."""
+    """Clear the fields of a new object that the server sets, and that clients may send, for example from exported manifests."""
     metadata.selfLink = ""
     del metadata.managedFields[:]
 

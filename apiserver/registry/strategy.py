@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -267,7 +267,12 @@ def _field_left(field: FieldDescriptor, value: Any, room: int) -> int:
     return room
 
 
-Gathered: TypeAlias = dict[str, None]
+class Gathered(dict[str, None]):
+    """The warnings of a call, without duplicates, in order."""
+
+    created = False
+    """Whether the call created an object, although it need not have."""
+
 
 MAX_WARNINGS = 20
 """Maximum number of warnings per call. A batch may cause thousands of similar warnings."""
@@ -279,13 +284,20 @@ _gathered: ContextVar[Gathered | None] = ContextVar("warnings", default=None)
 
 @contextmanager
 def gathering() -> Iterator[Gathered]:
-    """Collect the warnings of a call, without duplicates, in order."""
-    gathered: Gathered = {}
+    """Collect the warnings of a call."""
+    gathered = Gathered()
     token = _gathered.set(gathered)
     try:
         yield gathered
     finally:
         _gathered.reset(token)
+
+
+def say_created() -> None:
+    """Note that the present call created an object."""
+    gathered = _gathered.get()
+    if gathered is not None:
+        gathered.created = True
 
 
 def warn(warnings: Iterable[str]) -> None:

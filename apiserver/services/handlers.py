@@ -36,7 +36,7 @@ from apiserver.registry.strategy import gathering
 from apiserver.services import metrics
 from apiserver.services.methods import Method
 from pinnace.api.status import DETAILS_KEY, Code, Refusal, encode
-from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
+from pinnace.api.wellknown import CREATED_KEY, REQUEST_ID_KEY, WARNING_KEY
 from pinnace.runtime import logs, tracing
 from pinnace.runtime.grpc_server import Refusals, abort, let_go
 from pinnace.runtime.tracing import NO_TRACER, Tracer
@@ -182,8 +182,10 @@ class _CallHandlers:
                 fencing.read_fences(metadata)
                 with gathering() as warnings:
                     answer = await method.call(parse(data), made)
-                if warnings:
-                    told = [(WARNING_KEY, warning.encode()) for warning in warnings]
+                if warnings or warnings.created:
+                    told: list[tuple[str, str | bytes]] = [(WARNING_KEY, warning.encode()) for warning in warnings]
+                    if warnings.created:
+                        told.append((CREATED_KEY, "true"))
                     context.set_trailing_metadata(((REQUEST_ID_KEY, logs.request_id.get()), *told))
                 return answer
             except Rejected as rejected:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from apiserver.auth.audit import Audit
+from apiserver.auth.authorizer import Authorizer
 from apiserver.cacher.cacher import Cacher
 from apiserver.registry.store import Store
 from apiserver.services.methods import Context
@@ -40,8 +41,16 @@ _STAMPED = frozenset({NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, ""})
 
 
 class LeaseService(ResourceService[Lease]):
-    def __init__(self, store: Store[Lease], cacher: Cacher, audit: Audit, storage: Storage, clock: Clock) -> None:
-        super().__init__(store, cacher, audit)
+    def __init__(
+        self,
+        store: Store[Lease],
+        cacher: Cacher,
+        audit: Audit,
+        authorizer: Authorizer,
+        storage: Storage,
+        clock: Clock,
+    ) -> None:
+        super().__init__(store, cacher, audit, authorizer)
         self._stamps = Stamps(cacher, storage, clock)
         self._clock = clock
 

@@ -61,8 +61,10 @@ from pinnace.runtime.tasks import TimeSlice, in_slices, race
 
 
 class NodeService(ResourceService[Node]):
-    def __init__(self, store: Store[Node], cacher: Cacher, audit: Audit, heartbeats: HeartbeatsService) -> None:
-        super().__init__(store, cacher, audit)
+    def __init__(
+        self, store: Store[Node], cacher: Cacher, audit: Audit, authorizer: Authorizer, heartbeats: HeartbeatsService
+    ) -> None:
+        super().__init__(store, cacher, audit, authorizer)
         self._heartbeats = heartbeats
 
     async def heartbeat(self, requests: AsyncIterator[HeartbeatRequest], context: Context) -> AsyncIterator[HeartbeatResponse]:

@@ -81,16 +81,15 @@ class PodService(ResourceService[Pod]):
         budgets: Store[PodDisruptionBudget],
         cacher: Cacher,
         audit: Audit,
+        authorizer: Authorizer,
         clock: Clock,
         streaming: Streaming,
-        authorizer: Authorizer,
         fences: Fences,
     ) -> None:
-        super().__init__(store, cacher, audit)
+        super().__init__(store, cacher, audit, authorizer)
         self._evictions = EvictionHandler(store, budgets, cacher, clock)
         self._clock = clock
         self._streaming = streaming
-        self._authorizer = authorizer
         self._fences = fences
 
     async def bind(self, request: BindRequest, context: Context) -> BatchItem:

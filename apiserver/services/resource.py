@@ -23,7 +23,8 @@ from apiserver import errors
 from apiserver.admission.defaults import PERMANENT
 from apiserver.auth.audit import Audit, AuditEvent
 from apiserver.auth.authentication import MASTERS, User
-from apiserver.auth.permissions import Action, action_on
+from apiserver.auth.authorizer import Authorizer
+from apiserver.auth.permissions import Action, Target, action_on
 from apiserver.cacher.cacher import Cacher
 from apiserver.cacher.listing import ListQuery
 from apiserver.cacher.store import SelectionPredicate
@@ -33,6 +34,7 @@ from apiserver.registry.admission import Request
 from apiserver.registry.events import EventRegistry
 from apiserver.registry.mutation import Outcome, Written
 from apiserver.registry.store import Store, single
+from apiserver.registry.strategy import say_created
 from apiserver.services.methods import MAX_BATCH, READ_TIMEOUT, Context, read_timeout
 from pinnace.api.core_v1_pb2 import Event, Namespace
 from pinnace.api.events_pb2 import CreateEventBatchRequest
@@ -63,6 +65,8 @@ DRY_RUN_ALL = "All"
 _BY_NAME = re.compile(r"metadata\.name==?[^,=!]+")
 """A field selector that names one object, as for SelectionPredicate.key. Selectors may be long, so they are parsed only when
 the call has its seat; this expression estimates its cost before."""
+APPLY_ATTEMPTS = 8
+"""Attempts to apply to an object that other clients create and delete at the same time."""
 _GONE = ("NotFound", "UIDMismatch")
 """Why a delete of what a list has shown may be refused: it is not there any more."""
 
@@ -77,9 +81,10 @@ class NamedObject(Protocol):
 
 
 class ResourceService(Generic[T]):
-    def __init__(self, store: Store[T], cacher: Cacher, audit: Audit) -> None:
+    def __init__(self, store: Store[T], cacher: Cacher, audit: Audit, authorizer: Authorizer) -> None:
         self.store = store
         self._audit = audit
+        self._authorizer = authorizer
         self._cacher = cacher
         self._resource = store.resource
         self._cache = cacher.of(store.resource)
@@ -150,7 +155,23 @@ class ResourceService(Generic[T]):
 
     async def patch(self, request: PatchRequest, context: Context) -> bytes:
         by = _by(request, context)
-        return single(await self.noted(by, "patch", request.subresource, [request], self.store.patch(request, by))).encoded
+        patching = self.store.patch(request, by) if request.type != PatchRequest.APPLY else self._apply(request, by)
+        return single(await self.noted(by, "patch", request.subresource, [request], patching)).encoded
+
+    async def _apply(self, request: PatchRequest, by: Request) -> Sequence[Outcome]:
+        """Applies to the object that is there, or creates it. Another client may create or delete it meanwhile."""
+        for _ in range(APPLY_ATTEMPTS):
+            outcomes = await self.store.patch(request, by)
+            if request.subresource or not _is(outcomes, "NotFound"):
+                break
+            action, target = action_on(self._resource, "create"), Target(self._resource.home(request.namespace), request.name)
+            await self._authorizer.check(by.user, action, lambda target=target: (target,))  # type: ignore[misc]
+            outcomes = await self.store.create_applied(request, by)
+            if not _is(outcomes, "AlreadyExists"):
+                if isinstance(outcomes[0], Written):
+                    say_created()
+                break
+        return outcomes
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:
         return single(await self._delete([request], context.user)).encoded
@@ -260,7 +281,11 @@ class ResourceService(Generic[T]):
 
 
 def _by(request: Any, context: Context) -> Request:
-    return Request(context.user, is_dry_run(request.options))
+    return Request(context.user, is_dry_run(request.options), request.options.fieldManager)
+
+
+def _is(outcomes: Sequence[Outcome], reason: str) -> bool:
+    return isinstance(outcomes[0], Refusal) and outcomes[0].reason == reason
 
 
 def is_dry_run(options: Any) -> bool:
@@ -333,8 +358,10 @@ def selected(
 
 
 class EventService(ResourceService[Event]):
-    def __init__(self, store: Store[Event], cacher: Cacher, audit: Audit, events: EventRegistry) -> None:
-        super().__init__(store, cacher, audit)
+    def __init__(
+        self, store: Store[Event], cacher: Cacher, audit: Audit, authorizer: Authorizer, events: EventRegistry
+    ) -> None:
+        super().__init__(store, cacher, audit, authorizer)
         self._events = events
 
     async def record(self, request: CreateEventBatchRequest, context: Context) -> BatchResponse:
@@ -345,8 +372,8 @@ class EventService(ResourceService[Event]):
 
 
 class NamespaceService(ResourceService[Namespace]):
-    def __init__(self, store: Store[Namespace], cacher: Cacher, audit: Audit) -> None:
-        super().__init__(store, cacher, audit)
+    def __init__(self, store: Store[Namespace], cacher: Cacher, audit: Audit, authorizer: Authorizer) -> None:
+        super().__init__(store, cacher, audit, authorizer)
         self._all = cacher
 
     async def delete(self, request: DeleteRequest, context: Context) -> bytes:

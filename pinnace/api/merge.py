@@ -47,7 +47,7 @@ SETS = frozenset({"finalizers", "podCIDRs"})
 _UNIONS = frozenset({"strategy", "volumes"})
 """Unions, whose variants have different fields: Kubernetes' retainKeys. The defaults of the old variant are not valid for the
 new variant."""
-_DEFAULTS = {"protocol": "TCP"}
+DEFAULTS = {"protocol": "TCP"}
 """The values of identity fields that are absent or empty."""
 
 Data = Mapping[str, Any]
@@ -58,7 +58,7 @@ def key_of(name: str, item: Any) -> Key | None:
     """The identity of an item of the list `name`; None when its items have none."""
     if name not in _IDENTITY or not isinstance(item, Mapping):
         return None
-    return tuple(str(item.get(field) or _DEFAULTS.get(field)) for field in _IDENTITY[name])
+    return tuple(str(item.get(field) or DEFAULTS.get(field)) for field in _IDENTITY[name])
 
 
 class Merge:

@@ -167,7 +167,7 @@ class _Editor:
         return deepcopy(found)
 
     def _test(self, path: Pointer, value: Any) -> None:
-        if not _equal(self._field("test", path), value):
+        if not equal(self._field("test", path), value):
             raise JsonPatchError(f"testing value {_text(path)} failed: test failed")
 
     def _field(self, op: str, path: Pointer) -> Any:
@@ -252,12 +252,12 @@ def _missing(op: str, path: Pointer) -> JsonPatchError:
     return JsonPatchError(f'{op} operation does not apply: doc is missing path: "{_text(path)}": missing value')
 
 
-def _equal(one: Any, other: Any) -> bool:
+def equal(one: Any, other: Any) -> bool:
     """Whether two JSON values are equal. Numbers compare by value; true is not a number."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(value, other[name]) for name, value in one.items())
+        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
+        return len(one) == len(other) and all(map(equal, one, other))
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
@@ -307,6 +307,14 @@ def patched(live: Data, kind: PatchRequest.Type, patch: Patch) -> dict[str, Any]
     if not isinstance(result, dict):
         raise PatchError("the result is not a JSON object")
     return result
+
+
+def with_reset(form: dict[str, Any]) -> dict[str, Any]:
+    """An empty list of managedFields resets them, as an empty entry does: messages do not tell empty lists from absent ones."""
+    metadata = form.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields") == []:
+        return {**form, "metadata": {**metadata, "managedFields": [{}]}}
+    return form
 
 
 class _Strategic(Merge):

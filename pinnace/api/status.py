@@ -4,7 +4,7 @@ The server converts its exceptions into these (apiserver.errors), and the client
 (pinnace.client.errors). Codes are those of gRPC; `reason` is a machine-readable reason in CamelCase.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -12,6 +12,10 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 
 DOMAIN = "pinnace"
+APPLY_CONFLICT = "ApplyConflict"
+"""The reason when an apply changes fields of other managers. Each violation is a field, and the manager that owns it."""
+UNTYPED = "Untyped"
+"""The reason when a configuration does not have the types of its kind."""
 DETAILS_KEY = "grpc-status-details-bin"
 """The trailer that they travel in."""
 
@@ -95,6 +99,17 @@ def decode(status: status_pb2.Status) -> Refusal:
         retry_after=retry.retry_delay.ToMilliseconds() / 1000 if has_retry else None,
         metadata=tuple(sorted(info.metadata.items())),
     )
+
+
+def conflict_message(conflicts: Sequence[Violation]) -> str:
+    """Kubernetes' message about the conflicts of an apply."""
+    if len(conflicts) == 1:
+        return f"Apply failed with 1 conflict: {conflicts[0].message}: {conflicts[0].field}"
+    lines = list[str]()
+    for owner in dict.fromkeys(each.message for each in conflicts):
+        lines.append(f"{owner.replace('conflict', 'conflicts', 1)}:")
+        lines += [f"- {each.field}" for each in conflicts if each.message == owner]
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 
 def summarize(violations: Iterable[Violation]) -> str:

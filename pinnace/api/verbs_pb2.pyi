@@ -66,10 +66,12 @@ class PatchRequest(_message.Message):
         MERGE: _ClassVar[PatchRequest.Type]
         STRATEGIC_MERGE: _ClassVar[PatchRequest.Type]
         JSON: _ClassVar[PatchRequest.Type]
+        APPLY: _ClassVar[PatchRequest.Type]
     UNSPECIFIED: PatchRequest.Type
     MERGE: PatchRequest.Type
     STRATEGIC_MERGE: PatchRequest.Type
     JSON: PatchRequest.Type
+    APPLY: PatchRequest.Type
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]

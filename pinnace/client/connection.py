@@ -31,7 +31,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from pinnace.api import fences
-from pinnace.api.wellknown import REQUEST_ID_KEY, WARNING_KEY
+from pinnace.api.wellknown import CREATED_KEY, REQUEST_ID_KEY, WARNING_KEY
 from pinnace.client.channel import Duplex, Peer, PresentFence, Q, R, Stream, addresses, decoder, host_of
 from pinnace.client.errors import (
     ApiError,
@@ -117,12 +117,14 @@ class Connection:
         rng: random.Random | None = None,
         metadata: Sequence[tuple[str, str]] | None = None,
         on_warning: Callable[[str], None] | None = None,
+        on_created: Callable[[], None] | None = None,
         storage_timeout: float | None = None,
     ) -> None:
         """`endpoints`: servers as "host:port". They are tried in random order, which spreads clients over the servers. `tls`:
         files for mutual TLS; None disables TLS and authentication. `metadata`: sent with each unary call. `on_warning` receives
-        the server's warnings about accepted requests. `storage_timeout`: seconds after which a call is no longer retried if
-        etcd is unavailable; None uses the timeout of the call. Raises OSError if a TLS file cannot be loaded."""
+        the server's warnings about accepted requests. `on_created` is called when an apply created an object.
+        `storage_timeout`: seconds after which a call is no longer retried if etcd is unavailable; None uses the timeout of the
+        call. Raises OSError if a TLS file cannot be loaded."""
         if not endpoints:
             raise ValueError("no API server is configured: at least one HOST:PORT is required")
         self._rng = rng or new_rng()
@@ -130,6 +132,7 @@ class Connection:
         self._endpoints = self._rng.sample(list(endpoints), len(endpoints))
         self._metadata = metadata
         self._on_warning = on_warning
+        self._on_created = on_created
         self._storage_patience = storage_timeout
         self._diagnosis = Diagnosis(self._endpoints, tls.context if tls is not None else None)
         self._peers: list[Peer] = []  # empty before the first call
@@ -331,7 +334,7 @@ class Connection:
             raise _lost(failure, retry) from None
         if answer is None:
             raise unreadable(method, peer.endpoint)
-        if self._on_warning or log.isEnabledFor(logging.DEBUG):
+        if self._on_warning or self._on_created or log.isEnabledFor(logging.DEBUG):
             self._read_trailers(method, peer, await sent.trailing_metadata())
         return answer
 
@@ -342,6 +345,8 @@ class Connection:
                 log.debug("%s at %s: OK, request %s", method, peer.endpoint, value)
             elif key == WARNING_KEY and self._on_warning and isinstance(value, bytes):
                 self._on_warning(value.decode(errors="replace"))
+            elif key == CREATED_KEY and self._on_created:
+                self._on_created()
 
 
 async def _introduced(send: Callable[[], Awaitable[R]]) -> R:

@@ -41,6 +41,42 @@ def test_apply_changes_what_is_there(kubectl: Kubectl) -> None:
     assert "deleted" in kubectl("delete", "-f", "-", stdin=changed)
 
 
+def test_server_side_apply(kubectl: Kubectl) -> None:
+    applying = ("apply", "--server-side", "-f", "-")
+    labelled = deployment("web", 2)
+    labelled["metadata"]["labels"] = {"tier": "front"}
+    assert "deployment.apps/web serverside-applied" in kubectl(*applying, stdin=[labelled])
+    shown = kubectl("get", "deployment", "web", "-o", "yaml", "--show-managed-fields")
+    assert "manager: kubectl\n" in shown and "operation: Apply" in shown
+    assert "managedFields" not in kubectl("get", "deployment", "web", "-o", "yaml")
+
+    replicas = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 5}}
+    other = (*applying, "--field-manager", "other")
+    conflict = kubectl(*other, stdin=[replicas], fails=True)
+    assert 'conflict with "kubectl": .spec.replicas' in conflict and "--force-conflicts" in conflict
+    assert "serverside-applied" in kubectl(*other, "--force-conflicts", stdin=[replicas])
+    assert kubectl.json("get", "deployment", "web")["spec"]["replicas"] == 5
+
+    mine = deployment("web", 2)
+    del mine["spec"]["replicas"]
+    kubectl(*applying, stdin=[mine])
+    found = kubectl.json("get", "deployment", "web")
+    assert found["spec"]["replicas"] == 5, "another manager owns it"
+    assert "labels" not in found["metadata"], "nobody owns them any more"
+    assert "nginx:2" in kubectl.run("diff", "--server-side", "-f", "-", stdin=[deployment("web", 5, image="nginx:2")]).out
+
+
+def test_server_side_apply_replaces_client_side_apply(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=[deployment("web", 2)])
+    assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", stdin=[deployment("web", 3, image="nginx:2")])
+    found = kubectl.json("get", "deployment", "web", "--show-managed-fields")
+    assert found["spec"]["replicas"] == 3
+    assert ("kubectl", "Apply") in {(each["manager"], each["operation"]) for each in found["metadata"]["managedFields"]}
+    last = found["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
+    assert "nginx:2" in last, "client-side apply can go on"
+    assert "configured" in kubectl("apply", "-f", "-", stdin=[deployment("web", 4, image="nginx:2")])
+
+
 def test_a_rollout(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=[deployment("web", 3)])
     assert "successfully rolled out" in kubectl("rollout", "status", "deployment/web", "--timeout=40s")
@@ -210,7 +246,6 @@ def test_usage(kubectl: Kubectl) -> None:
 
 def test_what_is_not_supported_says_so(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=[pod("a")])
-    assert "Server-side apply not available" in kubectl("apply", "--server-side", "-f", "-", stdin=[pod("a")], fails=True)
     assert "does not allow this method" in kubectl("create", "configmap", "c", "--from-literal=a=b", fails=True)
     kubectl("wait", "--for=condition=Ready", "pod/a", "--timeout=40s")
     for arguments in (("attach", "a"), ("port-forward", "a", "8080:80"), ("exec", "a", "--", "true")):

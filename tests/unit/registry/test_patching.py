@@ -53,7 +53,7 @@ def test_operations_on_its_json_form() -> None:
     ("asked", "message"),
     [
         (request({}, name=""), "name: Required value"),
-        (request({}, PatchRequest.UNSPECIFIED), "type: expected MERGE, STRATEGIC_MERGE or JSON"),
+        (request({}, PatchRequest.UNSPECIFIED), "type: expected MERGE, STRATEGIC_MERGE, JSON or APPLY"),
         (request({}, subresource="scale"), 'subresource: "scale" cannot be patched'),
         (request(b"{"), "patch: not JSON"),
         (request([]), "patch: expected a JSON object"),

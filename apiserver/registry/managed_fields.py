@@ -1,0 +1,432 @@
+"""Server-side apply, and who owns which field of an object (metadata.managedFields).
+
+Objects have no managedFields before their first apply: creates, updates and binds of such objects do nothing here. The first
+apply gives all present fields to the manager `before-first-apply`. After that, each update gives the fields that it changes to
+its manager, and takes them from all others. An apply that changes fields of other managers fails unless it is forced.
+
+    apply:  live object, configuration --> merge --> prune --> compare with the live object --> new object, new owners
+                                                      |                '--> conflicts: changed fields of other managers
+                                                      '--> removes fields of the last configuration that nobody owns now
+
+Defaults that the server adds belong to nobody. Bindings, deletions and what the server itself writes have no manager.
+
+Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/,
+https://github.com/kubernetes-sigs/structured-merge-diff/blob/master/merge/update.go,
+https://github.com/kubernetes/kubernetes/tree/master/staging/src/k8s.io/apimachinery/pkg/util/managedfields/internal
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+from google.protobuf.message import Message
+
+from apiserver import errors
+from apiserver.errors import Rejected
+from pinnace.api.codec import CodecError, from_dict, revised, to_dict
+from pinnace.api.fieldset import FieldSet, Path, field_element, from_json, text_of
+from pinnace.api.merge import LAST_APPLIED
+from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta
+from pinnace.api.patch import equal
+from pinnace.api.resources import Object, Resource
+from pinnace.api.schema import Type, empty, type_of
+from pinnace.api.status import Violation
+from pinnace.api.structured_merge import ABSENT, TypeMismatch, check, compare, field_set, merge, remove, with_named_fields
+
+T = TypeVar("T", bound=Object)
+
+APPLY, UPDATE = "Apply", "Update"
+FIELDS_V1 = "FieldsV1"
+BEFORE_FIRST_APPLY = "before-first-apply"
+ANCIENT_CHANGES = "ancient-changes"
+MAX_UPDATE_MANAGERS = 10
+"""Managers with the operation Update of one object. The oldest are merged into `ancient-changes`."""
+MAX_MANAGER = 128
+"""Bytes of the name of a manager."""
+_SERVERS_OWN = (
+    "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion",
+)  # fmt: skip
+"""Metadata that nobody owns."""
+_UPGRADES = {"kubectl": "kubectl.kubernetes.io/last-applied-configuration", "pinnace": LAST_APPLIED}
+"""By manager: the annotation of its client-side apply. An apply takes over the fields that the annotation has."""
+_IGNORED = {
+    "": FieldSet([(field_element("status"),)]),
+    "status": FieldSet([(field_element(each),) for each in ("metadata", "spec")]),
+}
+"""By subresource: the fields that a write does not change, and whose values in a configuration are ignored."""
+
+
+class Manager(NamedTuple):
+    """Identifies an entry. Managers that apply have no API version: an apply replaces the entry of an earlier version."""
+
+    name: str
+    operation: str
+    api_version: str = ""
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        """As in the messages about conflicts."""
+        text = f'"{self.name}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.api_version}" if self.operation == UPDATE else text
+
+
+class Owned(NamedTuple):
+    """What a manager owns. `time`: Unix seconds of the last change; 0: not known."""
+
+    fields: FieldSet
+    time: int
+
+
+Managers = Mapping[Manager, Owned]
+
+
+class Applied(NamedTuple, Generic[T]):
+    """The result of an apply: the object, and its managedFields."""
+
+    obj: T
+    entries: Sequence[ManagedFieldsEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What a manager applies."""
+
+    manager: Manager
+    force: bool
+    data: Mapping[str, Any]
+    """As it was sent."""
+    fields: dict[str, Any]
+    """Without apiVersion, kind, and the metadata that nobody owns."""
+
+
+class _Conflicts(Exception):
+    def __init__(self, found: Sequence[tuple[Manager, Path]]) -> None:
+        super().__init__(len(found))
+        self.found = found
+
+
+def decode(entries: Iterable[ManagedFieldsEntry], api_version: str) -> dict[Manager, Owned]:
+    """Entries of other API versions are left out. Raises ValueError."""
+    found = dict[Manager, Owned]()
+    for entry in entries:
+        if entry.operation not in (APPLY, UPDATE):
+            raise ValueError("operation must be `Apply` or `Update`")
+        if entry.fieldsType != FIELDS_V1:
+            raise ValueError(f'invalid fieldsType "{entry.fieldsType[:32]}"')
+        if not entry.apiVersion:
+            raise ValueError("apiVersion must not be empty")
+        if entry.apiVersion == api_version:
+            version = api_version if entry.operation == UPDATE else ""
+            manager = Manager(entry.manager, entry.operation, version, entry.subresource)
+            found[manager] = Owned(from_json(entry.fieldsV1.Raw or b"{}"), entry.time.seconds)
+    return found
+
+
+def encode(managers: Managers, api_version: str) -> list[ManagedFieldsEntry]:
+    """In Kubernetes' order: Apply before Update, then by time and name."""
+    entries = list[ManagedFieldsEntry]()
+    for manager, owned in sorted(managers.items(), key=lambda item: (item[0].operation, item[1].time, item[0])):
+        entry = ManagedFieldsEntry(
+            manager=manager.name,
+            operation=manager.operation,
+            apiVersion=api_version,
+            fieldsType=FIELDS_V1,
+            subresource=manager.subresource,
+        )
+        if owned.time:
+            entry.time.seconds = owned.time
+        entry.fieldsV1.Raw = owned.fields.to_json().encode()
+        entries.append(entry)
+    return entries
+
+
+def is_tracked(new: Object, old: Object) -> bool:
+    """Whether the object has owners, or the client sends some."""
+    return bool(old.metadata.managedFields or new.metadata.managedFields)
+
+
+def track(resource: Resource[T], new: T, old: T, name: str, subresource: str, now: float) -> None:
+    """Gives the fields that an update changes to its manager: sets metadata.managedFields of the new object."""
+    managers = _managers_of_update(resource, new, old, subresource)
+    if not managers:
+        del new.metadata.managedFields[:]
+        return
+    before, after = _form(resource, old), _form(resource, new)
+    manager = Manager(name, UPDATE, resource.api_version, subresource)
+    updated = _updated(_type(resource), before, after, managers, manager, _IGNORED.get(subresource, FieldSet()), int(now))
+    set_entries(new, old, encode(updated, resource.api_version))
+
+
+def set_entries(new: Object, old: Object, entries: Sequence[ManagedFieldsEntry]) -> None:
+    """Sets metadata.managedFields. If nothing else changes, the old times are kept, so that there is no change at all."""
+    fields = new.metadata.managedFields
+    del fields[:]
+    if _without_times(entries) == _without_times(old.metadata.managedFields):
+        fields.extend(old.metadata.managedFields)
+        version, new.metadata.resourceVersion = new.metadata.resourceVersion, old.metadata.resourceVersion
+        same = new == old
+        new.metadata.resourceVersion = version
+        if same:
+            return
+        del fields[:]
+    fields.extend(entries)
+
+
+def _without_times(entries: Iterable[ManagedFieldsEntry]) -> list[bytes]:
+    found = list[bytes]()
+    for entry in entries:
+        copy = ManagedFieldsEntry()
+        copy.CopyFrom(entry)
+        copy.ClearField("time")
+        found.append(copy.SerializeToString(deterministic=True))
+    return sorted(found)
+
+
+def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str) -> dict[Manager, Owned]:
+    """The owners before an update. A client may set or reset them, but not through a subresource; one that leaves them out, or
+    sends invalid ones, keeps those of the stored object."""
+    if not subresource:
+        sent = new.metadata.managedFields
+        if len(sent) == 1 and sent[0] == ManagedFieldsEntry():
+            return {}
+        if found := _decoded(sent, resource.api_version):
+            return found
+    return _decoded(old.metadata.managedFields, resource.api_version)
+
+
+def _decoded(entries: Iterable[ManagedFieldsEntry], api_version: str) -> dict[Manager, Owned]:
+    try:
+        return decode(entries, api_version)
+    except ValueError:
+        return {}
+
+
+def _updated(
+    of: Type, before: Any, after: Any, managers: Managers, manager: Manager, ignored: FieldSet, now: int
+) -> dict[Manager, Owned]:
+    """The owners after an update."""
+    difference = compare(of, before, after)
+    seen = difference.without(ignored)
+    lost = seen.changed | seen.removed
+    found = {each: owned._replace(fields=owned.fields - lost) for each, owned in managers.items()}
+    if taken := difference.changed.without_trees(ignored):
+        previous = found.get(manager)
+        found[manager] = Owned(taken | previous.fields if previous else taken, now)
+    return _capped({each: owned for each, owned in found.items() if owned.fields})
+
+
+def _capped(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
+    updaters = sorted((each for each in managers if each.operation == UPDATE), key=lambda each: (managers[each].time, each))
+    surplus = len(updaters) - MAX_UPDATE_MANAGERS
+    if surplus <= 0:
+        return managers
+    fields, time = FieldSet(), 0
+    for each in updaters[: surplus + 1]:
+        owned = managers.pop(each)
+        fields, time = fields | owned.fields, owned.time
+    managers[Manager(ANCIENT_CHANGES, UPDATE, updaters[0].api_version)] = Owned(fields, time)
+    return managers
+
+
+def configuration(resource: Resource[T], data: Mapping[str, Any], manager: str, subresource: str, force: bool) -> Configuration:
+    """What a request applies. Raises Rejected."""
+    if not manager:
+        raise Rejected(errors.bad_request("options.fieldManager: Required value: is required for apply patch"))
+    if len(manager.encode()) > MAX_MANAGER or not manager.isprintable():
+        message = f"options.fieldManager: Invalid value: at most {MAX_MANAGER} bytes of printable characters"
+        raise Rejected(errors.bad_request(message))
+    version, kind = data.get("apiVersion") or "", data.get("kind") or ""
+    if (version, kind) != (resource.api_version, resource.kind):
+        group_version = version if isinstance(version, str) and "/" in version else f"/{version}"
+        raise Rejected(errors.bad_request(f"invalid object type: {group_version}, Kind={kind}"))
+    fields = {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
+    metadata = fields.pop("metadata", None) or {}
+    if not isinstance(metadata, dict):
+        raise _mistyped(resource, data, TypeMismatch([f".metadata: expected map, got {metadata!r}"]))
+    if metadata.get("managedFields") is not None:
+        raise Rejected(errors.bad_request("metadata.managedFields must be nil"))
+    if said := {name: value for name, value in metadata.items() if name not in _SERVERS_OWN}:
+        fields["metadata"] = said
+    try:
+        check(_type(resource), fields)
+    except TypeMismatch as error:
+        raise _mistyped(resource, data, error) from None
+    return Configuration(Manager(manager, APPLY, subresource=subresource), force, data, fields)
+
+
+def _mistyped(resource: Resource[Any], data: Mapping[str, Any], error: TypeMismatch) -> Rejected:
+    metadata = data.get("metadata")
+    namespace, name = (metadata.get(each, "") for each in ("namespace", "name")) if isinstance(metadata, dict) else ("", "")
+    version = resource.api_version if "/" in resource.api_version else f"/{resource.api_version}"
+    message = f"failed to create typed patch object ({namespace}/{name}; {version}, Kind={resource.kind}): {error}"
+    return Rejected(errors.untyped(message))
+
+
+def create(resource: Resource[T], wanted: Configuration, namespace: str, name: str, now: float) -> Applied[T]:
+    """The object that an apply creates. Raises Rejected."""
+    metadata = wanted.data.get("metadata") or {}
+    if metadata.get("uid"):
+        raise Rejected(errors.uid_mismatch(resource, name, str(metadata["uid"]), ""))
+    form = {**wanted.fields, "metadata": {**wanted.fields.get("metadata", {}), "name": name, "namespace": namespace}}
+    if not resource.namespaced:
+        del form["metadata"]["namespace"]
+    owned = field_set(_type(resource), wanted.fields).without_trees(_IGNORED.get(wanted.manager.subresource, FieldSet()))
+    managers = {wanted.manager: Owned(owned, int(now))} if owned else {}
+    obj = _read(resource, name, lambda: from_dict(resource, form))
+    obj.metadata.resourceVersion = str(metadata.get("resourceVersion") or "")
+    return Applied(obj, encode(managers, resource.api_version))
+
+
+def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> Applied[T]:
+    """The live object with the configuration applied. Raises Rejected."""
+    name = live.metadata.name
+    of, form = _type(resource), to_dict(live)
+    before = _without_servers_own(resource, form)
+    try:
+        managers = decode(live.metadata.managedFields, resource.api_version)
+    except ValueError as error:
+        raise Rejected(errors.untyped(f"failed to decode managed fields: {error}")) from None
+    if not managers:
+        first = Manager(BEFORE_FIRST_APPLY, UPDATE, resource.api_version, wanted.manager.subresource)
+        ignored = _IGNORED.get(wanted.manager.subresource, FieldSet())
+        managers = _updated(of, _start(resource), before, {}, first, ignored, int(now))
+    try:
+        after, owners = _merged(of, wanted, before, managers, int(now), wanted.force)
+    except _Conflicts as conflicts:
+        found = _unforgiven(resource, wanted.manager, live, before, conflicts.found)
+        if found:
+            told = [Violation(text_of(path), f"conflict with {each}") for each, path in found]
+            raise Rejected(errors.apply_conflict(told)) from None
+        after, owners = _merged(of, wanted, before, managers, int(now), True)
+    except TypeMismatch as error:
+        raise Rejected(errors.untyped(f"failed to merge config: {error}")) from None
+    _remember(wanted, after)
+    after = {each: value for each, value in after.items() if value or each in form}
+    kept = {each: form["metadata"][each] for each in _SERVERS_OWN if each in form["metadata"] and each != "managedFields"}
+    new_form = {"apiVersion": resource.api_version, "kind": resource.kind, **after}
+    new_form["metadata"] = {**(after.get("metadata") or {}), **kept}
+    new = _read(resource, name, lambda: revised(resource, live, form, new_form))
+    _check_identity(wanted.data, new.metadata)
+    return Applied(new, encode(owners, resource.api_version))
+
+
+def _merged(
+    of: Type, wanted: Configuration, before: dict[str, Any], managers: Managers, now: int, force: bool
+) -> tuple[dict[str, Any], dict[Manager, Owned]]:
+    """The fields and the owners after an apply. Raises _Conflicts."""
+    ignored = _IGNORED.get(wanted.manager.subresource, FieldSet())
+    after = merge(of, before, wanted.fields)
+    last = managers.get(wanted.manager)
+    owned = field_set(of, wanted.fields).without_trees(ignored)
+    others = {each: owner for each, owner in managers.items() if each != wanted.manager}
+    if last is not None:
+        claimed = owned
+        for owner in others.values():
+            claimed = claimed | owner.fields
+        after = _pruned(of, after, last.fields, claimed)
+    after = {} if after is ABSENT else after
+    difference = compare(of, before, after).without(ignored)
+    changed = difference.changed
+    conflicts = [(each, path) for each, owner in sorted(others.items()) for path in owner.fields & changed]
+    if conflicts and not force:
+        raise _Conflicts(conflicts)
+    lost = changed | difference.removed
+    found = {each: owner._replace(fields=owner.fields - lost) for each, owner in others.items()}
+    is_same = equal(before, after)
+    found[wanted.manager] = Owned(owned, now if not is_same else last.time if last is not None else 0)
+    return after, {each: owner for each, owner in found.items() if owner.fields}
+
+
+def _pruned(of: Type, merged: Any, last: FieldSet, claimed: FieldSet) -> Any:
+    """Without the fields of `last` that nobody claims. What contains claimed fields, or fields without an owner, stays."""
+    if merged is ABSENT or not last:
+        return merged
+    last = with_named_fields(of, last)
+    everything = with_named_fields(of, field_set(of, merged))
+    left = _fields_left(of, remove(of, merged, last))
+    kept = remove(of, merged, everything - (left | with_named_fields(of, claimed)))
+    return remove(of, merged, (everything - _fields_left(of, kept)) & last)
+
+
+def _fields_left(of: Type, value: Any) -> FieldSet:
+    return FieldSet() if value is ABSENT else with_named_fields(of, field_set(of, value))
+
+
+def _unforgiven(
+    resource: Resource[Any], manager: Manager, live: Object, before: dict[str, Any], found: Sequence[tuple[Manager, Path]]
+) -> Sequence[tuple[Manager, Path]]:
+    """The conflicts that remain when client-side apply is replaced by server-side apply: fields of the last applied
+    configuration that still have its values may be taken over."""
+    text = live.metadata.annotations.get(_UPGRADES.get(manager.name, ""), "")
+    if not text:
+        return found
+    of = _type(resource)
+    try:
+        last = json.loads(text)
+        if not isinstance(last, dict) or last.get("apiVersion") != resource.api_version:
+            return found
+        fields = _without_servers_own(resource, last)
+        check(of, fields)
+    except (ValueError, RecursionError):
+        return found
+    difference = compare(of, fields, before)
+    allowed = field_set(of, fields) - difference.changed - difference.removed
+    return [(each, path) for each, path in found if path not in allowed]
+
+
+def _remember(wanted: Configuration, after: dict[str, Any]) -> None:
+    """Keeps the annotation of client-side apply up to date, in place."""
+    annotation = _UPGRADES.get(wanted.manager.name)
+    annotations = (after.get("metadata") or {}).get("annotations") or {}
+    if annotation is None or not annotations.get(annotation):
+        return
+    data = dict(wanted.data)
+    metadata = dict(data.get("metadata") or {})
+    metadata["annotations"] = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != annotation}
+    text = json.dumps({**data, "metadata": metadata}, separators=(",", ":"), sort_keys=True)
+    after["metadata"] = {**after["metadata"], "annotations": {**annotations, annotation: text}}
+
+
+def _check_identity(data: Mapping[str, Any], metadata: ObjectMeta) -> None:
+    """A uid or resourceVersion in the configuration is a precondition."""
+    said = data.get("metadata") or {}
+    for name in ("uid", "resourceVersion"):
+        if said.get(name):
+            setattr(metadata, name, str(said[name]))
+
+
+def _read(resource: Resource[T], name: str, read: Any) -> T:
+    try:
+        return cast(T, read())
+    except CodecError as error:
+        wrong = [Violation(problem.field, problem.message) for problem in error.problems]
+        raise Rejected(errors.invalid(resource, name, wrong)) from None
+
+
+def _type(resource: Resource[Any]) -> Type:
+    return type_of(resource.message.DESCRIPTOR)
+
+
+def _start(resource: Resource[Any]) -> dict[str, Any]:
+    """An object without fields, in the form of `_form`."""
+    found = empty(resource.message.DESCRIPTOR)
+    del found["metadata"]
+    return {**found, "metadata": {}}
+
+
+def _form(resource: Resource[Any], obj: Object) -> dict[str, Any]:
+    """The fields of an object that can have owners."""
+    return _without_servers_own(resource, to_dict(cast(Message, obj)))
+
+
+def _without_servers_own(resource: Resource[Any], form: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: value for name, value in form.items() if name not in ("apiVersion", "kind")}
+    metadata = found.get("metadata") or {}
+    found["metadata"] = {name: value for name, value in metadata.items() if name not in _SERVERS_OWN}
+    for name in ("spec", "status"):
+        if name in resource.message.DESCRIPTOR.fields_by_name:
+            found.setdefault(name, {})
+    return found

@@ -1,0 +1,238 @@
+"""Sets of fields of an object: what a manager owns, as managedFields store it (FieldsV1).
+
+A path is a tuple of elements. Elements are strings in the form of FieldsV1:
+
+    f:<name>    a field of an object, or a key of a map
+    k:<keys>    the item of a list with these keys, a JSON object
+    v:<value>   the item of a set, as JSON
+    i:<index>   the item of a list at this position
+
+In JSON a set is a tree: {"f:spec":{"f:replicas":{}}} has the path .spec.replicas. A node that has "." is a member itself,
+beside the paths that it contains.
+
+Source: https://github.com/kubernetes-sigs/structured-merge-diff/tree/master/fieldpath (set.go, serialize.go)
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+Element = str
+Path = tuple[Element, ...]
+
+_FIELD, _KEY, _VALUE, _INDEX = "f:", "k:", "v:", "i:"
+_ORDER = {_FIELD: 0, _KEY: 1, _VALUE: 2, _INDEX: 3}
+_SELF = "."
+
+
+class FieldSetError(ValueError):
+    """The text is no set of fields."""
+
+
+class FieldSet:
+    """A set of paths. A set that is in use by others is not changed: the operators return new sets."""
+
+    __slots__ = ("children", "members")
+
+    def __init__(self, paths: Iterable[Path] = ()) -> None:
+        self.members: set[Element] = set()
+        """The paths of one element."""
+        self.children: dict[Element, FieldSet] = {}
+        """The rest of the longer paths, by their first element. Children are not empty."""
+        for path in paths:
+            self.insert(path)
+
+    def insert(self, path: Path) -> None:
+        """Adds a path, in place. An empty path is no member of any set."""
+        if not path:
+            return
+        at = self
+        for element in path[:-1]:
+            at = at.children.setdefault(element, FieldSet())
+        at.members.add(path[-1])
+
+    def __bool__(self) -> bool:
+        return bool(self.members or self.children)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FieldSet) and self.members == other.members and self.children == other.children
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __contains__(self, path: Path) -> bool:
+        at: FieldSet | None = self
+        for element in path[:-1]:
+            at = at.children.get(element) if at is not None else None
+        return at is not None and bool(path) and path[-1] in at.members
+
+    def __iter__(self) -> Iterator[Path]:
+        """The paths in the order of structured-merge-diff: members before children."""
+        for element in sorted(self.members, key=_rank):
+            yield (element,)
+        for element in sorted(self.children, key=_rank):
+            for rest in self.children[element]:
+                yield (element, *rest)
+
+    def __repr__(self) -> str:
+        return f"FieldSet({self.to_json()})"
+
+    def child(self, element: Element) -> "FieldSet":
+        """What the set has below an element."""
+        return self.children.get(element, _EMPTY)
+
+    def __or__(self, other: "FieldSet") -> "FieldSet":
+        if not other:
+            return self
+        if not self:
+            return other
+        found = FieldSet()
+        found.members = self.members | other.members
+        for element in self.children.keys() | other.children.keys():
+            found.children[element] = self.child(element) | other.child(element)
+        return found
+
+    def __and__(self, other: "FieldSet") -> "FieldSet":
+        found = FieldSet()
+        found.members = self.members & other.members
+        for element in self.children.keys() & other.children.keys():
+            if both := self.children[element] & other.children[element]:
+                found.children[element] = both
+        return found
+
+    def __sub__(self, other: "FieldSet") -> "FieldSet":
+        """The paths that are not in `other`. A path of `other` does not remove longer paths."""
+        if not self or not other:
+            return self
+        found = FieldSet()
+        found.members = self.members - other.members
+        for element, child in self.children.items():
+            if left := child - other.child(element):
+                found.children[element] = left
+        return found
+
+    def without_trees(self, other: "FieldSet") -> "FieldSet":
+        """The paths that neither are in `other` nor begin with a path of it."""
+        if not self or not other:
+            return self
+        found = FieldSet()
+        found.members = self.members - other.members
+        for element, child in self.children.items():
+            if element not in other.members and (left := child.without_trees(other.child(element))):
+                found.children[element] = left
+        return found
+
+    def to_json(self) -> str:
+        """The set as FieldsV1."""
+        return f"{{{','.join(self._entries())}}}"
+
+    def _entries(self) -> Iterator[str]:
+        for element in sorted(self.members | self.children.keys(), key=_rank):
+            child, inside = self.children.get(element), list[str]()
+            if child is not None:
+                inside = [f'"{_SELF}":{{}}'] if element in self.members else []
+                inside += child._entries()
+            yield f"{_dumps(element)}:{{{','.join(inside)}}}"
+
+
+_EMPTY = FieldSet()
+
+
+def from_json(text: bytes | str) -> FieldSet:
+    """Raises FieldSetError."""
+    try:
+        tree = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FieldSetError(f"not JSON: {error}") from None
+    return _from_tree(tree)[1]
+
+
+def _from_tree(tree: Any) -> tuple[bool, FieldSet]:
+    """Whether the node itself is a member, and what it contains. Elements of unknown types are left out."""
+    if not isinstance(tree, Mapping):
+        raise FieldSetError("expected a tree of objects")
+    found, itself = FieldSet(), _SELF in tree
+    for name, below in tree.items():
+        if name == _SELF or (element := _canonical(name)) is None:
+            continue
+        member, children = _from_tree(below)
+        if member:
+            found.members.add(element)
+        if children:
+            found.children[element] = children
+    return itself or not found, found
+
+
+def _canonical(element: str) -> Element | None:
+    """The element in the form in which `key_element` and `value_element` write it; None for an unknown type."""
+    kind, rest = element[:2], element[2:]
+    if kind == _FIELD:
+        return element
+    if kind not in _ORDER:
+        return None
+    try:
+        value = json.loads(rest)
+    except ValueError:
+        raise FieldSetError(f"{element[:64]} is no path element") from None
+    if kind == _KEY:
+        if not isinstance(value, Mapping) or not value:
+            raise FieldSetError(f"{element[:64]} has no keys")
+        return key_element(value)
+    return value_element(value) if kind == _VALUE else f"{_INDEX}{value}"
+
+
+def field_element(name: str) -> Element:
+    return _FIELD + name
+
+
+def key_element(keys: Mapping[str, Any]) -> Element:
+    return _KEY + _dumps(dict(sorted(keys.items())))
+
+
+def value_element(value: Any) -> Element:
+    return _VALUE + _dumps(value)
+
+
+def field_name(element: Element) -> str | None:
+    """The name of a field; None for an item of a list."""
+    return element[2:] if element.startswith(_FIELD) else None
+
+
+def text_of(path: Path) -> str:
+    """The path as Kubernetes' messages have it: .spec.template.spec.containers[name="c"].image."""
+    return "".join(map(_text, path))
+
+
+def _text(element: Element) -> str:
+    kind, rest = element[:2], element[2:]
+    if kind == _FIELD:
+        return f".{rest}"
+    if kind == _KEY:
+        return f"[{','.join(f'{name}={_dumps(value)}' for name, value in json.loads(rest).items())}]"
+    return f"[={rest}]" if kind == _VALUE else f"[{rest}]"
+
+
+_dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+@lru_cache(maxsize=4096)
+def _rank(element: Element) -> tuple[Any, ...]:
+    """The sort key of structured-merge-diff: fields by name, then items by their keys, by value, by index."""
+    kind, rest = element[:2], element[2:]
+    if kind == _FIELD:
+        return 0, rest
+    value = json.loads(rest)
+    if kind == _KEY:
+        return 1, [(name, _value_rank(each)) for name, each in value.items()]
+    return _ORDER[kind], _value_rank(value)
+
+
+def _value_rank(value: Any) -> tuple[int, Any]:
+    match value:
+        case bool():
+            return 2, value
+        case int() | float():
+            return 0, value
+        case str():
+            return 1, value
+    return 3, _dumps(value)

@@ -1,0 +1,157 @@
+"""The types of API objects as server-side apply sees them: scalars, lists and maps, and the units in which they have owners.
+
+The types are made from the descriptors of the messages. The list types, keys and map types are Kubernetes', in
+schema_extensions.json, by the name of a schema. OpenAPI documents and field sets are made from the same file.
+
+    list type atomic (the default)   one owner for the whole list
+    list type set                    an owner for each value
+    list type map                    an owner for each field of an item; items are identified by their keys
+    map type granular (the default)  an owner for each field or key
+    map type atomic                  one owner for the whole map or object
+
+Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from pinnace.api.codec import Field, fields_of, of_field
+from pinnace.api.merge import DEFAULTS
+from pinnace.api.meta_v1_pb2 import FieldsV1
+from pinnace.api.scalars import SCALARS
+
+META_PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_FILE = Path(__file__).with_name("schema_extensions.json")
+_LIST_TYPE, _LIST_KEYS, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type"
+_ATOMIC = "atomic"
+_STRUCTS = frozenset({"metadata", "spec", "status"})
+"""Fields that are always present in Kubernetes' Go types, as empty objects."""
+
+
+class Kind(Enum):
+    STRING = "string"
+    NUMBER = "numeric (int or float)"
+    BOOLEAN = "boolean"
+    ANY = "scalar"
+    """A number or a string: quantities, instants, and values of several types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """`keys`: of the items of a list map; empty for other lists."""
+
+    element: "Type"
+    atomic: bool
+    keys: tuple[str, ...] = ()
+
+    def default(self, key: str) -> str | None:
+        """The value of a key that an item leaves out."""
+        named = isinstance(self.element, Map) and self.element.field(key) is not None
+        return DEFAULTS.get(key) if named else None
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """An object with fields (`message`), or a map with values of one type (`element`)."""
+
+    message: Descriptor | None
+    element: "Type | None"
+    atomic: bool
+
+    def field(self, name: str) -> "Type | None":
+        """The type of a declared field; None if there is none."""
+        return _fields(self.message).get(name) if self.message is not None else None
+
+    def value(self, name: str) -> "Type | None":
+        """The type of a field or of a map's value; None for a field that is not declared."""
+        return self.field(name) if self.message is not None else self.element
+
+
+Type = Scalar | List | Map
+
+_PRIMITIVES = {
+    FieldDescriptor.TYPE_STRING: Scalar(Kind.STRING),
+    FieldDescriptor.TYPE_BYTES: Scalar(Kind.STRING),
+    FieldDescriptor.TYPE_BOOL: Scalar(Kind.BOOLEAN),
+}
+
+
+@cache
+def extensions() -> Mapping[str, Any]:
+    """Kubernetes' extensions of each schema, by its name: those of each property, and of the schema itself."""
+    found: Mapping[str, Any] = json.loads(_FILE.read_text())
+    return found
+
+
+def schema_name(descriptor: Descriptor) -> str:
+    """The name of a message in Kubernetes' OpenAPI: "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
+    package, _, name = descriptor.full_name.removeprefix("pinnace.").rpartition(".")
+    return f"{META_PACKAGE}.{name}" if package == "meta.v1" else f"io.k8s.api.{package}.{name}"
+
+
+@cache
+def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
+    """The type of a message. `atomic`: what the field that contains it says; None: what the message says."""
+    if message.full_name == FieldsV1.DESCRIPTOR.full_name:
+        return Map(None, None, atomic=True)
+    if message.full_name in SCALARS:
+        return Scalar(Kind.ANY)
+    if atomic is None:
+        atomic = extensions().get(schema_name(message), {}).get(_MAP_TYPE) == _ATOMIC
+    return Map(message, None, atomic)
+
+
+@cache
+def _fields(message: Descriptor) -> Mapping[str, Type]:
+    return {name: _field(field) for name, field in fields_of(message).items()}
+
+
+def _field(field: Field) -> Type:
+    descriptor = field.descriptor
+    assert descriptor.containing_type is not None
+    parent = extensions().get(schema_name(descriptor.containing_type), {})
+    said = parent.get("properties", {}).get(descriptor.json_name, {})
+    atomic = said[_MAP_TYPE] == _ATOMIC if _MAP_TYPE in said else None
+    if field.value is not None:
+        return Map(None, _value(field.value), atomic or False)
+    if descriptor.is_repeated:
+        keys = tuple(said.get(_LIST_KEYS, ()))
+        return List(_value(descriptor), said.get(_LIST_TYPE, _ATOMIC) == _ATOMIC, keys)
+    return _value(descriptor, atomic)
+
+
+def _value(field: FieldDescriptor, atomic: bool | None = None) -> Type:
+    if field.message_type is not None:
+        return type_of(field.message_type, atomic)
+    return _PRIMITIVES.get(field.type, Scalar(Kind.NUMBER))
+
+
+@cache
+def _empty(message: Descriptor) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    for name, field in fields_of(message).items():
+        descriptor = field.descriptor
+        struct = descriptor.message_type if not descriptor.is_repeated else None
+        if struct is not None and (name in _STRUCTS or (name == "template" and of_field(descriptor).required)):
+            found[name] = _empty(struct)
+        elif descriptor.is_repeated and of_field(descriptor).required:
+            found[name] = None
+    return found
+
+
+def empty(message: Descriptor) -> dict[str, Any]:
+    """The JSON form of an empty object, as Kubernetes' Go types write it: fields that are never left out are empty or null."""
+    found: dict[str, Any] = json.loads(json.dumps(_empty(message)))
+    return found

@@ -1,0 +1,176 @@
+"""Merging, comparing and pruning by type: lists that are maps, sets or atomic, and atomic objects."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from pinnace.api import schema
+from pinnace.api.fieldset import FieldSet, text_of
+from pinnace.api.resources import ALL, DEPLOYMENTS, PODS, SERVICES
+from pinnace.api.structured_merge import ABSENT, TypeMismatch, check, compare, field_set, merge, remove, with_named_fields
+
+POD, DEPLOYMENT, SERVICE = (schema.type_of(each.message.DESCRIPTOR) for each in (PODS, DEPLOYMENTS, SERVICES))
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+
+
+def containers(*names: str, **fields: Any) -> list[dict[str, Any]]:
+    return [{"name": name, **fields} for name in names]
+
+
+def texts(fields: FieldSet) -> list[str]:
+    return [text_of(path) for path in fields]
+
+
+def test_a_configuration_owns_leaves_items_and_keys_of_maps() -> None:
+    value = pod(containers=containers("c", command=["x"]), nodeSelector={"disk": "ssd"}, securityContext={})
+    assert texts(field_set(POD, value)) == [
+        ".metadata.labels.app",
+        ".spec.nodeSelector",
+        ".spec.securityContext",
+        '.spec.containers[name="c"]',
+        '.spec.containers[name="c"].command',
+        '.spec.containers[name="c"].name',
+    ]
+
+
+def test_defaults_are_part_of_keys() -> None:
+    assert texts(field_set(SERVICE, {"spec": {"ports": [{"port": 80}]}})) == [
+        '.spec.ports[port=80,protocol="TCP"]',
+        '.spec.ports[port=80,protocol="TCP"].port',
+    ]
+
+
+def test_sets_and_atomic_objects() -> None:
+    value = {"metadata": {"finalizers": ["a", "b"]}, "spec": {"selector": {"matchLabels": {"app": "web"}}}}
+    assert texts(field_set(DEPLOYMENT, value)) == ['.metadata.finalizers[="a"]', '.metadata.finalizers[="b"]', ".spec.selector"]
+
+
+@pytest.mark.parametrize(
+    ("live", "applied", "merged"),
+    [
+        ("abc", "", "abc"),
+        ("abc", "b", "abc"),
+        ("abc", "cb", "acb"),
+        ("", "ba", "ba"),
+        ("abc", "xb", "axbc"),
+        ("abc", "cxa", "bcxa"),
+    ],
+)
+def test_items_of_list_maps_keep_the_order_that_is_applied(live: str, applied: str, merged: str) -> None:
+    found = merge(POD, pod(containers=containers(*live, image="i")), pod(containers=containers(*applied)))
+    assert "".join(each["name"] for each in found["spec"]["containers"]) == merged
+    assert all(("image" in each) == (each["name"] in live) for each in found["spec"]["containers"])
+
+
+def test_atomic_values_are_replaced_and_maps_are_merged() -> None:
+    live = pod(nodeSelector={"a": "1"}, tolerations=[{"key": "x"}])
+    found = merge(POD, live, {"metadata": {"labels": {"tier": "db"}}, "spec": {"nodeSelector": {"b": "2"}, "tolerations": []}})
+    assert found == {
+        "metadata": {"labels": {"app": "web", "tier": "db"}},
+        "spec": {"nodeSelector": {"b": "2"}, "tolerations": []},
+    }
+
+
+def test_comparison() -> None:
+    old = pod(containers=containers("a", "b"), nodeName="n", priority=1)
+    new = pod(containers=containers("b", image="i") + containers("c"), priority=2)
+    found = compare(POD, old, new)
+    assert texts(found.added) == [
+        '.spec.containers[name="c"]', '.spec.containers[name="b"].image', '.spec.containers[name="c"].name',
+    ]  # fmt: skip
+    assert texts(found.modified) == [".spec.priority"]
+    assert texts(found.removed) == [".spec.nodeName", '.spec.containers[name="a"]', '.spec.containers[name="a"].name']
+    assert not any(compare(POD, old, old).changed)
+
+
+def test_true_is_no_number() -> None:
+    assert texts(compare(POD, pod(hostNetwork=True), pod(hostNetwork=1)).modified) == [".spec.hostNetwork"]
+
+
+def test_removal_leaves_what_is_not_named() -> None:
+    value = pod(containers=containers("a", "b", image="i"), nodeName="n")
+    gone = field_set(POD, {"spec": {"containers": containers("a"), "nodeName": "n"}})
+    assert remove(POD, value, gone)["spec"] == {"containers": containers("b", image="i")}
+    assert remove(POD, value, with_named_fields(POD, field_set(POD, value))) is ABSENT
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"spec": {"nope": 1}}, ".spec.nope: field not declared in schema"),
+        ({"spec": {"priority": "x"}}, '.spec.priority: expected numeric (int or float), got "x"'),
+        ({"spec": {"hostNetwork": 1}}, ".spec.hostNetwork: expected boolean, got 1"),
+        ({"spec": {"containers": {}}}, ".spec.containers: expected list, got {}"),
+        ({"spec": []}, ".spec: expected map, got []"),
+        ({"spec": {"containers": containers("a", "a")}}, '.spec.containers: duplicate entries for key [name="a"]'),
+        ({"spec": {"containers": [{"image": "i"}]}}, "omits all key fields"),
+        ({"metadata": {"finalizers": [{}]}}, "has an element that's a map type"),
+        ({"spec": {"a": 1, "b": 2}}, "errors:\n  .spec.a: field not declared in schema\n  .spec.b"),
+    ],
+)
+def test_other_types_are_refused(value: Any, problem: str) -> None:
+    with pytest.raises(TypeMismatch) as caught:
+        check(POD, value)
+    assert problem in str(caught.value)
+
+
+def test_nulls_and_numbers_for_quantities_are_accepted() -> None:
+    check(POD, pod(nodeName=None, containers=[{"name": "c", "resources": {"requests": {"cpu": 1, "memory": "1Gi"}}}]))
+
+
+def random_pod(rng: random.Random) -> dict[str, Any]:
+    names = rng.sample("abcd", rng.randint(0, 4))
+    found: dict[str, Any] = {
+        "containers": [
+            {"name": name, **rng.choice([{}, {"image": rng.choice("xy")}, {"args": [rng.choice("xy")]}])} for name in names
+        ],
+        "nodeSelector": rng.choice([{}, {"d": rng.choice("xy")}]),
+    }
+    labels = {key: rng.choice("xy") for key in rng.sample("kl", rng.randint(0, 2))}
+    return {"metadata": {"labels": labels}, "spec": {key: each for key, each in found.items() if rng.random() < 0.8}}
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_objects(seed: int) -> None:
+    """After a merge the object has all that was applied, and a second merge changes nothing."""
+    rng = random.Random(seed)
+    live, applied = random_pod(rng), random_pod(rng)
+    before = json.dumps([live, applied])
+    merged = merge(POD, live, applied)
+    assert json.dumps([live, applied]) == before
+    merged = {} if merged is ABSENT else merged
+    again = merge(POD, merged, applied)
+    found = compare(POD, merged, {} if again is ABSENT else again)
+    assert not found.changed and not found.removed
+    difference = compare(POD, live, merged)
+    assert not difference.removed
+    assert not difference.modified - field_set(POD, applied)
+
+
+def test_all_types_are_complete() -> None:
+    """Every list that is a map has keys that its items declare."""
+
+    def walk(of: schema.Type, seen: set[str]) -> None:
+        if isinstance(of, schema.List):
+            if of.keys:
+                assert isinstance(of.element, schema.Map) and all(of.element.field(key) for key in of.keys)
+            walk(of.element, seen)
+        elif isinstance(of, schema.Map):
+            if of.element is not None:
+                walk(of.element, seen)
+            if of.message is not None and of.message.full_name not in seen:
+                seen.add(of.message.full_name)
+                for name in schema.fields_of(of.message):
+                    inside = of.field(name)
+                    assert inside is not None
+                    walk(inside, seen)
+
+    seen = set[str]()
+    for resource in ALL:
+        walk(schema.type_of(resource.message.DESCRIPTOR), seen)
+    assert len(seen) > 100

@@ -44,7 +44,7 @@ def test_apply_changes_what_is_there(kubectl: Kubectl) -> None:
 def test_server_side_apply(kubectl: Kubectl) -> None:
     applying = ("apply", "--server-side", "-f", "-")
     labelled = deployment("web", 2)
-    labelled["metadata"]["labels"] = {"tier": "front"}
+    labelled["metadata"]["labels"] = {"app": "web", "tier": "front"}
     assert "deployment.apps/web serverside-applied" in kubectl(*applying, stdin=[labelled])
     shown = kubectl("get", "deployment", "web", "-o", "yaml", "--show-managed-fields")
     assert "manager: kubectl\n" in shown and "operation: Apply" in shown
@@ -62,7 +62,7 @@ def test_server_side_apply(kubectl: Kubectl) -> None:
     kubectl(*applying, stdin=[mine])
     found = kubectl.json("get", "deployment", "web")
     assert found["spec"]["replicas"] == 5, "another manager owns it"
-    assert "labels" not in found["metadata"], "nobody owns them any more"
+    assert found["metadata"]["labels"] == {"app": "web"}, "nobody owns the other one any more"
     assert "nginx:2" in kubectl.run("diff", "--server-side", "-f", "-", stdin=[deployment("web", 5, image="nginx:2")]).out
 
 

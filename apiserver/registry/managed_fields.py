@@ -245,7 +245,7 @@ def configuration(resource: Resource[T], data: Mapping[str, Any], manager: str, 
     fields = {name: value for name, value in data.items() if name not in ("apiVersion", "kind")}
     metadata = fields.pop("metadata", None) or {}
     if not isinstance(metadata, dict):
-        raise _mistyped(resource, data, TypeMismatch([f".metadata: expected map, got {metadata!r}"]))
+        raise _mistyped(resource, data, TypeMismatch([".metadata: expected map"]))
     if metadata.get("managedFields") is not None:
         raise Rejected(errors.bad_request("metadata.managedFields must be nil"))
     if said := {name: value for name, value in metadata.items() if name not in _SERVERS_OWN}:

@@ -109,7 +109,15 @@ def _fits(kind: Kind, value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return f'"{value[:64]}"' if isinstance(value, str) else str(value)[:64]
+    """The type of a value. The value may be a secret."""
+    match value:
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+    return "list" if isinstance(value, list) else "map"
 
 
 def element_of(of: List, item: Any) -> Element:

@@ -103,7 +103,7 @@ def test_removal_leaves_what_is_not_named() -> None:
     ("value", "problem"),
     [
         ({"spec": {"nope": 1}}, ".spec.nope: field not declared in schema"),
-        ({"spec": {"priority": "x"}}, '.spec.priority: expected numeric (int or float), got string'),
+        ({"spec": {"priority": "x"}}, ".spec.priority: expected numeric (int or float), got string"),
         ({"spec": {"hostNetwork": 1}}, ".spec.hostNetwork: expected boolean, got number"),
         ({"spec": {"containers": {}}}, ".spec.containers: expected list, got map"),
         ({"spec": []}, ".spec: expected map, got list"),

@@ -1,1 +1,1 @@
-"""The watch cache: the state of the cluster in memory, and any number of watches of it, for one watch of etcd."""
+"""The watch cache: the state of the cluster in memory. It serves any number of watches with one watch of etcd."""

@@ -1,30 +1,25 @@
-"""The watch cache: the state of the cluster in memory, and any number of watches of it, for one watch of the store.
+"""The watch cache of all resources, and the cache of one resource.
 
-    storage --feed--> Cacher --> one ResourceCache per resource: store, log, dispatcher --> lists, watchers
-                         |-----> raw keys (elections) --> subscribers
-                         |-----> progress: one revision for all
-                         '-----> fingerprints: of which history it is the revision; markers: is it still that?
+    storage --Reflector--> Cacher --> one ResourceCache per resource: store, event log, dispatcher --> lists, watchers
+                             |-----> raw keys (elections) --> subscribers
+                             |-----> progress: one revision for all resources
+                             '-----> fingerprints and commit markers: identify the history of a revision
 
 Guarantees:
 
-* Revisions are applied whole and in order, across resources: no reader sees half of one.
-* A watch loses, repeats and reorders nothing. A response or bookmark that says R means that everything up to R was told.
-* `fresh` makes a read linearizable. Without it the cache may lag, but never goes back.
-* A reader that is slow or stuck costs others nothing, and the server a bounded amount of memory. Many changes at once, of which
-  many watches are asked, are applied in turns of TURN seconds: between two revisions others run. Watches that catch up have
-  such turns together, and flows take theirs one after the other.
-* A server that starts knows all but the events in a moment, however many there are: they are `late`, and until they are loaded
-  they alone are refused. (Beside 100,000 of them it took ten seconds on a busy machine, in which nobody could be elected.)
+* Revisions are applied atomically and in order, across all resources.
+* A watch delivers each event once and in order. A response or bookmark with revision R follows all events up to R.
+* A read after `fresh` is linearizable. Without `fresh` the cache can be stale, but its revision never decreases.
+* A slow reader does not delay other readers, and uses bounded memory. Long lists of changes are applied in time slices of TURN
+  seconds, so other tasks run between two revisions. Watches that replay history share such time slices, and flows alternate.
+* At startup, resources in `late` (events) are loaded last. Until then only requests for them are refused. (A load with 100,000
+  events took ten seconds on a busy machine, and delayed all elections.)
 
-When the history that the cache needs was compacted away (its watch was broken for that long), it loads everything again and
-ends all watches with Expired. Telling the difference as events instead would hide the versions in between, and a watch promises
-every one; a client that lists again knows that it has missed some. Subscribers of raw keys are told the difference: they follow
-a state.
+If etcd has compacted the history that the cache needs after an interrupted watch, the cache loads the whole state again and
+ends all watches with Expired. It does not send the difference as events, because a watch delivers every version of an object. A
+client that lists again knows that it missed versions. Subscribers of raw keys receive the difference: they need only the state.
 
-What it does not promise: to be up to date while the store is away. It then goes on serving what it has to those who ask for
-"0", and bookmarks; `ready` tells.
-
-The cache of one resource: its state, its recent replayed, and those who watch it.
+While the storage is unavailable, the cache serves its last state to lists with resourceVersion "0", and `ready` is False.
 """
 
 from __future__ import annotations
@@ -68,14 +63,14 @@ from pinnace.runtime.supervise import unending
 
 T = TypeVar("T", bound=Object)
 LATE = (EVENTS,)
-"""Most of what there is, and nothing that a decision rests on."""
+"""Resources that are loaded last. Events are the most numerous objects, and no decision of the server depends on them."""
 TURN = 0.01
-"""Seconds after which changes that are left wait for the next turn of the event loop. A revision is never divided."""
+"""Seconds for which changes are applied before the event loop runs other tasks. The changes of one revision are not split."""
 
 
 class Cacher:
-    """`log_events` and `log_bytes` bound the replayed of each resource. `bookmark_interval`: the seconds after which a live
-    watcher that heard nothing is told the revision."""
+    """The watch cache. `log_events` and `log_bytes` limit the event log of each resource. A live watch without events receives
+    a bookmark every `bookmark_interval` seconds or earlier."""
 
     def __init__(
         self,
@@ -92,10 +87,10 @@ class Cacher:
         self._bookmark_interval = bookmark_interval
         self._on_load: list[Callable[[], None]] = []
         self.loads = 0
-        """How often the state has been replaced."""
+        """The number of loads of the state."""
         self.late = tuple(resource.prefix for resource in resources if resource in LATE)
         self._progress = CacheProgress()
-        self._holding = asyncio.Event()  # watchers wait for the rest of a burst
+        self._holding = asyncio.Event()  # set if coalesced events are pending
         self._fingerprints = HistoryFingerprints()
         self._markers = CommitMarkers()
         self._raw = RawKeys()
@@ -108,7 +103,7 @@ class Cacher:
         }
 
     async def run(self) -> None:
-        """Loads, follows, and answers, until cancelled. Survives the store's absence."""
+        """Load and follow the storage until cancelled. While the storage is unavailable, the cache retries."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(unending("reflector", self._reflector.run), name="reflector")
             tasks.create_task(unending("freshness", self._freshness.run), name="freshness")
@@ -117,79 +112,79 @@ class Cacher:
 
     @property
     def ready(self) -> bool:
-        """Loaded, and following: up to the revision that the store had when the watch began, at least."""
+        """True if the cache is loaded, its watch is active, and it has reached the revision at which the watch was opened."""
         return self._reflector.alive
 
     @property
     def revision(self) -> int:
-        """Everything up to here is applied; 0: nothing is loaded yet."""
+        """The last applied revision; 0 before the first load."""
         return self._progress.revision
 
     @property
     def restored(self) -> bool:
-        """The state was loaded last because the store has another history than before."""
+        """True if the reason for the last load was a restore of the storage."""
         return self._reflector.restored
 
     def of(self, resource: Resource[T]) -> ResourceCache[T]:
-        """Raises KeyError for a resource that this cacher was not made for."""
+        """Return the cache of a resource. Raises KeyError if the resource is not cached."""
         return self._caches[resource.prefix]
 
     async def wait_for(self, revision: int, timeout: float) -> None:
-        """Returns when `revision` is applied (or at least something is loaded). Raises CacheBehind."""
+        """Return when `revision` is applied and the cache is loaded. Raises CacheBehind after `timeout` seconds."""
         await self._progress.wait_for(revision, timeout)
 
     async def fresh(self, timeout: float) -> int:
-        """Makes the next read linearizable: learns the store's revision of now, waits until it is applied, returns it.
-        Raises Unavailable and other StorageErrors, and CacheBehind."""
+        """Make the next read linearizable: read the current revision of the storage, wait until it is applied, and return it.
+        Raises Unavailable and other StorageErrors, and CacheBehind. `timeout` is in seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         try:
             async with asyncio.timeout_at(deadline):
                 revision = await self._freshness.ask()
         except TimeoutError:
-            raise Unavailable("the store did not tell its revision in time") from None
+            raise Unavailable("the storage did not return its revision in time") from None
         self._reflector.expect(revision)
         await self._progress.wait_for(revision, deadline - loop.time())
         return revision
 
     async def prove(self, revision: int, mark: bytes, timeout: float) -> None:
-        """Returns when what a reader knows of `revision` is of the history that the cache has; from there it may go on, as long
-        as `loads` stays the same. Raises HistoryChanged, CacheBehind, StorageError."""
+        """Verify that `revision` with the fingerprint `mark` belongs to the history of the cache. The result is valid until
+        `loads` changes. Raises HistoryChanged, CacheBehind, StorageError. `timeout` is in seconds."""
         try:
             async with asyncio.timeout(timeout):
                 await self._proof.check(revision, mark, timeout)
         except TimeoutError:
-            raise Unavailable(f"the store did not tell of its history within {timeout:g} s") from None
+            raise Unavailable(f"the storage did not return its history within {timeout:g} s") from None
 
     def raw(self, key: str) -> KeyValue | None:
-        """A key below /registry/ that belongs to no resource."""
+        """Return a key below /registry/ that does not belong to a resource; None if it does not exist."""
         return self._raw.get(key)
 
     def raw_items(self, prefix: str) -> list[KeyValue]:
-        """Such keys, in order."""
+        """Return all such keys with a prefix, sorted."""
         return self._raw.items(prefix)
 
     def subscribe(self, prefix: str, callback: Callback) -> Callable[[], None]:
-        """`callback` is called with each change of such a key, right after it is applied, until the returned function is
-        called. It must not block or raise."""
+        """Call `callback` after each applied change of such a key, until the returned function is called. The callback must not
+        block or raise."""
         return self._raw.subscribe(prefix, callback)
 
     def on_load(self, callback: Callable[[], None]) -> None:
-        """`callback` is called when the state has been replaced, before anybody can look at it."""
+        """Call `callback` after each load, before readers can see the new state."""
         self._on_load.append(callback)
 
     async def drain(self) -> None:
-        """Ends every watch with ShuttingDown, after what already waits for its reader; new ones are refused likewise."""
+        """End all watches with ShuttingDown, after their pending responses. New watches are refused with the same error."""
         for cache in self._caches.values():
             cache.drain()
 
     def may_become(self, items: Sequence[KeyValue]) -> bool:
-        """The feed's: can this later state be of the same history? Not if others have noted a restore meanwhile."""
+        """Implement ReflectorTarget. The result is also False if another server has recorded a restore."""
         noted, known = next((item.value for item in items if item.key == RESTORES_KEY), None), self._raw.get(RESTORES_KEY)
         return noted == (known and known.value) and self._markers.may_become(_markers(items), self.revision)
 
     def install(self, revision: int, items: Sequence[KeyValue]) -> None:
-        """The feed's: replaces everything by the state at `revision`, commit markers and all."""
+        """Implement ReflectorTarget."""
         sorted_out: dict[str, list[KeyValue]] = {prefix: [] for prefix in self._caches}
         others: list[KeyValue] = []
         for item in items:
@@ -210,11 +205,11 @@ class Cacher:
         self._raw.tell()
 
     def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
-        """The feed's: the state at `revision` of a resource that is late."""
+        """Implement ReflectorTarget."""
         self._caches[prefix].reset(revision, items)
 
     def apply(self, changes: Changes) -> Changes | None:
-        """The feed's: applies whole revisions, as many as there is time for, and tells everybody. Returns what is left."""
+        """Implement ReflectorTarget, and send the applied changes to watchers and subscribers."""
         until = self._clock.monotonic() + TURN
         caches = self._caches
         touched: dict[str, ResourceCache[Any]] = {}
@@ -241,7 +236,7 @@ class Cacher:
         return None
 
     def _tell(self, touched: Mapping[str, ResourceCache[Any]], revision: int, elected: bool) -> None:
-        """Everything up to `revision` is applied."""
+        """Send all events up to `revision`."""
         for cache in touched.values():
             cache.flush(revision)
             if cache.holding:
@@ -249,12 +244,12 @@ class Cacher:
         self._progress.advance(revision)
         self._raw.tell()
         if elected:
-            # A new leader acts only when its informers are at the revision of its election: do not let them wait.
+            # A new leader waits until its informers have reached the revision of its election. This bookmark ends the wait.
             for cache in self._caches.values():
                 cache.announce()
 
     async def _releases(self) -> None:
-        """Ends the wait of those that heard a burst."""
+        """Send coalesced events after BATCH_DELAY."""
         while True:
             await self._holding.wait()
             await self._clock.sleep(BATCH_DELAY)
@@ -263,7 +258,7 @@ class Cacher:
                 cache.release()
 
     async def _bookmarks(self) -> None:
-        """One timer for all watchers. One that heard nothing for a whole beat gets a bookmark with the next."""
+        """Send bookmarks to watches that received nothing for at least half an interval. One timer serves all watches."""
         while True:
             await self._clock.sleep(self._bookmark_interval / 2)
             for cache in self._caches.values():
@@ -275,25 +270,25 @@ def _markers(items: Iterable[KeyValue]) -> list[KeyValue]:
 
 
 def _is_election(change: Change) -> bool:
-    """Was somebody elected?"""
+    """Report whether the change is the election of a leader."""
     elected = change.value is not None and change.create_revision == change.mod_revision
     return elected and change.key.startswith(ELECTIONS_PREFIX)
 
 
 class CacheObserver(Protocol[T]):
-    """Hears of the state, as it changes."""
+    """A receiver of the state and its changes."""
 
     def reset(self, entries: Iterable[CacheEntry[T]]) -> None:
-        """The state is replaced."""
+        """Replace the state."""
         ...
 
     def change(self, old: CacheEntry[T] | None, new: CacheEntry[T] | None) -> None:
-        """Of one object. None: it is not there."""
+        """Apply a change of one object. `old` is None for a create, and `new` is None for a delete."""
         ...
 
 
 class ResourceCache(Generic[T]):
-    """Made by the Cacher, which also drives the second half of the methods."""
+    """The cache of one resource. The Cacher creates it, and calls the methods from `suspend` on."""
 
     def __init__(
         self,
@@ -317,22 +312,22 @@ class ResourceCache(Generic[T]):
         self._snapshots: Snapshots[T] = Snapshots(clock)
         self._observer: CacheObserver[T] | None = None
         self._drained = False
-        self._kept: list[Change] | None = None  # changes that came before the state; None: it is there
+        self._kept: list[Change] | None = None  # changes received before the late state; None if the state is loaded
 
     @property
     def loaded(self) -> bool:
-        """False: the resource is late; it cannot be read or watched yet."""
+        """False while a late resource is not loaded. It cannot be read or watched."""
         return self._kept is None
 
     def require(self) -> None:
-        """Raises CacheBehind while the resource is late. To be said when the state is read: what was there before a reader
-        waited need not be there afterwards."""
+        """Raises CacheBehind while a late resource is not loaded. Call it immediately before reading: the state can be reloaded
+        while a reader waits."""
         if not self.loaded:
             raise CacheBehind(1, 0)
 
     @property
     def version(self) -> int:
-        """Of the state: what was worked out from it holds until this moves."""
+        """The version of the state. Results that are computed from the state are valid until it changes."""
         return self._store.version
 
     def __len__(self) -> int:
@@ -340,16 +335,18 @@ class ResourceCache(Generic[T]):
 
     @property
     def told(self) -> int:
-        """Events that watchers have read, once for each of them."""
+        """The number of events that watchers have read, counted once per watcher."""
         return self._dispatcher.told
 
     @property
     def unreadable(self) -> Set[str]:
-        """The keys of what is stored and cannot be read; nothing else here knows of it."""
+        """The keys of stored values that cannot be decoded. The state does not contain them."""
         return self._store.unreadable
 
     def count(self, namespace: str) -> int:
-        """Objects of a namespace; of all, if that is empty or the resource has none."""
+        """Return the number of objects in a namespace; in all namespaces if `namespace` is "" or the resource is
+        cluster-scoped.
+        """
         prefix = self._resource.prefix
         return self._store.count(f"{prefix}{namespace}/" if namespace and self._resource.namespaced else prefix, "")
 
@@ -357,21 +354,23 @@ class ResourceCache(Generic[T]):
         return self._store.entries.get(key)
 
     def select(self, selection: SelectionPredicate) -> list[CacheEntry[T]]:
-        """In key order. Goes through an index when the selection names nodes."""
+        """Return the selected entries in key order. Selections by node use an index."""
         return [entry for entry in self._store.candidates(selection) if selection.matches(entry)]
 
     async def list(self, query: ListQuery) -> bytes:
-        """An encoded `<Kind>List`; see apiserver.cacher.listing. Raises Expired, CacheBehind, BadToken, StorageError."""
+        """Return an encoded `<Kind>List` (see apiserver.cacher.listing). Raises Expired, CacheBehind, BadToken,
+        StorageError."""
         return await self._lister.list(query)
 
     def watch(
         self, selection: SelectionPredicate, since: int | None, *, announced: bool = False, budget: SendBudget | None = None
     ) -> Watcher:
-        """The changes after `since`; None: first the present state, as ADDED events. `announced`: with a bookmark at once when
-        somebody is elected. `budget`: is charged for what waits; None: one of its own.
+        """Return a watch of the changes after `since`. If `since` is None, the watch begins with the current state as ADDED
+        events. `announced`: send a bookmark immediately after each election. `budget`: the send budget of the flow; if None,
+        the watch has its own.
 
-        Raises Expired; ShuttingDown; CacheBehind when `since` is in the future of this cache (`Cacher.wait_for` it first), or
-        nothing is loaded yet.
+        Raises Expired and ShuttingDown; and CacheBehind if the cache is not loaded, or has not reached `since` (call
+        `Cacher.wait_for` first).
         """
         now = self._progress.revision
         if self._drained:
@@ -393,24 +392,24 @@ class ResourceCache(Generic[T]):
         return watcher
 
     def _snapshot(self, selection: SelectionPredicate, now: int) -> Snapshot[T]:
-        """What is asked for by node is looked up by node; of all else the keys decide."""
+        """Return the candidates of the selection as a snapshot. Selections of the same keys or nodes share it."""
         state = (self._store.version, selection.prefix, selection.nodes)
         return self._snapshots.take(state, now, lambda: self._store.candidates(selection))
 
     def observe(self, observer: CacheObserver[T]) -> None:
-        """From now on; there is one at most."""
+        """Send the state and all later changes to the observer. A cache has at most one observer."""
         self._observer = observer
         observer.reset(self._store.entries.values())
 
-    # What follows is the Cacher's.
+    # The Cacher calls the following methods.
 
     def suspend(self, revision: int) -> None:
-        """Forgets the state: the next `reset` brings another, of `revision` or later. Until then changes are kept for it."""
+        """Discard the state, and queue changes until the next `reset`, which has a state at `revision` or later."""
         self.reset(revision, ())
         self._kept = []
 
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
-        """Replaces the state. The changes that led here are not known, so all watchers end with Expired."""
+        """Replace the state. All watches end with Expired, because the changes between the two states are unknown."""
         self._store.reset(revision, items)
         if self._observer is not None:
             self._observer.reset(self._store.entries.values())
@@ -422,7 +421,7 @@ class ResourceCache(Generic[T]):
                 self.apply(change)
 
     def apply(self, change: Change) -> None:
-        """Applies one change; watchers are told with the next `flush`."""
+        """Apply one change. The next `flush` sends it to the watchers."""
         if self._kept is not None:
             self._kept.append(change)
             return
@@ -439,12 +438,12 @@ class ResourceCache(Generic[T]):
                 event.old.release()
 
     def flush(self, revision: int) -> None:
-        """Everything up to `revision` is applied: the watchers hear of what concerns them, or are `holding`."""
+        """Send all events up to `revision`, except those that are coalesced until `release`."""
         self._dispatcher.flush(revision)
 
     @property
     def holding(self) -> bool:
-        """Do watchers wait for the next `release`?"""
+        """True if events are pending until the next `release`."""
         return self._dispatcher.holding
 
     def release(self) -> None:
@@ -458,6 +457,6 @@ class ResourceCache(Generic[T]):
         self._dispatcher.announce(self._progress.revision)
 
     def drain(self) -> None:
-        """Ends all watchers, and takes no new ones."""
+        """End all watches, and refuse new ones."""
         self._drained = True
         self._dispatcher.end(ShuttingDown)

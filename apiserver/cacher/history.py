@@ -1,19 +1,19 @@
-"""The recent events of one resource, the replay of them to watches, and the fingerprint of the history that they belong to.
+"""The recent events of one resource, their replay to watches, and the fingerprints of the history.
 
-    forgotten | floor | events, by revision ...............| now
-                      '-- every event after the floor is here
+    dropped | floor | events by revision ...............| current revision
+                    '-- every event after the floor is here
 
-Count and bytes bound the event log. When it is full, an eighth of the bound is dropped from the front, and the floor rises.
+The event log is limited by number and bytes. If a limit is exceeded, the oldest eighth is dropped, and the floor rises.
 
-A replay sends the initial state or the events after a position, in bounded chunks, at the pace of the reader. The events of
-one revision are sent together. Only the last part of an initial state carries a resourceVersion, so a client cannot resume
-from half a state.
+A replay sends the initial state, or the events after a revision, in chunks of bounded size, and at the speed of the reader. A
+chunk contains all events of its revisions. Only the last chunk of an initial state has a resourceVersion, so a client cannot
+resume from an incomplete state.
 
-A storage that was restored from a backup reuses revisions for other changes. Every transaction moves a commit marker to a
-value that no marker had before (apiserver.storage.committer). `HistoryFingerprints` keeps a digest of that marker for each
-revision, so any server can verify a revision of a client. Histories that differ only in the order of expired leases have the
-same fingerprints. `CommitMarkers` compares the markers before and after a reload: a marker that changed at an old revision,
-or a newer marker that is missing while an older one exists, belongs to another history. See docs/design/restore.md.
+A storage that was restored from a backup reuses revisions for other changes. Every transaction sets a commit marker to a unique
+value (apiserver.storage.committer). `HistoryFingerprints` stores a digest of the marker for each revision, so every server can
+verify the revision of a client. Histories that differ only in the order of expired leases have equal fingerprints.
+`CommitMarkers` compares the markers before and after a reload. They belong to different histories if a marker has changed at an
+old revision, or if a newer marker is missing while an older one exists. See docs/design/restore.md.
 """
 
 from array import array
@@ -31,7 +31,7 @@ from pinnace.api.verbs_pb2 import ADDED, WatchEventType
 
 
 class EncodedResponse(NamedTuple):
-    """An encoded WatchResponse, its revision (0 for a part of the initial state), and the number of its events."""
+    """An encoded WatchResponse, its revision (0 for all but the last chunk of an initial state), and its number of events."""
 
     response: bytes
     revision: int
@@ -39,12 +39,12 @@ class EncodedResponse(NamedTuple):
 
 
 class Revisioned(Protocol):
+    """An event with a revision and a size in bytes."""
+
     @property
     def revision(self) -> int: ...
     @property
-    def size(self) -> int:
-        """Bytes."""
-        ...
+    def size(self) -> int: ...
 
 
 E = TypeVar("E", bound=Revisioned)
@@ -54,7 +54,7 @@ _REVISION = attrgetter("revision")
 
 
 class EventLog(Generic[E]):
-    """Events in order of revision; a revision may have several events. `floor` is the oldest revision from which a watch can
+    """Events in order of revision. A revision can have several events. `floor` is the oldest revision from which a watch can
     resume."""
 
     def __init__(self, max_events: int, max_bytes: int, floor: int = 0) -> None:
@@ -72,15 +72,15 @@ class EventLog(Generic[E]):
         return self._bytes
 
     def append(self, event: E) -> None:
-        """Appends an event, whose revision is at least that of the event before."""
+        """Append an event. Its revision must not be below that of the previous event."""
         self._events.append(event)
         self._bytes += event.size
         if len(self._events) > self._max_events or self._bytes > self._max_bytes:
             self._shrink()
 
     def after(self, revision: int, max_events: int, max_bytes: int) -> Sequence[E]:
-        """The next events after `revision`, in whole revisions: the first event that reaches a limit is followed only by the
-        others of its revision. Empty at the end of the log. `revision` must not be below the floor."""
+        """Return the next events after `revision`, which must not be below the floor. The result ends with the revision that
+        reaches a limit. It is empty at the end of the log."""
         events = self._events
         start = bisect_right(events, revision, key=_REVISION)
         end, size = start, 0
@@ -92,7 +92,7 @@ class EventLog(Generic[E]):
         return events[start:end]
 
     def clear(self, floor: int) -> None:
-        """Drops all events. Watches can resume only from `floor`."""
+        """Drop all events. Watches can resume only from `floor`."""
         self._events.clear()
         self._bytes = 0
         self.floor = floor
@@ -108,7 +108,7 @@ class EventLog(Generic[E]):
 
 
 MAX_FINGERPRINTS = 100_000
-"""Marks that are remembered: 1.6 MB."""
+"""Maximum number of stored fingerprints (1.6 MB)."""
 
 
 FINGERPRINT_BYTES = 8
@@ -118,7 +118,7 @@ _NONE = 0
 
 
 class HistoryFingerprints:
-    """The fingerprints of the revisions that a cache has gone through."""
+    """The fingerprints of the applied revisions."""
 
     def __init__(self, kept: int = MAX_FINGERPRINTS) -> None:
         self._kept = kept
@@ -127,7 +127,7 @@ class HistoryFingerprints:
         self.reset(0, ())
 
     def reset(self, revision: int, markers: Iterable[KeyValue]) -> None:
-        """Starts at a revision, with the markers at that revision."""
+        """Start at a revision with the markers at this revision."""
         last = _last(markers)
         self._revisions, self._fingerprints = (
             array("Q", [revision]),
@@ -135,7 +135,7 @@ class HistoryFingerprints:
         )
 
     def moved(self, revision: int, key: str, value: bytes) -> None:
-        """Records that a marker moved at `revision`, which is above all recorded ones."""
+        """Record a change of a marker. `revision` must be above all recorded ones."""
         self._revisions.append(revision)
         self._fingerprints.append(_fingerprint(key, value))
         if len(self._revisions) > self._kept:
@@ -143,7 +143,7 @@ class HistoryFingerprints:
             del self._revisions[:gone], self._fingerprints[:gone]
 
     def at(self, revision: int) -> bytes | None:
-        """The fingerprint of a revision; b"" before the first commit; None if it is no longer known."""
+        """Return the fingerprint of a revision: b"" before the first commit, None if it is no longer stored."""
         if revision >= self._revisions[-1]:
             return _encoded_fingerprint(self._fingerprints[-1])
         index = bisect_right(self._revisions, revision)
@@ -151,7 +151,7 @@ class HistoryFingerprints:
 
 
 class HistoryCheck:
-    """Checks whether a client's revision belongs to the history of the storage. `fresh` reads the revision of the storage."""
+    """Verifies that a client's revision belongs to the history of the storage. `fresh` reads the storage's revision."""
 
     def __init__(
         self, storage: Storage, fingerprints: HistoryFingerprints, progress: CacheProgress, fresh: Callable[[], Awaitable[int]]
@@ -162,8 +162,8 @@ class HistoryCheck:
         self._fresh = fresh
 
     async def check(self, revision: int, fingerprint: bytes, timeout: float) -> None:
-        """Raises HistoryChanged if the revision has another fingerprint or an unknown one, or is in the future. Also raises
-        CacheBehind and StorageErrors."""
+        """Raises HistoryChanged if the revision has another fingerprint, its fingerprint is unknown, or it is in the future.
+        Raises also CacheBehind and StorageErrors."""
         if revision > self._progress.revision and await self._is_to_come(revision):
             raise HistoryChanged(revision)
         await self._progress.wait_for(revision, timeout)
@@ -174,7 +174,7 @@ class HistoryCheck:
             raise HistoryChanged(revision)
 
     async def _is_to_come(self, revision: int) -> bool:
-        """Whether the revision is in the future. Asks twice, because an answer may be stale (etcd#20418)."""
+        """Report whether the revision is in the future. It is read twice, because a response can be stale (etcd#20418)."""
         return await self._fresh() < revision and await self._fresh() < revision
 
     async def _read(self, revision: int) -> bytes | None:
@@ -190,7 +190,7 @@ class HistoryCheck:
 
 
 def _last(markers: Iterable[KeyValue]) -> KeyValue | None:
-    """The commit marker that was moved last."""
+    """Return the marker with the highest revision."""
     return max(markers, key=lambda marker: marker.mod_revision, default=None)
 
 
@@ -206,22 +206,22 @@ CHUNK_EVENTS = 500
 
 
 CHUNK_BYTES = 512 << 10
-"""A chunk ends with the event that reaches this."""
+"""The size in bytes at which a chunk ends."""
 
 
 BURST = 50
-"""Questions of a selection (`SelectionPredicate.questions`) that are asked before the clock is looked at: 10 us."""
+"""Number of requirements (`SelectionPredicate.questions`) that are evaluated between two reads of the clock: about 10 us."""
 
 
 TimeIsUp = Callable[[], bool]
-"""Has the time of a step passed?"""
+"""Reports whether the time slice of a step has ended."""
 
 
 def initial_state(
     selection: SelectionPredicate, snapshot: Snapshot[T], revision: int, fingerprints: HistoryFingerprints, over: TimeIsUp
 ) -> Iterator[EncodedResponse]:
-    """The state at `revision`, the present one, as ADDED events. Entries are matched one chunk at a time. Raises Expired if the
-    snapshot is released meanwhile."""
+    """Yield the snapshot at the current `revision` as ADDED events. Entries are matched chunk by chunk. Raises Expired if the
+    snapshot is released before the end."""
     chunk: list[bytes] = []
     fingerprint = fingerprints.at(revision) or b""
     size = asked = 0
@@ -235,7 +235,7 @@ def initial_state(
             yield EncodedResponse(b"".join(chunk), 0, len(chunk))
             chunk, size, asked = [], 0, 0
     snapshot.check()
-    del snapshot  # the reader may take its time with the last part
+    del snapshot  # do not keep it in memory while a slow reader reads the last chunk
     yield EncodedResponse(wire.watch_response(chunk, revision, fingerprint), revision, len(chunk))
 
 
@@ -247,7 +247,7 @@ def replay(
     fingerprints: HistoryFingerprints,
     over: TimeIsUp,
 ) -> Iterator[EncodedResponse]:
-    """The events after `since`. Raises Expired when the log has moved on since the last step."""
+    """Yield the events after `since`. Raises Expired if the log has dropped the next events."""
     position = since
     burst = _burst(selection)
     while position < progress.revision:
@@ -266,34 +266,36 @@ def replay(
             reached = event.revision
         told = [event.encode(kind) for event, kind in found]
         position = reached
-        last = position >= progress.revision  # the last chunk has a revision, even if the reader selects no event of it
+        last = position >= progress.revision  # the last chunk is sent even without events, for its revision
         response = wire.watch_response(told, position, fingerprints.at(position) or b"") if told or last else b""
         yield EncodedResponse(response, position, len(told))
 
 
 def _burst(selection: SelectionPredicate) -> int:
-    """Events to match between two reads of the clock."""
+    """Return the number of events to match between two reads of the clock."""
     return max(1, BURST // selection.questions)
 
 
 class CommitMarkers:
+    """The commit markers at the current revision."""
+
     def __init__(self) -> None:
         self._standing: dict[str, tuple[int, bytes]] = {}
 
     def reset(self, markers: Iterable[KeyValue]) -> None:
-        """Replaces the known markers."""
+        """Replace all markers."""
         self._standing = {marker.key: (marker.mod_revision, marker.value) for marker in markers}
 
     def apply(self, change: Change) -> None:
-        """Applies the move or the deletion of a marker."""
+        """Apply a change or deletion of a marker."""
         if change.value is None:
             self._standing.pop(change.key, None)
         else:
             self._standing[change.key] = (change.mod_revision, change.value)
 
     def may_become(self, markers: Iterable[KeyValue], revision: int) -> bool:
-        """Whether these markers can belong to a later state of the same history; False is certain. `revision`: the last
-        revision that was applied."""
+        """Report whether these markers can belong to a later state of the same history. If False, they belong to another one.
+        `revision` is the last applied revision."""
         found = {marker.key: (marker.mod_revision, marker.value) for marker in markers}
         untouched = {key: place for key, place in found.items() if place[0] <= revision}
         if not untouched.items() <= self._standing.items():

@@ -1,15 +1,17 @@
-"""Lists: the snapshot that a query reads, its pages, and the continue tokens between pages.
+"""Lists: snapshots, pages and continue tokens.
 
-    resourceVersion  answer
+    resourceVersion  response
     ""               the latest state (linearizable): the cache, after it has reached the current revision of the storage
-    "0"              the cache as it is
+    "0"              the current state of the cache
     N                the cache, after it has reached N; with match Exact, the state at exactly N
-    a later page     the state of the first page
+    (continue token) the state of the first page
 
-A past state equals the cache if no object of the resource has changed since. Otherwise it is read from the storage, in pages
-even without a limit. All pages of a list are one snapshot, on any server.
+If no object of the resource has changed since a past revision, the cache contains the state at this revision. Otherwise the
+state is read from the storage in pages, even if the list has no limit. All pages of a list are from one snapshot, even if
+different servers return them.
 
-A continue token holds the revision, the query and the last key. It is opaque to clients and grants no permission.
+A continue token contains the revision, a digest of the selection, and the last key. Clients must treat it as opaque. It does
+not grant permissions.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 """
@@ -31,12 +33,12 @@ from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
 
 MAX_LENGTH = 2048
-_HINT = "pass the token as it was given, with the selectors of the list that it belongs to"
+_HINT = "pass the token unchanged, with the namespace and selectors of the first page"
 
 
 @dataclass(frozen=True, slots=True)
 class ContinueToken:
-    """The next page begins after the key `after`, at `revision`."""
+    """The position of the next page: after the key `after`, at `revision`."""
 
     revision: int
     after: str
@@ -47,26 +49,26 @@ class ContinueToken:
 
     @classmethod
     def decode(cls, text: str, selection: SelectionPredicate) -> Self:
-        """Raises BadToken, also when the token belongs to another selection."""
+        """Parse a token. Raises BadToken if it is malformed or belongs to another selection."""
         try:
             padded = text[:MAX_LENGTH] + "=" * (-len(text) % 4)
             revision, digest, after = base64.b64decode(padded, b"-_", validate=True).decode().split(" ", 2)
-        except (binascii.Error, ValueError):  # a UnicodeError is a ValueError
-            raise BadToken(f"the continue token is not one that this API gave out: {_HINT}") from None
+        except (binascii.Error, ValueError):  # UnicodeError is a ValueError
+            raise BadToken(f"invalid continue token: {_HINT}") from None
         if digest != selection.digest:
             raise BadToken(f"the continue token belongs to another list: {_HINT}")
         number = natural(revision)
         if not number or not after.startswith(selection.prefix):
-            raise BadToken(f"the continue token is not one that this API gave out: {_HINT}")
+            raise BadToken(f"invalid continue token: {_HINT}")
         return cls(number, after)
 
 
 T = TypeVar("T", bound=Object)
 BURST = 50
-"""Objects that are looked at before the clock is: what a look takes depends on what is asked."""
+"""Number of objects that are matched between two reads of the clock."""
 STORAGE_PAGE = 500
 MAX_STORED = 1000
-"""Most items of a page that is read from the storage."""
+"""Maximum number of items of a page that is read from the storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,30 +77,29 @@ class ListQuery:
 
     selection: SelectionPredicate
     limit: int = 0
-    """Most items of a page; 0 or less: no limit."""
+    """Maximum number of items of a page; no limit if it is not positive."""
     continue_token: str = ""
     resource_version: str = ""
     match: str = ""
-    """"" or NotOlderThan; Exact."""
+    """"", NotOlderThan or Exact. "" means NotOlderThan."""
     timeout: float = 5.0
-    """Seconds that it waits for the cache."""
+    """Maximum seconds to wait for the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Page(Generic[T]):
-    """What a page is cut from: the matches from its first item on, as they are at `revision`."""
+    """The state at `revision`. `found` yields the matching entries from the first item of the page on."""
 
     revision: int
     found: AsyncGenerator[CacheEntry[T]]
     count: int | None
-    """How many they are, where that is known without looking."""
+    """The number of these entries; None if it is unknown."""
     limit: int
-    """Most items of it; 0 or less: no limit."""
+    """Maximum number of items of the page; no limit if it is not positive."""
 
 
 class Lister(Generic[T]):
-    """`fresh(timeout)`: makes the cache linearizable, as `Cacher.fresh`. `require` raises CacheBehind when the store lacks its
-    state."""
+    """Lists the objects of one resource. `fresh` is `Cacher.fresh`. `require` raises CacheBehind if the cache is not loaded."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class Lister(Generic[T]):
         self._clock = clock
 
     async def list(self, query: ListQuery) -> bytes:
-        """The encoded `<Kind>List`. Raises Expired, CacheBehind, BadToken, StorageError."""
+        """Return the encoded `<Kind>List`. Raises Expired, CacheBehind, BadToken, StorageError."""
         try:
             return await self._encode(query, await self._page(query))
         except Compacted as compacted:
@@ -128,13 +129,13 @@ class Lister(Generic[T]):
         if query.match not in ("", "NotOlderThan", "Exact"):
             raise BadToken(f'resourceVersionMatch "{query.match[:32]}": expected NotOlderThan or Exact')
         if query.match and not query.resource_version:
-            raise BadToken("resourceVersionMatch needs a resourceVersion")
+            raise BadToken("resourceVersionMatch is forbidden unless resourceVersion is provided")
         if query.continue_token:
             if query.resource_version not in ("", "0"):
-                raise BadToken("resourceVersion must not be given with a continue token: the token says which snapshot it is")
+                raise BadToken("specifying resource version is not allowed when using continue")
             token = ContinueToken.decode(query.continue_token, selection)
             if token.revision > self._progress.revision and token.revision > await self._fresh(query.timeout):
-                raise BadToken("the continue token is of a revision that has not been reached: list again from the beginning")
+                raise BadToken("the continue token contains a future revision: start the list again without a continue token")
             return self._at(token.revision, query, token.after)
         if query.match == "Exact":
             return self._at(await self._past(query), query, "")
@@ -146,16 +147,16 @@ class Lister(Generic[T]):
         return self._cached(self._progress.revision, query, "")
 
     async def _past(self, query: ListQuery) -> int:
-        """A revision that has been, and that the cache has reached."""
+        """Return the requested revision of an Exact query. Raises FutureRevision if the storage has not reached it."""
         wanted = _revision(query.resource_version)
         if not wanted:
-            raise BadToken("resourceVersionMatch Exact needs a resourceVersion other than 0")
+            raise BadToken('resourceVersionMatch "Exact" is forbidden for resourceVersion "0"')
         if wanted > self._progress.revision and wanted > (now := await self._fresh(query.timeout)):
             raise FutureRevision(wanted, now)
         return wanted
 
     def _at(self, revision: int, query: ListQuery, after: str) -> _Page[T]:
-        """The state at a revision of the past."""
+        """Return the page of the state at a past revision."""
         if self._store.changed <= revision <= self._progress.revision:
             return self._cached(revision, query, after)
         limit = query.limit if 0 < query.limit < MAX_STORED else MAX_STORED
@@ -206,7 +207,7 @@ class Lister(Generic[T]):
 async def _matching(
     selection: SelectionPredicate, candidates: Iterable[CacheEntry[T]], turn: TimeSlice
 ) -> AsyncGenerator[CacheEntry[T]]:
-    """Those that match, in order; lets others have their turns."""
+    """Yield the matching entries in order. Between time slices, other tasks run."""
     for number, entry in enumerate(candidates, 1):
         if selection.matches(entry):
             yield entry
@@ -215,9 +216,9 @@ async def _matching(
 
 
 def _revision(text: str) -> int | None:
-    """None when none was given."""
+    """Parse a resourceVersion; None if it is empty. Raises BadToken."""
     if not text:
         return None
     if (revision := natural(text)) is None:
-        raise BadToken(f'resourceVersion "{text[:32]}" is not a number that this API gave out')
+        raise BadToken(f'invalid resource version "{text[:32]}"')
     return revision

@@ -1,18 +1,19 @@
 """The reflector: loads the storage into the cache, then follows its watch.
 
-    load --> follow --watch broke--> follow from the last revision, which must match what was applied
-     ^          |---compacted--------------------------------> load; markers that do not match: the storage was restored
-     '----------'---lower or different revision: restored-----> load
-             '--> load late: large resources that are not urgent (`ReflectorTarget.late`), beside following
+    load --> follow --watch interrupted--> resume at the last commit marker, whose change must be equal to the applied one
+     ^          |------compacted---------> load; if the commit markers do not match, the storage was restored
+     '----------'------lower or different revision: the storage was restored --> load
+             '--> concurrently, load the resources of `ReflectorTarget.late`
 
-The load reads at one revision, slightly in the past where the storage has it, so that the watch fills the event log of a
-server that has just started. The watch covers the whole key space: every revision passes.
+All keys are read at one revision. It is up to HISTORY revisions in the past, so that the following watch fills the event log of
+a server that has just started. The watch covers the whole key space, so it delivers every revision.
 
-A resumed watch starts at the last revision that moved a commit marker, and must repeat that change byte for byte: a marker
-holds a nonce, so a restored storage cannot repeat it by chance. Other keys prove nothing, because two histories can write the
-same value. See `apiserver.cacher.store` for the case that this revision is compacted.
+A resumed watch starts at the last revision with a change of a commit marker. It must deliver the same change again. A marker
+contains a nonce, so a restored storage has another value. Other keys are no proof, because two histories can contain the same
+value. `CommitMarkers` in apiserver.cacher.history covers the case that this revision is compacted.
 
-`batches` cuts changes into responses of bounded size. `RawKeys` are keys that are no objects of a resource (elections).
+`batches` splits changes into batches of bounded size. `RawKeys` contains the keys that do not belong to a resource, such as
+elections.
 """
 
 import asyncio
@@ -32,14 +33,14 @@ from pinnace.runtime.tasks import race
 
 MAX_CHANGES = 1000
 MAX_BYTES = 1 << 20
-"""Of values. A batch has at least one revision, however large."""
+"""Maximum size of the values of a batch in bytes. A batch contains at least one revision, whatever its size."""
 
 
 def batches(told: Changes, after: int) -> Iterator[Changes]:
-    """The changes after revision `after`, in whole revisions.
+    """Yield the changes after revision `after` in batches. The changes of a revision are not split.
 
-    Those before are repeats and left out: a member of etcd that lags behind can answer a watch from the future with what it
-    had told before (etcd#15271).
+    Older changes are dropped: an etcd member that lags can send them again on a watch that starts at a future revision
+    (etcd#15271).
     """
     changes = told.changes
     if changes and changes[0].mod_revision <= after:
@@ -52,7 +53,7 @@ def batches(told: Changes, after: int) -> Iterator[Changes]:
 
 
 def _end(changes: Sequence[Change], start: int) -> int:
-    """Where the batch that begins at `start` ends."""
+    """Return the end of the batch that begins at `start`."""
     end, size = start, 0
     while end < len(changes):
         if (end - start >= MAX_CHANGES or size >= MAX_BYTES) and changes[end].mod_revision != changes[end - 1].mod_revision:
@@ -65,32 +66,33 @@ def _end(changes: Sequence[Change], start: int) -> int:
 log = logging.getLogger(__name__)
 
 HISTORY = 1000
-"""Revisions before now at which the load is made, if they are not compacted."""
+"""The number of revisions before the current one at which a load reads, if etcd has not compacted them."""
 HISTORY_RESTORED = 1
-"""The same, of a store that was restored: watches that began elsewhere may be of the history that is gone, and are to end. One
-revision is what the watch can be resumed at."""
+"""The same after a restore. Watches that started at another server can have revisions of the old history, and must end. At
+least one revision is needed to resume the watch."""
 EMPTY = 1
-"""The revision of a new store: nothing has happened, in whatever history."""
+"""The revision of a new store, which is the same in all histories."""
 FIRST_PAGE, LARGEST_PAGE = 500, 10_000
-"""Keys. etcd walks through all that is left of a range for every page of it (3.4 does, whatever the limit), so the cost of a
-load grows with their number: 150,000 keys in pages of 500 took half a minute and more."""
+"""The number of keys of the first page, and the maximum of later pages. For every page, etcd 3.4 scans the rest of the range,
+whatever the limit. With pages of 500, a load of 150,000 keys took more than 30 seconds."""
 PAGE_BYTES = 8 << 20
-"""Of values, about, in a page after the first."""
+"""The approximate size in bytes of the values in a page after the first."""
 MOST_UNMARKED = 1000
-"""Changes that are kept since the last commit marker, for the proof; above, only those of the last revision are."""
+"""Maximum number of stored changes since the last commit marker. Above it, only the changes of the last revision are kept."""
 STALL_LIMIT = 3.0
-"""Seconds for which a watch may show nothing although the store is known to be ahead. etcd can stop telling without closing
-the connection (Patroni 4.0.7)."""
+"""Seconds after which a watch is restarted if it delivers nothing although the revision of the storage is higher. etcd can stop
+to send events without closing the connection (Patroni 4.0.7)."""
 
 
 def next_limit(items: Sequence[KeyValue]) -> int:
-    """Keys to ask for next, if they are like these."""
+    """Return the number of keys to request next, by the average size of these items."""
     size = sum(len(item.value) for item in items) // max(1, len(items))
     return max(1, min(LARGEST_PAGE, PAGE_BYTES // max(1, size)))
 
 
 def skip(page: Page, prefixes: Sequence[str]) -> tuple[Sequence[KeyValue], str, bool]:
-    """Of a page what comes before the first key with one of the prefixes; after which key to go on; is there more?"""
+    """Return the items of a page before the first key with one of the prefixes, the key after which to continue, and whether
+    there are more keys."""
     for number, item in enumerate(page.items):
         for prefix in prefixes:
             if item.key.startswith(prefix):
@@ -99,41 +101,44 @@ def skip(page: Page, prefixes: Sequence[str]) -> tuple[Sequence[KeyValue], str, 
 
 
 class Restored(StorageError):
-    """The store has another history than what is in the cache."""
+    """The storage has another history than the cache."""
 
 
 class ReflectorTarget(Protocol):
-    """What is fed."""
+    """The receiver of the state and its changes."""
 
     @property
     def revision(self) -> int:
-        """0: never loaded."""
+        """The last applied revision; 0 before the first load."""
         ...
 
     @property
     def late(self) -> Sequence[str]:
-        """Prefixes of the keys that are not needed at once."""
+        """Prefixes of the keys that are loaded last."""
         ...
 
     def may_become(self, items: Sequence[KeyValue]) -> bool:
-        """Can this state, of a revision that is not below the own, be of the same history? False is certain."""
+        """Report whether this state can belong to the same history as the current one. Its revision is not below the current
+        revision. If the result is False, the histories differ."""
         ...
 
     def install(self, revision: int, items: Sequence[KeyValue]) -> None:
-        """Takes the state at a revision, with the commit markers, in place of what was known; but for what is `late`, of which
-        nothing is known then."""
+        """Replace the state by the one at `revision`. The items include commit markers, but no keys that are `late`. The state
+        of these keys is discarded."""
         ...
 
     def supply(self, prefix: str, revision: int, items: Sequence[KeyValue]) -> None:
-        """Takes a late part of the state. `revision` is one that was installed, or applied since."""
+        """Set the state of a late prefix at `revision`, which was installed or applied."""
         ...
 
     def apply(self, changes: Changes) -> Changes | None:
-        """Takes what happened, in whole revisions, as many as go into a turn of the event loop: what is left; None: nothing."""
+        """Apply as many whole revisions as fit into a time slice. Return the remaining changes; None if there are none."""
         ...
 
 
 class Reflector:
+    """Loads the storage into a target, and keeps it up to date."""
+
     def __init__(self, storage: Storage, target: ReflectorTarget, clock: Clock, rng: random.Random) -> None:
         self._storage = storage
         self._target = target
@@ -142,48 +147,49 @@ class Reflector:
         self._must_load = True
         self._history = HISTORY  # of the next load
         self.restored = False
-        """Was the last load of a store that has another history than before?"""
-        self._recent: Sequence[Change] = ()  # applied, from the last commit marker on; empty: nothing since the load
-        self._unproven: Sequence[Change] = ()  # what the watch has to repeat before it is believed
+        """True if the reason for the last load was a restore of the storage."""
+        self._recent: Sequence[Change] = ()  # applied changes since the last commit marker; empty after a load
+        self._unproven: Sequence[Change] = ()  # changes that a resumed watch must repeat
         self._repeated: list[Change] = []
-        self._missing: dict[str, int] = {}  # what is late, and the revision at which it is to be read
+        self._missing: dict[str, int] = {}  # late prefixes that are not loaded, and the revision at which they are read
         self._goal: int | None = None
         self._stall: asyncio.Timeout | None = None
         self._expected = 0
 
     @property
     def alive(self) -> bool:
-        """Follows what is known to be its history, has reached the revision that the store had then, and lacks nothing."""
+        """True if the watch is verified, has reached the revision at which it was opened, and all prefixes are loaded."""
         if self._goal is None or self._unproven or self._missing:
             return False
         return self._target.revision >= self._goal
 
     async def run(self) -> None:
-        """Feeds until cancelled; the target stays as it is while the storage is away."""
+        """Run until cancelled. While the storage is unavailable, the target does not change."""
         backoff = Backoff(initial=0.02, maximum=1.0, rng=self._rng)
         await supervise("watch cache", self._attempt, retry_on=(StorageError,), backoff=backoff, clock=self._clock)
 
     def expect(self, revision: int) -> None:
-        """The store is known to be at `revision`. If the watch makes no progress towards it in time, it is started anew."""
+        """Record that the storage has reached `revision`. If the watch makes no progress within STALL_LIMIT, it is
+        restarted."""
         if revision > self._target.revision and self._stall is not None and self._stall.when() is None:
             self._expected = revision
             self._postpone(self._stall)
 
     async def _attempt(self) -> None:
         now = await self._storage.current_revision()
-        if now < self._target.revision:  # a single answer may be stale, from a member that was stopped (etcd#20418)
+        if now < self._target.revision:  # one response can be stale, from a member that was paused (etcd#20418)
             now = await self._storage.current_revision()
         if now < self._target.revision:
             restored = StoreRestored(self._target.revision).extra
             log.error(
-                "the store is at revision %d, the cache at %d: the store was restored",
+                "the storage is at revision %d, and the cache at %d: the storage was restored from a backup",
                 now,
                 self._target.revision,
                 extra=restored,
             )
             self._must_load, self._history = True, HISTORY_RESTORED
         if not self._recent and self._target.revision > EMPTY:
-            self._must_load = True  # the watch broke before it told anything: nothing can be compared
+            self._must_load = True  # the watch has delivered nothing since the load, so it cannot be verified
         try:
             if self._must_load:
                 await self._load(now)
@@ -215,35 +221,37 @@ class Reflector:
             items = await self._read_all(revision)
         self.restored = self._history == HISTORY_RESTORED
         if not self.restored and 0 < self._target.revision <= revision and not self._target.may_become(items):
-            raise Restored(f"revision {revision} of the store does not follow from what was applied: the store was restored")
+            raise Restored(
+                f"revision {revision} of the storage does not follow the applied revisions: the storage was restored"
+            )
         self._target.install(revision, items)
         self._recent = ()
         self._missing = dict.fromkeys(self._target.late, revision)
         log.info("loaded %d keys at revision %d", len(items), revision)
 
     async def _load_late(self) -> None:
-        """Loads what is missing, and then waits to be cancelled."""
+        """Load the late prefixes, then wait for cancellation."""
         backoff = Backoff(initial=0.02, maximum=1.0, rng=self._rng)
         while self._missing:
             prefix, revision = next(iter(self._missing.items()))
             try:
                 items = await self._read(prefix, revision)
             except StorageError as error:
-                log.info("%s cannot be read yet: %s", prefix, error)
+                log.info("cannot load %s: %s", prefix, error)
                 if isinstance(error, Compacted):
                     self._missing[prefix] = self._target.revision
                 await self._clock.sleep(backoff.next())
             else:
                 self._target.supply(prefix, revision, items)
                 del self._missing[prefix]
-                log.info("loaded %d keys of %s", len(items), prefix)
+                log.info("loaded %d keys below %s", len(items), prefix)
         await asyncio.Event().wait()
 
     async def _read_all(self, revision: int) -> list[KeyValue]:
         return await self._read(ROOT, revision, self._target.late) + await self._read(COMMITS_PREFIX, revision)
 
     async def _read(self, prefix: str, revision: int, skipped: Sequence[str] = ()) -> list[KeyValue]:
-        """All keys with the prefix, but for those with one of the `skipped`."""
+        """Read all keys with the prefix, except those with a prefix in `skipped`."""
         items: list[KeyValue] = []
         after, limit, more = "", FIRST_PAGE, True
         while more:
@@ -262,7 +270,7 @@ class Reflector:
                     await self._take(told, self._stall)
         except TimeoutError:
             self._storage.watch_stalled()
-            raise Unavailable(f"the watch shows nothing although the store is at revision {self._expected}") from None
+            raise Unavailable(f"the watch delivers no events although the storage is at revision {self._expected}") from None
         finally:
             self._stall = None
             if isinstance(watch, AsyncGenerator):
@@ -275,7 +283,7 @@ class Reflector:
             return
         for number, batch in enumerate(batches(told, before)):
             if number:
-                await asyncio.sleep(0)  # a long backlog must not keep others waiting
+                await asyncio.sleep(0)  # let other tasks run during a long backlog
             left = self._target.apply(batch)
             if batch.changes:
                 self._recent = _since_marker(self._recent, batch.changes)
@@ -290,13 +298,13 @@ class Reflector:
             self._postpone(stall)
 
     def _proven(self, told: Changes) -> bool:
-        """Has the watch come to what was applied last? Raises Restored when it is something else."""
+        """Report whether the watch has repeated the last applied changes. Raises Restored if the changes differ."""
         revision = self._target.revision
         self._repeated += [change for change in told.changes if change.mod_revision <= revision]
         if not told.changes or told.changes[-1].mod_revision < revision:
             return False
         if self._repeated != list(self._unproven):
-            raise Restored(f"revision {revision} of the store is not the one that was applied: the store was restored")
+            raise Restored(f"revision {revision} of the storage differs from the applied one: the storage was restored")
         self._unproven, self._repeated = (), []
         return True
 
@@ -306,7 +314,7 @@ class Reflector:
 
 
 def _since_marker(recent: Sequence[Change], new: Sequence[Change]) -> Sequence[Change]:
-    """The changes from the last revision on in which a commit marker was moved."""
+    """Return the changes from the last revision with a change of a commit marker on."""
     for change in reversed(new):
         if change.value is not None and change.key.startswith(COMMITS_PREFIX):
             return [each for each in new if each.mod_revision >= change.mod_revision]
@@ -315,7 +323,7 @@ def _since_marker(recent: Sequence[Change], new: Sequence[Change]) -> Sequence[C
 
 
 def _of(revision: int, changes: Sequence[Change]) -> Sequence[Change]:
-    """The changes of one revision."""
+    """Return the changes of one revision."""
     return [change for change in changes if change.mod_revision == revision]
 
 
@@ -323,6 +331,8 @@ Callback = Callable[[Change], None]
 
 
 class RawKeys:
+    """Keys that do not belong to a resource, and the subscribers to their changes."""
+
     def __init__(self) -> None:
         self._items: dict[str, KeyValue] = {}
         self._subscribers: list[tuple[str, Callback]] = []
@@ -332,11 +342,11 @@ class RawKeys:
         return self._items.get(key)
 
     def items(self, prefix: str) -> list[KeyValue]:
-        """In key order."""
+        """Return the keys with a prefix, sorted."""
         return [self._items[key] for key in sorted(self._items) if key.startswith(prefix)]
 
     def subscribe(self, prefix: str, callback: Callback) -> Callable[[], None]:
-        """`callback` is called with each change of a key with this prefix, until the returned function is called."""
+        """Call `callback` with each change of a key with this prefix, until the returned function is called."""
         subscriber = (prefix, callback)
         self._subscribers.append(subscriber)
 
@@ -346,7 +356,7 @@ class RawKeys:
         return unsubscribe
 
     def apply(self, change: Change) -> None:
-        """Applies one change; subscribers hear of it with the next `tell`."""
+        """Apply one change. The next `tell` sends it to the subscribers."""
         old = self._items.pop(change.key, None)
         if change.value is not None:
             version = old.version + 1 if old is not None else 1
@@ -356,14 +366,14 @@ class RawKeys:
         self._untold.append(change)
 
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
-        """Replaces the state by that of `revision`. Subscribers will be told of the difference: they follow the state and
-        need not see every version, but must not miss that a key is gone."""
+        """Replace the state by the one at `revision`. The next `tell` sends the difference: subscribers need the state, but not
+        every version of a key."""
         new = {item.key: item for item in items}
         self._untold += difference(self._items, new, revision)
         self._items = new
 
     def tell(self) -> None:
-        """Calls the subscribers with what they have not heard."""
+        """Send all pending changes to the subscribers."""
         if not self._untold:
             return
         untold, self._untold = self._untold, []
@@ -374,7 +384,8 @@ class RawKeys:
 
 
 def difference(old: Mapping[str, KeyValue], new: Mapping[str, KeyValue], revision: int) -> list[Change]:
-    """What turns one state into the other: deletions, at `revision` for want of a better one, then puts in their order."""
+    """Return the changes from one state to the other: deletions, then puts in order of revision. The revision of a deletion is
+    unknown, and is set to `revision`."""
     gone = [Change(key, None, 0, revision) for key, was in old.items() if key not in new or recreated(was, new[key])]
     puts = [item for key, item in new.items() if old.get(key) != item]
     puts.sort(key=lambda item: item.mod_revision)
@@ -382,5 +393,5 @@ def difference(old: Mapping[str, KeyValue], new: Mapping[str, KeyValue], revisio
 
 
 def recreated(old: KeyValue, new: KeyValue) -> bool:
-    """Was the key deleted in between?"""
+    """Report whether the key was deleted between the two versions."""
     return old.create_revision != new.create_revision

@@ -1,32 +1,30 @@
-"""The present state of one resource: objects by key, in key order, and pods by node; the events and snapshots made from it.
+"""The current state of one resource, its events and snapshots, and the errors of the watch cache.
 
-A `CacheEntry` keeps the bytes of a version and parses them when a reader needs a field. A `CacheEvent` is the step from one
-version to the next. For a reader with a `SelectionPredicate`, an event has this type:
+A `CacheEntry` contains the encoded value of one version, which is parsed on demand. A `CacheEvent` is the change from one
+version to the next. The event type for a watch with a `SelectionPredicate` is:
 
-                     selected after the change      not selected after
-    selected before  MODIFIED                       DELETED
-    not before       ADDED                          nothing
+                          selected after the change   not selected after the change
+    selected before       MODIFIED                    DELETED
+    not selected before   ADDED                       no event
 
-A value that cannot be parsed is not part of the state: watchers receive DELETED for it. Each value is parsed once, in about
-1 us, when it is applied.
+Each value is parsed once when it is applied, in about 1 us. If this fails, the object is removed from the state, and watches
+receive DELETED.
 
-Watches that begin at the same state share one `Snapshot`. The history of the resource bounds the age of a snapshot: after
-that, and after MAX_AGE at the latest, reading it raises Expired.
+Watches that begin at the same state share one `Snapshot`. A snapshot expires when the event log no longer contains its
+revision, and after MAX_AGE at the latest. Then reading it raises Expired.
 
-`CacheProgress` is the revision that the cache has reached, for all resources; callers can wait for a revision. `Freshness`
-reads the revision of the storage, once for all callers that ask at the same time. A caller that comes during a read shares the
-next read, because the present one may miss a write that happened before the call.
-
-The errors of the watch cache:
+`CacheProgress` is the last applied revision of all resources. Callers can wait for a revision. `Freshness` reads the revision
+of the storage. Concurrent callers share one read. A caller that arrives during a read waits for the next read, because the
+current one can miss writes before the call.
 
 CacheError
-+-- Expired         the requested revision is no longer available: list again.
-+-- SlowWatcher     the reader fell behind and its queue overflowed: resume after `resume`.
-+-- ShuttingDown    the server is shutting down: resume elsewhere.
-+-- CacheBehind     the cache did not reach the requested revision in time: retry.
-+-- BadToken        a continue token or resourceVersion that is malformed, or belongs to another request.
-+-- FutureRevision  the store has not reached the requested revision.
-+-- HistoryChanged  the reader's revision is not known to belong to the store's history: list again.
++-- Expired         The requested revision is no longer available: list again.
++-- SlowWatcher     The queue of the watch is full: resume after `resume`.
++-- ShuttingDown    The server is shutting down: resume at another server.
++-- CacheBehind     The cache did not reach the requested revision in time: retry.
++-- BadToken        A continue token or resourceVersion is malformed, or belongs to another request.
++-- FutureRevision  The storage has not reached the requested revision.
++-- HistoryChanged  The client's revision cannot be verified to belong to the history of the storage: list again.
 """
 
 import asyncio
@@ -54,7 +52,7 @@ T = TypeVar("T", bound=Object)
 
 
 class CacheEntry(Generic[T]):
-    """Immutable: `value` is the object as stored, `obj` the same parsed, with its resourceVersion."""
+    """An immutable version of an object. `value` is the stored value. `obj` is the parsed object with its resourceVersion."""
 
     __slots__ = ("_message", "_obj", "create_revision", "key", "mod_revision", "node", "phase", "value")
 
@@ -75,32 +73,32 @@ class CacheEntry(Generic[T]):
         self.create_revision = create_revision
         self.mod_revision = mod_revision
         self.node = node
-        """Of a pod: spec.nodeName. Else "": only pods are indexed by node."""
+        """spec.nodeName of a pod; "" for other resources."""
         self.phase = phase
-        """Of a pod: status.phase. Else ""."""
+        """status.phase of a pod; "" for other resources."""
 
     @property
     def obj(self) -> T:
-        """Parsed on first use and kept. It is shared: callers must not change it."""
+        """The parsed object, which is cached. It is shared and must not be changed."""
         if self._obj is None:
             self._obj = self._parse()
         return self._obj
 
     def peek(self) -> T:
-        """As `obj`, but does not keep the parsed object: for reading many entries."""
+        """Return the object as `obj`, but do not cache it. Use it to read many entries."""
         return self._obj if self._obj is not None else self._parse()
 
     def keep(self) -> None:
-        """Parses now what several are going to peek at."""
+        """Parse and cache the object before several calls of `peek`."""
         self._obj = self.peek()
 
     def release(self) -> None:
-        """Lets go of the parsed object. An entry that only history refers to keeps its bytes alone."""
+        """Drop the cached object. An entry that only the event log refers to needs only its value."""
         self._obj = None
 
     @property
     def stamped(self) -> bytes:
-        """The object encoded, with its resourceVersion. Put together anew each time: that costs less than keeping it."""
+        """The encoded object with its resourceVersion. It is not cached, because memory is more expensive than the copy."""
         return self.value + wire.stamp(self.mod_revision)
 
     def _parse(self) -> T:
@@ -116,35 +114,36 @@ _BY_PHASE = "status.phase"
 
 @dataclass(frozen=True)
 class SelectionPredicate:
-    """Equal selections select the same; watchers that have equal ones share the work. Make it with `parse`."""
+    """The namespace and selectors of a list or watch. Watches with equal predicates share the matching of events. Create it
+    with `parse`."""
 
     resource: Resource[Any]
     namespace: str
-    """"" is all."""
+    """The namespace; "" for all namespaces."""
     labels: LabelSelector
     fields: FieldSelector
     prefix: str = field(init=False, compare=False)
-    """The keys of all selected objects begin with this."""
+    """The common prefix of the keys of all selected objects."""
     names: frozenset[str] | None = field(init=False, compare=False)
-    """The names that can be selected; None: any."""
+    """The selected names; None for all names."""
     key: str | None = field(init=False, compare=False)
-    """The only key that can be selected; None: there may be others."""
+    """The only key that can match; None if several keys can match."""
     nodes: frozenset[str] | None = field(init=False, compare=False)
-    """The nodes whose pods can be selected ("" is no node); None: any."""
+    """The nodes of selected pods ("" means unbound pods); None for all nodes."""
     phases: frozenset[str] | None = field(init=False, compare=False)
-    """The phases that pods can be selected in; None: any but `no_phases`."""
+    """The phases of selected pods; None for all phases except `no_phases`."""
     no_phases: frozenset[str] = field(init=False, compare=False)
-    """The phases that pods cannot be selected in."""
+    """The excluded phases of pods."""
     plain: bool = field(init=False, compare=False)
-    """Nothing but `prefix` matters."""
+    """True if the predicate has no selectors. Then all keys with `prefix` match."""
     everything: bool = field(init=False, compare=False)
-    """All objects of the resource."""
+    """True if all objects of the resource match."""
     questions: int = field(init=False, compare=False)
-    """What each event is asked for it: whether it is of the namespace, and each requirement."""
+    """The number of conditions: one for the namespace, and one for each requirement."""
     needs_object: bool = field(init=False, compare=False)
-    """Does `matches` look into the parsed object?"""
+    """True if `matches` needs the parsed object."""
     _parsed: tuple[FieldRequirement, ...] = field(init=False, compare=False, repr=False)
-    """The requirements that only the parsed object can answer."""
+    """The requirements that need the parsed object."""
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -165,7 +164,7 @@ class SelectionPredicate:
 
     @classmethod
     def parse(cls, resource: Resource[Any], namespace: str, label_text: str, field_text: str) -> "SelectionPredicate":
-        """`namespace` "" is all of them; it is ignored for cluster-scoped resources. Raises SelectorError."""
+        """Parse the selectors. The namespace is ignored for cluster-scoped resources. Raises SelectorError."""
         labels, fields = parse_labels(label_text), parse_fields(field_text, FIELDS[resource.plural])
         return cls(resource, namespace if resource.namespaced else "", labels, fields)
 
@@ -175,7 +174,7 @@ class SelectionPredicate:
         return self.resource.key(self.namespace, *self.names)
 
     def matches(self, entry: CacheEntry[Any]) -> bool:
-        """Asks the cheap questions first; the object is parsed only for what they leave open."""
+        """Report whether the entry is selected. The object is parsed only if the key and the indexed fields match."""
         if self.everything:
             return True
         if not entry.key.startswith(self.prefix):
@@ -195,17 +194,17 @@ class SelectionPredicate:
 
     @property
     def digest(self) -> str:
-        """Tells selections apart, the same on all servers: 16 hexadecimal digits."""
+        """A hash of the predicate in 16 hexadecimal digits. It is the same on all servers."""
         text = "\n".join((self.resource.plural, self.namespace, str(self.labels), str(self.fields)))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 OVERHEAD = 300
-"""Bytes that an event, its entry and its key take beside the value: 210 to 300, by the growth of the process."""
+"""Bytes of memory for an event, its entry and its key, in addition to the value. Measured: 210 to 300."""
 
 
 class CacheEvent(Generic[T]):
-    """Immutable. `old` is None for a create, `new` for a delete; never both."""
+    """An immutable change of an object. `old` is None for a create, and `new` is None for a delete."""
 
     __slots__ = ("new", "old", "revision")
 
@@ -216,11 +215,11 @@ class CacheEvent(Generic[T]):
 
     @property
     def size(self) -> int:
-        """Bytes that history pays for it. `old` is not counted: it is the `new` of an earlier event."""
+        """The size in bytes in the event log. `old` is not counted, because it is the `new` of an earlier event."""
         return OVERHEAD + (len(self.new.value) if self.new is not None else 0)
 
     def kind(self, selection: SelectionPredicate) -> WatchEventType | None:
-        """The event that a watcher of the selection gets; None: the step does not concern it."""
+        """Return the event type for watches with this selection; None if they receive no event."""
         old, new = self.old, self.new
         before = old is not None and (selection.everything or selection.matches(old))
         if new is not None and (selection.everything or selection.matches(new)):
@@ -228,7 +227,8 @@ class CacheEvent(Generic[T]):
         return DELETED if before else None
 
     def encode(self, kind: WatchEventType) -> bytes:
-        """The event as a field of any WatchResponse. DELETED has the object as it was last, at the revision of this change."""
+        """Encode the event as a field of a WatchResponse. DELETED contains the last version of the object, with the revision of
+        the deletion."""
         entry: Any = self.old if kind == DELETED else self.new
         return wire.watch_event(kind, entry.value + wire.stamp(self.revision))
 
@@ -237,16 +237,18 @@ log = logging.getLogger(__name__)
 WATCH_NESTING = 2
 """Message levels around an object in a watch: the event and the response."""
 END = "\U0010ffff"
-"""Sorts after every character of a key."""
+"""A character that sorts after all characters of keys."""
 
 
 class CacheStore(Generic[T]):
+    """The objects of one resource by key, with an index of pods by node."""
+
     def __init__(self, resource: Resource[T]) -> None:
         self.entries: dict[str, CacheEntry[T]] = {}
         self.changed = 0
-        """The revision of the last change (after a load: that of the load)."""
+        """The revision of the last change or load."""
         self.version = 0
-        """Counts changes and loads."""
+        """The number of changes and loads."""
         self.unreadable: set[str] = set()
         """Keys of values that cannot be parsed."""
         self._message = message = resource.message
@@ -258,7 +260,7 @@ class CacheStore(Generic[T]):
         self._by_node: dict[str, set[str]] = {}
 
     def reset(self, revision: int, items: Iterable[KeyValue]) -> None:
-        """Replaces the state by that of `revision`."""
+        """Replace the state by the one at `revision`."""
         self.unreadable = set()
         entries = [entry for item in items if (entry := self._present(item, self._read_in_watch)) is not None]
         self.entries = {entry.key: entry for entry in entries}
@@ -270,7 +272,7 @@ class CacheStore(Generic[T]):
         self.version += 1
 
     def apply(self, change: Change) -> CacheEvent[T] | None:
-        """Applies a change and returns it as an event; None for the deletion of an object that is not in the state."""
+        """Apply a change, and return the event; None for the deletion of an object that is not in the state."""
         old = self.entries.get(change.key)
         self.changed = change.mod_revision
         self.version += 1
@@ -290,18 +292,18 @@ class CacheStore(Generic[T]):
         return CacheEvent(change.mod_revision, old, new)
 
     def candidates(self, selection: SelectionPredicate, after: str = "", limit: int | None = None) -> list[CacheEntry[T]]:
-        """The first `limit` entries after the key `after` that can match, in key order. If the predicate is plain, all of them
-        match; otherwise test each."""
+        """Return the first `limit` entries after the key `after` that can match, in key order. If the predicate is plain, all
+        of them match. Otherwise, call `matches` for each one."""
         return [self.entries[key] for key in islice(self._candidates(selection, after), limit)]
 
     def count(self, prefix: str, after: str) -> int:
-        """Keys that begin with `prefix`, after `after`."""
+        """Return the number of keys with `prefix` after the key `after`."""
         end: int = self._keys.bisect_left(prefix + END)
         start: int = self._keys.bisect_right(max(prefix, after))
         return end - start
 
     def entry(self, item: KeyValue) -> CacheEntry[T] | None:
-        """An entry for a stored value, which does not become part of the state; None if it cannot be parsed."""
+        """Return an entry for a stored value without adding it to the state; None if the value cannot be parsed."""
         return self._entry(item, self._read_in_watch)
 
     def _entry(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
@@ -316,11 +318,11 @@ class CacheStore(Generic[T]):
         return CacheEntry(self._message, item.key, value, item.create_revision, item.mod_revision, node, phase)
 
     def _present(self, item: Change | KeyValue, read: Callable[[bytes], T]) -> CacheEntry[T] | None:
-        """An entry for the new state; None if the value cannot be parsed."""
+        """Return an entry for the state. If the value cannot be parsed, log the key and return None."""
         entry = self._entry(item, read)
         if entry is None:
             self.unreadable.add(item.key)
-            log.error("%s at revision %d is left out: it cannot be parsed, or is nested too deep", item.key, item.mod_revision)
+            log.error("%s at revision %d is ignored: it cannot be parsed, or is nested too deeply", item.key, item.mod_revision)
         return entry
 
     def _candidates(self, selection: SelectionPredicate, after: str) -> Iterator[str]:
@@ -345,12 +347,12 @@ class CacheStore(Generic[T]):
 
 
 MAX_AGE = 300.0
-"""Seconds within which a reader must receive its initial state: as long as etcd keeps history."""
+"""Seconds after which a snapshot expires: the time for which etcd keeps history."""
 
 
 class Snapshot(Generic[T]):
-    """Entries in key order, for initial states. `revision` and `taken`: revision and time of the last watch that started with
-    them."""
+    """Entries in key order, for initial states. `revision` and `taken` are the revision and time of the last watch that started
+    with this snapshot."""
 
     def __init__(self, entries: list[CacheEntry[T]]) -> None:
         self.entries = entries
@@ -359,7 +361,7 @@ class Snapshot(Generic[T]):
         self._oldest: int | None = None
 
     def let_go(self, oldest: int) -> None:
-        """Releases the entries. `oldest`: the oldest revision of the history."""
+        """Release the entries. `oldest` is the oldest revision of the event log."""
         self.entries.clear()
         self._oldest = oldest
 
@@ -370,12 +372,14 @@ class Snapshot(Generic[T]):
 
 
 class Snapshots(Generic[T]):
+    """The snapshots that watches use."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._told: WeakValueDictionary[Hashable, Snapshot[T]] = WeakValueDictionary()  # the oldest is the first
+        self._told: WeakValueDictionary[Hashable, Snapshot[T]] = WeakValueDictionary()  # sorted by age, the oldest first
 
     def take(self, key: Hashable, revision: int, entries: Callable[[], list[CacheEntry[T]]]) -> Snapshot[T]:
-        """Equal keys mean equal states, possibly of different revisions."""
+        """Return the snapshot with an equal key, or create one. Equal keys mean equal states, possibly at other revisions."""
         found = self._told.pop(key, None)
         if found is None:
             found = Snapshot(entries())
@@ -384,7 +388,7 @@ class Snapshots(Generic[T]):
         return found
 
     def let_go(self, floor: int) -> None:
-        """Removes the snapshots below `floor`, the oldest revision of the history, and those that are too old."""
+        """Release the snapshots below `floor`, the oldest revision of the event log, and those older than MAX_AGE."""
         while (first := self._first()) is not None and (first[1].revision < floor or self._is_old(first[1])):
             del self._told[first[0]]
             first[1].let_go(floor)
@@ -397,30 +401,30 @@ class Snapshots(Generic[T]):
 
 
 class CacheError(Exception):
-    """Base of all errors of the cache; reads from the storage also raise StorageError."""
+    """The base class of all errors of the cache. Reads from the storage can also raise StorageError."""
 
 
 class Expired(CacheError):
     def __init__(self, oldest: int) -> None:
-        super().__init__(f"the revision is too old: the oldest available one is {oldest}")
+        super().__init__(f"too old resource version: the oldest available one is {oldest}")
         self.oldest = oldest
 
 
 class SlowWatcher(CacheError):
     def __init__(self, resume: int) -> None:
-        super().__init__(f"the reader fell behind and its queue overflowed: resume from revision {resume}")
+        super().__init__(f"the watcher is too slow and its queue is full: resume from revision {resume}")
         self.resume = resume
 
 
 class ShuttingDown(CacheError):
     def __init__(self) -> None:
-        super().__init__("the server is shutting down: resume with another one")
+        super().__init__("the server is shutting down: use another replica")
 
 
 class CacheBehind(CacheError):
     def __init__(self, wanted: int, have: int) -> None:
-        state = f"at revision {have}, not yet at {wanted}" if have else "not loaded yet"
-        super().__init__(f"the watch cache is {state}: try again")
+        state = f"at revision {have} and has not reached {wanted}" if have else "not loaded"
+        super().__init__(f"the watch cache is {state}: please retry")
 
 
 class BadToken(CacheError):
@@ -436,7 +440,7 @@ class FutureRevision(CacheError):
 class HistoryChanged(CacheError):
     def __init__(self, revision: int) -> None:
         super().__init__(
-            f"revision {revision} is not known to be of this store's history, as if etcd was restored from a backup: begin anew"
+            f"revision {revision} does not belong to the history of the storage; etcd may have been restored: list again"
         )
 
 
@@ -449,14 +453,15 @@ class Freshness:
         self._asked = asyncio.Event()
 
     async def ask(self) -> int:
-        """The store's revision at some instant after the call (linearizable). Has no deadline. Raises StorageError."""
+        """Return the revision of the storage at an instant after the call (linearizable). There is no timeout. Raises
+        StorageError."""
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._asking.append(answer)
         self._asked.set()
         return await answer
 
     async def run(self) -> None:
-        """Answers until cancelled."""
+        """Process the calls of `ask` until cancelled."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -482,21 +487,21 @@ def _refuse(asking: list[asyncio.Future[int]], error: StorageError) -> None:
 
 
 class CacheProgress:
-    """`revision`: every change of the store up to here is applied; 0 before the first load."""
+    """The last applied `revision` of the storage; 0 before the first load."""
 
     def __init__(self) -> None:
         self.revision = 0
         self._waiting: dict[asyncio.Future[None], int] = {}
 
     def advance(self, revision: int) -> None:
-        """Sets the revision and wakes up its waiters."""
+        """Set the revision, and wake up the callers that wait for it."""
         self.revision = revision
         for waiter, wanted in self._waiting.items():
             if wanted <= revision and not waiter.done():
                 waiter.set_result(None)
 
     async def wait_for(self, revision: int, timeout: float) -> None:
-        """Returns when the cache has reached `revision` and is loaded. Raises CacheBehind after `timeout` seconds."""
+        """Return when the cache is loaded and has reached `revision`. Raises CacheBehind after `timeout` seconds."""
         wanted = max(1, revision)
         if self.revision >= wanted:
             return

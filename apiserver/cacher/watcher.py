@@ -1,28 +1,28 @@
-"""One watch: an async iterator of encoded WatchResponses, and its send buffer.
+"""Watches: the iterator of a watch with its send buffer, and the dispatcher of events to the watches of a resource.
 
-    catching up --history is sent--> live --overflow------> SlowWatcher
-         |                             |  --drain----------> ShuttingDown
-         '--- history moved on --------'--- cache reloaded -> Expired
+    replay --history is sent--> live --buffer overflow--> SlowWatcher
+      |                           |  --drain-----------> ShuttingDown
+      '---- history dropped ------'--- cache reloaded --> Expired
 
-During catch-up (initial state, or events from the history), the reader sets the pace, a chunk at a time, and the watch keeps
-a position only. When the watch is live, the cache puts responses into a bounded buffer. The switch happens between two
-changes: no event is lost or sent twice. The watches of one flow share a limit of bytes (apiserver.flow.send_budget). A watch
-that waits too long for room ends as slow.
+During the replay (initial state, or events of the log), the reader requests one chunk at a time, and the watch stores only its
+position. When the watch is live, the cache adds responses to a bounded buffer. The switch happens between two changes, so no
+event is lost or sent twice. The watches of one flow share a byte limit (apiserver.flow.send_budget). A watch that waits too
+long for space in the budget ends with SlowWatcher.
 
-Watches with the same selection share responses. A flow is charged for a response once, until its last watch has sent it.
-Responses that wait are concatenated: the result is one WatchResponse (pinnace.api.wire).
+Watches with equal selections share responses. A flow is charged once for a response, until its last watch has sent it. Pending
+responses are concatenated; the result is one WatchResponse (pinnace.api.wire).
 
-Watches that catch up take turns: together they keep the event loop for a bounded time, and flows alternate, so a flow with a
-thousand watches delays a watch of another flow by one step.
+Replays are scheduled: together they use the event loop for bounded time slices, and flows alternate. A flow with a thousand
+watches delays a watch of another flow by one step.
 
-The dispatcher sends events to the live watchers of one resource:
+The dispatcher:
 
 * Watchers with equal selections form a group. An event is matched once per group. All watchers of a group share one response
   per batch, and each flow is charged for it once.
-* Groups that select pods by node are found by the node before and after the change. Every other group is matched.
+* Groups that select pods by node are found in an index by the node before and after the change. All other groups are matched.
 * An event is encoded at most once for each of ADDED, MODIFIED and DELETED, and only if a group selects it.
-* Above BURST events per BATCH_DELAY seconds, the events of a group are coalesced: they are sent after BATCH_DELAY, or when they
-  reach MERGE_BYTES. A message costs sender and reader as much as several events.
+* Above BURST events per BATCH_DELAY seconds, the events of a group are coalesced. They are sent after BATCH_DELAY, or when they
+  reach MERGE_BYTES. One message needs as much CPU time in the server and client as several events.
 """
 
 import asyncio
@@ -40,14 +40,14 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.tasks import SLICE, YIELDS
 
 MAX_BYTES = 32 << 20
-"""Bytes that may wait for a reader: about a second of the highest rate that a server can sustain."""
+"""Maximum size of the buffer of a watch in bytes: about one second at the maximum throughput of a server."""
 MAX_RESPONSES = 10_000
 MERGE_BYTES = 1 << 20
-"""Responses are merged up to this size: no peer refuses it, and larger ones gain nothing."""
+"""Maximum size of concatenated responses in bytes. All clients accept it, and larger responses are not faster."""
 
 
 class SharedResponse:
-    """A response that several watchers of one flow share. Each of them releases it once."""
+    """A response that several watchers of one flow share. Each watcher releases it once."""
 
     __slots__ = ("_budget", "_holders", "size", "told")
 
@@ -65,12 +65,12 @@ class SharedResponse:
 
 
 def uncharged(told: EncodedResponse) -> SharedResponse:
-    """A response that no flow is charged for."""
+    """Return a response for which no flow is charged."""
     return SharedResponse(told, SendBudget(SendPool()), 0)
 
 
 class SendBuffer:
-    """First in, first out. `bytes`: of all that waits."""
+    """A bounded FIFO queue of responses. `bytes` is the size of all pending responses."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_responses: int = MAX_RESPONSES) -> None:
         self._max_bytes = max_bytes
@@ -83,11 +83,11 @@ class SendBuffer:
 
     @property
     def next(self) -> int:
-        """Bytes of the first response. The buffer must not be empty."""
+        """The size of the first response in bytes. The buffer must not be empty."""
         return self._waiting[0].size
 
     def put(self, shared: SharedResponse) -> bool:
-        """Adds a response. On overflow, returns False and drops the whole buffer: the reader will resume."""
+        """Add a response. On overflow, clear the buffer and return False. The client then resumes the watch."""
         size = self.bytes + shared.size
         if size > self._max_bytes or len(self._waiting) >= self._max_responses:
             shared.let_go()
@@ -98,7 +98,7 @@ class SendBuffer:
         return True
 
     def take(self, most: int = MERGE_BYTES) -> EncodedResponse:
-        """Removes as many responses as fit into `most` bytes, concatenated. The buffer must not be empty."""
+        """Remove and concatenate the first responses, up to `most` bytes but at least one. The buffer must not be empty."""
         waiting = self._waiting
         first = waiting.popleft()
         first.let_go()
@@ -114,7 +114,7 @@ class SendBuffer:
         return EncodedResponse(response if len(parts) == 1 else b"".join(parts), revision, events)
 
     def clear(self) -> None:
-        """Discards the responses that wait."""
+        """Discard all pending responses."""
         for shared in self._waiting:
             shared.let_go()
         self._waiting.clear()
@@ -122,20 +122,22 @@ class SendBuffer:
 
 
 class ReplayScheduler:
+    """Runs the replay steps of all watches in time slices of SLICE seconds. Flows alternate (round robin)."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._queue: dict[SendBudget, deque[tuple[Callable[[], None], asyncio.Future[None]]]] = {}  # next is the first
+        self._queue: dict[SendBudget, deque[tuple[Callable[[], None], asyncio.Future[None]]]] = {}  # in order of execution
         self._running = False
-        self._spent = 0.0  # seconds of the portion that other turns of the loop had
+        self._spent = 0.0  # seconds of the time slice that earlier iterations of the event loop used
         self._until = 0.0
-        self._rest = 0  # turns until the next portion
+        self._rest = 0  # iterations of the event loop until the next time slice
 
     def is_over(self) -> bool:
-        """Whether the time slice is over; a running step then ends."""
+        """Report whether the time slice is over. A running step must then end."""
         return self._clock.monotonic() >= self._until
 
     async def step(self, budget: SendBudget, work: Callable[[], None]) -> None:
-        """Runs the work when it is this flow's turn, and raises its errors. After a cancellation the work may still run."""
+        """Run `work` in a time slice, and raise its errors. If this call is cancelled, the work can still run."""
         done = asyncio.get_running_loop().create_future()
         self._queue.setdefault(budget, deque()).append((work, done))
         if not self._running:
@@ -160,7 +162,7 @@ class ReplayScheduler:
             if not done.done():
                 try:
                     work()
-                except Exception as error:  # is the one's who wanted it: an object that cannot be read, for example
+                except Exception as error:  # raised by `step`, for example if an object cannot be parsed
                     done.set_exception(error)
                 else:
                     done.set_result(None)
@@ -179,12 +181,12 @@ class ReplayScheduler:
 
 
 class WatchHub(Protocol):
-    """Sends events to watchers. `told`: events that they have read."""
+    """Sends events to watchers. `told` is the number of events that they have read."""
 
     told: int
 
     def join(self, watcher: "Watcher") -> None:
-        """Offers the events that the watcher selects to it from now on."""
+        """Start to send the selected events to a watcher."""
         ...
 
     def leave(self, watcher: "Watcher") -> None: ...
@@ -206,24 +208,24 @@ class Watcher:
         budget: SendBudget | None = None,
         buffer: SendBuffer | None = None,
     ) -> None:
-        """`replayed`: responses to send before the watcher is live; an empty response yields to other work. `turns`: schedules
-        the replay. `budget`: the send budget of the flow. None: the watcher has its own."""
+        """`replayed` yields the responses before the watcher is live; an empty response ends a step. `turns` schedules the
+        replay. `budget` is the send budget of the flow; if None, the watcher has its own."""
         self.selection = selection
         self.announced = announced
-        """Whether a bookmark is sent at once when an election changes."""
+        """True if a bookmark is sent immediately after each election."""
         self.delivered = since
-        """Everything up to this revision has been handed to the reader."""
+        """The last revision that was returned to the reader."""
         self.idle = False
-        """Whether nothing was offered since the last bookmark."""
+        """True if no response was added since the last call of `Dispatcher.bookmark`."""
         self.budget = budget if budget is not None else SendBudget(SendPool())
         self._hub = hub
         self._replay: Iterator[EncodedResponse] | None = replayed
         self._turns = turns if turns is not None else ReplayScheduler(SYSTEM_CLOCK)
-        self._found: EncodedResponse | None = None  # the next of the replayed, which is charged already
+        self._found: EncodedResponse | None = None  # the next replayed response, which is already charged
         self._buffer = buffer if buffer is not None else SendBuffer()
         self._end: CacheError | None = None
         self._closed = False
-        self._charged = 0  # bytes that the reader has and may not have sent yet
+        self._charged = 0  # bytes of the last returned response, until the reader requests the next one
         self._reader: asyncio.Future[None] | None = None
         self.budget.open(self)
 
@@ -232,12 +234,12 @@ class Watcher:
 
     @property
     def ended(self) -> bool:
-        """Whether no more responses are added."""
+        """True if no more responses are added."""
         return self._closed or self._end is not None
 
     @property
     def waiting(self) -> int:
-        """Bytes in the buffer."""
+        """The size of the buffer in bytes."""
         return self._buffer.bytes
 
     async def __anext__(self) -> bytes:
@@ -264,7 +266,7 @@ class Watcher:
         raise StopAsyncIteration
 
     def offer(self, shared: SharedResponse) -> None:
-        """Adds a response; called by the cache. On overflow the watcher ends and leaves the hub."""
+        """Add a response. The dispatcher calls this method. On overflow the watcher ends with SlowWatcher."""
         self.idle = False
         if self._end is not None:
             shared.let_go()
@@ -273,12 +275,12 @@ class Watcher:
         self._wake()
 
     def overflow(self) -> None:
-        """Drops the buffer and ends the watcher as slow."""
+        """Clear the buffer, and end the watcher with SlowWatcher."""
         self._buffer.clear()
         self.end(SlowWatcher(self.delivered))
 
     def end(self, error: CacheError) -> None:
-        """The reader gets what waits for it (not the rest of the replayed), then the error."""
+        """End the watcher with an error. The reader receives the buffered responses first, but not the rest of a replay."""
         if self._end is None:
             self._end = error
             self._replay = None
@@ -288,7 +290,7 @@ class Watcher:
             self._wake()
 
     def close(self) -> None:
-        """Ends without an error; a waiting reader sees the end of the iteration."""
+        """End the watcher without an error. A waiting reader receives StopAsyncIteration."""
         if not self._closed:
             self._closed = True
             self._replay = self._found = None
@@ -299,7 +301,7 @@ class Watcher:
             self._wake()
 
     async def _step(self) -> None:
-        """Catches up by a step, when the flow has room for it and it is this watch's turn."""
+        """Run one step of the replay, after the flow has space in its budget and the scheduler has a time slice."""
         if not self.budget.crowded:
             await self._turns.step(self.budget, self._catch_up)
             return
@@ -310,7 +312,7 @@ class Watcher:
             self.overflow()
 
     def _catch_up(self, *, entitled: bool = False) -> None:
-        """One step of the replayed, or the step from there to live. `entitled`: there was room when its turn came."""
+        """Read the next response of the replay, or switch to live. `entitled`: the watcher has reserved space in the budget."""
         if self._replay is None or (self.budget.full and not entitled):
             return
         try:
@@ -341,13 +343,13 @@ class Watcher:
             self.budget.charge(size)
 
     def _taken(self) -> None:
-        """The reader has sent what it was handed last, or has gone."""
+        """Release the charge of the last response, after the reader has sent it or has closed the watch."""
         if self._charged:
             self.budget.charge(-self._charged)
             self._charged = 0
 
     async def _room(self) -> None:
-        """Waits until something large may be handed over. Without success there is nothing to hand over any more."""
+        """Wait for space in the budget for a large response. On timeout the watcher ends with SlowWatcher."""
         try:
             await self.budget.wait(self)
         except TimeoutError:
@@ -366,14 +368,14 @@ class Watcher:
 
 
 BURST = 100
-"""Events that a group receives without delay, per BATCH_DELAY."""
+"""The number of events per BATCH_DELAY that a group receives without delay."""
 BATCH_DELAY = 0.1
 """Seconds for which further events of a burst are coalesced."""
 
 
 class _Group:
-    """The live watchers of one selection, by whom they are charged to, and the encoded events that they will be told with the
-    next response: `size` bytes."""
+    """The live watchers of one selection, by send budget. `pending` contains the encoded events of the next response, and
+    `size` is their size in bytes."""
 
     __slots__ = ("_recent", "_since", "pending", "selection", "size", "watchers")
 
@@ -383,7 +385,7 @@ class _Group:
         self.pending: list[bytes] = []
         self.size = 0
         self._since = 0.0
-        self._recent = 0  # events that it was told since then
+        self._recent = 0  # events sent since then
 
     def count_from(self, now: float) -> None:
         self._since, self._recent = now, 0
@@ -394,7 +396,8 @@ class _Group:
         return self._recent < BURST or self.size >= MERGE_BYTES
 
     def tell(self, revision: int, fingerprint: bytes) -> None:
-        """Everything up to `revision` is in `pending`, or was told. `fingerprint`: that of the revision."""
+        """Send the pending events, which include all events up to `revision`. `fingerprint` is the fingerprint of
+        `revision`."""
         told = EncodedResponse(wire.watch_response(self.pending, revision, fingerprint), revision, len(self.pending))
         self._recent += told.events
         self.pending, self.size = [], 0
@@ -403,30 +406,30 @@ class _Group:
             shared = SharedResponse(told, budget, len(watchers))
             for watcher in list(watchers):
                 watcher.offer(shared)
-        for budget, _ in sharing:  # when all have theirs: it may end watches of others
+        for budget, _ in sharing:  # after all watchers have the response, because this call can end other watches
             budget.relieve()
 
 
 class Dispatcher:
-    """A WatchHub. A watcher is added when it is created, and joins when it is live. `fingerprints`: of the revisions sent."""
+    """The WatchHub of one resource. A watcher is added when it is created, and joins when it is live."""
 
     def __init__(self, fingerprints: HistoryFingerprints, clock: Clock) -> None:
         self._fingerprints = fingerprints
         self.told = 0
-        """Events that watchers have read, counted once per watcher."""
+        """The number of events that watchers have read, counted once per watcher."""
         self._clock = clock
         self._watchers: dict[Watcher, None] = {}
-        self._announced: dict[Watcher, None] = {}  # the live ones that asked for it
+        self._announced: dict[Watcher, None] = {}  # live watchers with `announced`
         self._groups: dict[SelectionPredicate, _Group] = {}
         self._asked: list[_Group] = []
         self._by_node: dict[str, list[_Group]] = {}
-        self._untold: list[_Group] = []  # those with something pending
-        self._revision = 0  # of the last flush
-        self._peeking = 0  # groups that look into parsed objects
+        self._untold: list[_Group] = []  # groups with pending events
+        self._revision = 0  # the revision of the last flush
+        self._peeking = 0  # the number of groups that need parsed objects
 
     @property
     def holding(self) -> bool:
-        """Whether events wait for the next `release`."""
+        """True if events are pending until the next `release`."""
         return bool(self._untold)
 
     def add(self, watcher: Watcher) -> None:
@@ -435,7 +438,7 @@ class Dispatcher:
     def join(self, watcher: Watcher) -> None:
         selection = watcher.selection
         if (group := self._groups.get(selection)) is not None and group.pending:
-            self.release()  # the new watcher has these events already; watchers without room leave
+            self.release()  # the replay has already sent these events; watchers whose buffer is full end
             if watcher.ended:
                 return
         if (group := self._groups.get(selection)) is None:
@@ -467,7 +470,7 @@ class Dispatcher:
                     del self._by_node[node]
 
     def route(self, event: CacheEvent[Any]) -> None:
-        """Adds the event to the groups that select it. It is sent by the next flush, or when its batch is due."""
+        """Add the event to the groups that select it. It is sent by a later `flush` or `release`."""
         groups = self._asked
         if self._by_node:
             groups = groups + self._concerned(event)
@@ -487,7 +490,7 @@ class Dispatcher:
             group.size += len(payload)
 
     def flush(self, revision: int) -> None:
-        """Sends the events up to `revision`, all of which were routed, to the groups whose batch is due."""
+        """Send pending events to the groups that are due. All events up to `revision` must have been routed."""
         self._revision = revision
         if not self._untold:
             return
@@ -500,7 +503,7 @@ class Dispatcher:
         self._untold = waiting
 
     def release(self) -> None:
-        """Sends the events that wait."""
+        """Send all pending events."""
         now, fingerprint = self._clock.monotonic(), self._fingerprint(self._revision)
         untold, self._untold = self._untold, []
         for group in untold:
@@ -508,7 +511,7 @@ class Dispatcher:
             group.tell(self._revision, fingerprint)
 
     def bookmark(self, revision: int) -> None:
-        """Sends a bookmark at `revision` to the live watchers that received nothing since the last call."""
+        """Send a bookmark at `revision` to the live watchers that received nothing since the last call."""
         self.release()
         bookmark = self._bookmark(revision)
         sharing = [watchers for group in self._groups.values() for watchers in group.watchers.values()]
@@ -519,26 +522,26 @@ class Dispatcher:
                 watcher.idle = True
 
     def announce(self, revision: int) -> None:
-        """Sends a bookmark at `revision` to the live watchers that requested one after each election."""
+        """Send a bookmark at `revision` to the live watchers that request one after each election."""
         self.release()
         bookmark = self._bookmark(revision)
         for watcher in list(self._announced):
             watcher.offer(bookmark)
 
     def end(self, error: Callable[[], CacheError]) -> None:
-        """Ends all watchers, live or not, each with its own error, after the events that wait."""
+        """End all watchers, live or not, after their pending events. `error` creates the error of a watcher."""
         self.release()
         for watcher in list(self._watchers):
             watcher.end(error())
 
     def _lists(self, selection: SelectionPredicate) -> list[list[_Group]]:
-        """The lists that contain the group of this selection."""
+        """Return the lists that contain the group of this selection."""
         if selection.nodes is None:
             return [self._asked]
         return [self._by_node.setdefault(node, []) for node in selection.nodes]
 
     def _concerned(self, event: CacheEvent[Any]) -> list[_Group]:
-        """The groups that select the node of the object before or after the change, each once."""
+        """Return the groups that select the node of the object before or after the change, without duplicates."""
         before = self._by_node.get(event.old.node, []) if event.old is not None else []
         if event.new is None or (event.old is not None and event.old.node == event.new.node):
             return before

@@ -32,4 +32,4 @@ async def test_a_read_says_that_the_store_is_away(
         await read()
     await connection.close()
     assert caught.value.reason == "StorageUnavailable"
-    assert caught.value.message == "etcd: the store did not tell its revision in time"
+    assert caught.value.message == "etcd: the storage did not return its revision in time"

@@ -28,7 +28,7 @@ async def test_it_gives_up_in_time() -> None:
     with pytest.raises(CacheBehind, match="not loaded"):
         await progress.wait_for(0, 0.01)
     progress.advance(4)
-    with pytest.raises(CacheBehind, match="at revision 4, not yet at 9"):
+    with pytest.raises(CacheBehind, match="at revision 4 and has not reached 9"):
         await progress.wait_for(9, 0.01)
     with pytest.raises(CacheBehind):
         await progress.wait_for(9, -1)

@@ -41,7 +41,7 @@ def test_a_token_of_another_list_is_refused(case) -> None:  # type: ignore[no-un
     ],
 )
 def test_what_is_no_token_is_refused(text: str) -> None:
-    with pytest.raises(BadToken, match="pass the token as it was given"):
+    with pytest.raises(BadToken, match="pass the token unchanged"):
         ContinueToken.decode(text, ALL_PODS)
 
 

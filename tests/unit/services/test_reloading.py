@@ -72,7 +72,7 @@ async def test_what_is_loaded_again_meanwhile_is_not_taken_to_be_gone(
     page = await storage.page("/registry/", limit=10_000)
     assembly.cacher.install(page.revision, page.items)
     storage.let.set()
-    with pytest.raises(Rejected, match="not loaded yet") as caught:
+    with pytest.raises(Rejected, match="not loaded") as caught:
         await asyncio.wait_for(reading, PATIENCE)
     assert caught.value.refusal.code is Code.UNAVAILABLE, "the client asks again"
 

@@ -1,1 +1,2 @@
-"""The gRPC services. They translate messages into calls of the registry and the watch cache, and results into messages."""
+"""The gRPC services. They convert messages to calls of the registry and the watch cache, and convert the results to
+messages."""

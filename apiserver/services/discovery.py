@@ -1,14 +1,11 @@
-"""gRPC's own services, as methods like all others: health, and reflection, by which tools such as grpcurl find the API.
+"""The services for health, server reflection, authorization reviews, and the version of the server.
 
-Health tells whether this server is ready (`Check`); `Watch` and `List` are not served. A stream of reflection has a seat for
-each request, and ends when no request comes for IDLE seconds. A user may have a few open (apiserver.services.methods).
+Health reports the readiness of this server (`Check`). `Watch` and `List` are not supported. Tools such as grpcurl find the API
+by reflection. A reflection stream needs a seat for each request, ends after IDLE seconds without a request, and the number of
+streams per user is limited (apiserver.services.methods).
 
 Source: https://github.com/grpc/grpc/blob/master/doc/health-checking.md,
 https://github.com/grpc/grpc/blob/master/doc/server-reflection.md
-
-The service Authorization: who one is, and what somebody may do.
-
-Which version of the software this server runs.
 """
 
 import asyncio
@@ -47,43 +44,44 @@ HEALTH: Sequence[MethodDescriptor] = (health_pb2.DESCRIPTOR.services_by_name["He
 REFLECTION: Sequence[MethodDescriptor] = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"].methods
 GRPCS_OWN: Sequence[ServiceDescriptor] = (HEALTH[0].containing_service, REFLECTION[0].containing_service)
 IDLE = 30.0
-"""Seconds."""
+"""Maximum seconds between two requests of a reflection stream."""
 _NOT_FOUND, _INVALID = Code.NOT_FOUND, Code.INVALID_ARGUMENT
 
 
 class HealthService:
-    """`readiness`: why the server is not ready; None: it is. Of the whole server, and of each of its `services` alike."""
+    """Implements grpc.health.v1. `readiness` returns None if the server is ready, else the reason. All `services` have the
+    health of the server."""
 
     def __init__(self, readiness: Callable[[], str | None], services: Collection[str]) -> None:
         self._readiness = readiness
         self._services = services
 
     async def check(self, request: HealthCheckRequest, context: Context) -> HealthCheckResponse:
-        """Raises Rejected (NOT_FOUND) for a service that the server does not have."""
+        """Return the health of a service. Raises Rejected (NOT_FOUND) if the server has no such service."""
         if request.service and request.service not in self._services:
-            raise Rejected(Refusal(Code.NOT_FOUND, "NotFound", "the server has no service of this name"))
+            raise Rejected(Refusal(Code.NOT_FOUND, "NotFound", "the server has no service with this name"))
         ready = self._readiness() is None
         return HealthCheckResponse(status=HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING)
 
 
 class ReflectionService:
-    """Of the `services` that the server has. Files of descriptors are encoded once."""
+    """Implements reflection of the `services`. Each file descriptor is encoded once."""
 
     def __init__(self, services: Sequence[str]) -> None:
         self._services = services
         self._pool = descriptor_pool.Default()
-        self._files: dict[str, Sequence[bytes]] = {}  # with all that a file imports, by its name
+        self._files: dict[str, Sequence[bytes]] = {}  # encoded files with their imports, by file name
 
     async def server_reflection_info(
         self, requests: AsyncIterator[ServerReflectionRequest], context: Context
     ) -> AsyncGenerator[ServerReflectionResponse, None]:
-        """Raises Rejected (DEADLINE_EXCEEDED) when no request comes for IDLE seconds."""
+        """Respond to requests. Raises Rejected (DEADLINE_EXCEEDED) after IDLE seconds without a request."""
         while True:
             try:
                 async with asyncio.timeout(IDLE):
                     request = await anext(requests, None)
             except TimeoutError:
-                message = f"no request has come for {IDLE:g} s: open another stream"
+                message = f"no request within {IDLE:g} s: open another stream"
                 raise Rejected(Refusal(Code.DEADLINE_EXCEEDED, "Timeout", message)) from None
             if request is None:
                 return
@@ -106,7 +104,7 @@ class ReflectionService:
                 case "file_containing_extension" | "all_extension_numbers_of_type":  # the API has no extensions
                     _fail(response, _NOT_FOUND, "the API has no extensions")
                 case _:
-                    _fail(response, _INVALID, "the request says nothing that this server knows")
+                    _fail(response, _INVALID, "unknown kind of request")
         except KeyError:
             _fail(response, _NOT_FOUND, "not found")
         return response
@@ -132,7 +130,7 @@ def _fail(response: ServerReflectionResponse, code: Code, message: str) -> None:
 
 
 MAX_QUESTION = 4096
-"""Bytes of who is asked about, and of what: answers are remembered, and everybody may ask."""
+"""Maximum size in bytes of the user and the attributes in a review. The results are cached, and every user may send reviews."""
 
 
 class AuthorizationService:
@@ -149,13 +147,13 @@ class AuthorizationService:
 
     async def subject_access_review(self, request: SubjectAccessReviewRequest, context: Context) -> AccessReview:
         if not request.user:
-            raise Rejected(errors.bad_request("user: about whom?"))
+            raise Rejected(errors.bad_request("user: Required value"))
         if request.ByteSize() > MAX_QUESTION:
             raise Rejected(_too_long())
         return await self._review(User(request.user, tuple(request.groups)), request.attributes)
 
     async def token_review(self, request: TokenReviewRequest, context: Context) -> TokenReviewResponse:
-        """Kubernetes' message for an invalid token gives no reason, so that a guess learns nothing."""
+        """Return the user of a token. The error for an invalid token gives no reason, as in Kubernetes."""
         if not request.token:
             raise Rejected(errors.bad_request("token is required for TokenReview in authentication"))
         user = self._tokens.user(request.token) if len(request.token) <= MAX_QUESTION else None
@@ -169,7 +167,7 @@ class AuthorizationService:
 
     async def _review(self, user: User, wanted: ResourceAttributes) -> AccessReview:
         if not wanted.verb or not wanted.resource:
-            raise Rejected(errors.bad_request("attributes: a verb and a resource are needed"))
+            raise Rejected(errors.bad_request("attributes: Required value: verb and resource"))
         if wanted.ByteSize() > MAX_QUESTION:
             raise Rejected(_too_long())
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
@@ -179,7 +177,7 @@ class AuthorizationService:
 
 
 def _too_long() -> Refusal:
-    return errors.bad_request(f"more than {MAX_QUESTION} bytes: who is asked about, and what, has a name")
+    return errors.bad_request(f"user and attributes of a review: Too long: may not be more than {MAX_QUESTION} bytes")
 
 
 class VersionService:

@@ -1,17 +1,16 @@
-"""Methods as gRPC handlers: authentication, request IDs, refusals and warnings. A refusal becomes the status of the call. The
-trailers contain its details, the request ID and warnings.
+"""gRPC handlers for the methods: authentication, request IDs, refusals and warnings.
+
+A refusal becomes the status of the call. The trailers contain its details, the request ID and warnings.
 
     call --> authenticated --> request is parsed --> gate, seat, permission (apiserver.services.methods) --> service
                 '--no----------unknown method--------'--no room, denied--> refused, with a delay (pinnace.runtime.grpc_server)
 
-`MethodHandlers` handles every path, so no other service of the gRPC server is reachable. A caller that is not authenticated is
-refused for every path, even an unknown one, before its request is parsed. On a port for tokens it is refused before the request
-is received.
+`MethodHandlers` handles every path, so no other service of the gRPC server is reachable. Calls without authentication are
+refused before their requests are parsed, for every path, including unknown ones. On a port for tokens, they are refused before
+their requests are received.
 
-Ids of calls. That of a call is in the audit log (auditID), in the lines of the log that were written on its behalf, and in
-the trailers that its caller gets: so that a bug that somebody met, or a write that nobody knows the end of, can be looked up.
-
-A caller may choose it, in the metadata `x-request-id`, as with Kubernetes' Audit-ID; what it chooses need not be unique.
+The request ID of a call is in the audit log (auditID), in the log lines of the call, and in its trailers. A client can set it
+by the metadata `x-request-id`, as with Kubernetes' Audit-ID. IDs from clients need not be unique.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ from pinnace.runtime.grpc_server import Refusals, abort, let_go
 from pinnace.runtime.tracing import NO_TRACER, Tracer
 
 MAX_MESSAGE = 1000
-"""Bytes of a status message in its percent-encoded form, in which a byte outside printable ASCII takes three. The trailers also
-contain the details of the refusal (apiserver.errors.MAX_VIOLATIONS), with the message again."""
+"""Maximum size of a status message in bytes, percent-encoded: a byte outside printable ASCII takes three. The trailers also
+contain the message in the details of the refusal (apiserver.errors.MAX_VIOLATIONS)."""
 
 
 Who = Callable[["grpc.aio.ServicerContext"], Credential]
 """Returns the credential of a call."""
 _NOBODY = ""
-"""The user name under which refusals of unauthenticated callers are paced."""
+"""The user name for the delays of refusals without authentication."""
 
 
 class CallContext:
@@ -58,25 +57,28 @@ class CallContext:
     __slots__ = ("credential", "time_remaining", "user")
 
     def __init__(self, context: grpc.aio.ServicerContext, credential: Credential) -> None:
-        """Raises Rejected if the credential belongs to no user."""
+        """Authenticate the caller. Raises Rejected if the credential belongs to no user."""
         self.credential: Credential = credential
         self.user = credential.user()
         self.time_remaining: Callable[[], float | None] = context.time_remaining
 
     async def act_as(self, other: User, authorizer: Authorizer) -> None:
-        """Makes the call that of another user. Raises Rejected (PERMISSION_DENIED)."""
+        """Impersonate another user for this call. Raises Rejected (PERMISSION_DENIED)."""
         self.credential = await impersonate(self.credential, other, authorizer)
         self.user = self.credential.user()
 
     def when_taken(self, callback: Callable[[], None]) -> None:
-        """gRPC runs each call in a task of its own, which lasts until the answer is sent. (The context's own add_done_callback
-        makes a cycle of the context and the call, which the garbage collector finds much later.)"""
+        """Call `callback` at the end of the call's task, which gRPC keeps until the response is sent.
+
+        The add_done_callback method of gRPC's context would create a reference cycle of context and call, which only the
+        garbage collector frees.
+        """
         if task := asyncio.current_task():
             task.add_done_callback(lambda _: callback())
 
 
 class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """All methods of a server, by path; every other path is refused."""
+    """All methods of a server by path. Calls with other paths are refused."""
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
         authorizer: Authorizer | None = None,
     ) -> None:
         """`authenticator`: None on a server without TLS, where every client has all permissions. `by_token`: the port requests
-        no certificate. `refusals`: shared by all ports of the server. `authorizer`: decides about impersonation; None:
+        no client certificate. `refusals`: shared by all ports of the server. `authorizer`: checks impersonation; without it,
         impersonation is refused."""
         self._authenticator = authenticator if by_token else None
         self._door = _CallHandlers(_who(authenticator), ids, refusals, authorizer)
@@ -105,7 +107,7 @@ class MethodHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has 
 
 
 def _knows(authenticator: Authenticator, details: grpc.HandlerCallDetails) -> bool:
-    """Whether the token belongs to a user. Checked before the request is received, because a caller may never send it."""
+    """Return whether the token belongs to a user, before the request is received, because the client may never send it."""
     try:
         _bearer(authenticator, details.invocation_metadata).user()
     except Rejected:
@@ -114,7 +116,7 @@ def _knows(authenticator: Authenticator, details: grpc.HandlerCallDetails) -> bo
 
 
 def _who(authenticator: Authenticator | None) -> Who:
-    """Authenticates by the client certificate, or by the token on a port that requests no certificate."""
+    """Return a function that authenticates by client certificate, or by token on a port that requests no certificate."""
     if authenticator is None:
         return lambda context: Anybody()
 
@@ -131,7 +133,7 @@ def _bearer(authenticator: Authenticator, metadata: Any) -> Bearer:
 
 
 class _CallHandlers:
-    """gRPC handlers for all calls. They parse requests themselves, because gRPC would parse them before authentication."""
+    """gRPC handlers that parse requests after authentication. gRPC would parse them before."""
 
     def __init__(self, who: Who, ids: RequestIds, refusals: Refusals, authorizer: Authorizer | None) -> None:
         self._authorizer = authorizer
@@ -140,7 +142,7 @@ class _CallHandlers:
         self._refusals = refusals
 
     def handler(self, method: Method, tracer: Tracer) -> grpc.RpcMethodHandler:
-        """The gRPC handler of a method. Streams are not traced."""
+        """Return the gRPC handler of a method. Streams are not traced."""
         if method.client_streaming:
             return grpc.stream_stream_rpc_method_handler(self._stream(method))
         if method.server_streaming:
@@ -150,7 +152,7 @@ class _CallHandlers:
         return grpc.unary_unary_rpc_method_handler(self._unary(method, method.parse))
 
     def refusing(self, path: str) -> grpc.RpcMethodHandler:
-        """A handler that refuses calls of this path without receiving a request."""
+        """Return a handler that refuses calls of this path without receiving their requests."""
 
         async def refuse(requests: object, context: Any) -> None:
             self._name(context, context.invocation_metadata() or ())
@@ -168,7 +170,7 @@ class _CallHandlers:
 
     def _unary(self, method: Method, parse: Callable[[bytes], Any]) -> Any:
         async def call(data: bytes, context: Any) -> bytes:
-            metadata = context.invocation_metadata() or ()  # gRPC builds it on each call of this method
+            metadata = context.invocation_metadata() or ()  # gRPC builds it at each access
             self._name(context, metadata)
             caller = _NOBODY
             try:
@@ -240,13 +242,13 @@ class _CallHandlers:
         return call
 
     async def _act_as(self, made: CallContext, other: User) -> None:
-        """Raises Rejected."""
+        """Impersonate another user. Raises Rejected."""
         if self._authorizer is None:
-            raise Rejected(forbidden("this server takes no impersonation"))
+            raise Rejected(forbidden("this server does not support impersonation"))
         await made.act_as(other, self._authorizer)
 
     def _call(self, context: Any) -> CallContext:
-        """The context of a call. Raises Rejected if the caller is not authenticated."""
+        """Return the context of a call. Raises Rejected if the caller is not authenticated."""
         try:
             return CallContext(context, self._who(context))
         except Rejected:
@@ -254,14 +256,14 @@ class _CallHandlers:
             raise
 
     def _name(self, context: Any, metadata: Iterable[tuple[str, str | bytes]]) -> None:
-        """Sets the request ID of the call. gRPC runs each call in its own task, so the context variable need not be reset."""
+        """Set the request ID of the call. gRPC runs each call in its own task, so the context variable is not reset."""
         request_id = self._ids.of(metadata)
         logs.request_id.set(request_id)
         context.set_trailing_metadata(((REQUEST_ID_KEY, request_id),))
 
     async def _refuse(self, context: Any, refusal: Refusal, caller: str, size: int = 0) -> NoReturn:
-        """Ends the call with a refusal. `caller`: a user name. `size`: bytes of the request, which gRPC keeps until the call
-        ends. Refusals for lack of permission or room are delayed, because a client could repeat such calls at once."""
+        """End the call with a refusal. Refusals for lack of permission or capacity are delayed, because clients may repeat such
+        calls immediately. `caller`: a user name. `size`: size in bytes of the request, which gRPC keeps until the call ends."""
         if refusal.code in _PACED or refusal.reason == TOO_MANY_REQUESTS:
             waited = await self._refusals.wait(caller, size, context.time_remaining())
             if refusal.retry_after is not None:
@@ -274,7 +276,7 @@ def _unknown(path: str) -> Refusal:
 
 
 class _Requests:
-    """The requests of a stream. gRPC's own iterator keeps the last request in a reference cycle."""
+    """The requests of a stream. gRPC's own iterator would keep the last request in a reference cycle."""
 
     def __init__(self, context: grpc.aio.ServicerContext, parse: Callable[[bytes], Any]) -> None:
         self._context = context
@@ -291,14 +293,14 @@ class _Requests:
 
 
 async def _abort(context: grpc.aio.ServicerContext, refusal: Refusal) -> NoReturn:
-    """Ends the call with the refusal."""
+    """End the call with the refusal."""
     told = replace(refusal, message=cut(refusal.message))
     trailers = ((DETAILS_KEY, encode(told).SerializeToString()), (REQUEST_ID_KEY, logs.request_id.get()))
     await abort(context, _GRPC[told.code], told.message, trailers)
 
 
 def cut(message: str) -> str:
-    """The message, truncated to MAX_MESSAGE encoded bytes.
+    """Return the message, truncated to MAX_MESSAGE encoded bytes.
 
     Source: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md (Percent-Encoded)
     """
@@ -318,14 +320,14 @@ _SOUND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,63}")
 
 
 class RequestIds:
-    """`server`: a name that no other server has, nor the same one after a restart."""
+    """Assigns request IDs. `server`: a prefix that is unique for each server process."""
 
     def __init__(self, server: str) -> None:
         self._prefix = f"{server}-"
         self._calls = count(1)
 
     def of(self, metadata: Iterable[tuple[str, str | bytes]]) -> str:
-        """The caller's own, if it is at most 64 characters that harm neither a log nor a shell; else a new one."""
+        """Return the request ID in the metadata if it is valid (at most 64 safe characters), else a new one."""
         for key, value in metadata:
             if key == REQUEST_ID_KEY and isinstance(value, str) and _SOUND.fullmatch(value):
                 return value

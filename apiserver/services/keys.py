@@ -1,12 +1,12 @@
 """The Keys service: the keys of the store, read-only.
 
-Tools such as `pinnace etcd` and the timeline show with it how a cluster keeps its state. Clients that need objects use the
-services of the resources, which the watch cache serves.
+Tools such as `pinnace etcd` and the timeline use it to show the stored state of a cluster. Clients that need objects use the
+services of the resources, which read from the watch cache.
 
-Each stream has an etcd watch of its own, because streams start at different revisions. At most MAX_STREAMS streams are open. A
-client that does not read holds back its own etcd watch, and costs no memory here.
+Each stream has its own etcd watch, because streams start at different revisions. At most MAX_STREAMS streams are open. A slow
+client delays only its own etcd watch, and the server buffers nothing for it.
 
-Never returned: the values of Secrets, and the hashes of candidates' secrets.
+The responses never contain the values of Secrets or the hashes of candidates' secrets.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -24,11 +24,11 @@ from pinnace.api.resources import ELECTIONS_PREFIX
 from pinnace.api.status import Code, Refusal
 
 MAX_KEYS = 500
-"""Keys in one page."""
+"""Maximum number of keys per page."""
 MAX_LEASES = 50
-"""Leases that one list reads: each takes a call to etcd."""
+"""Maximum number of leases that one list reads. Each needs a call to etcd."""
 MAX_STREAMS = 16
-"""Open streams of one server."""
+"""Maximum number of open streams per server."""
 SECRETS_PREFIX = "/registry/secrets/"
 
 
@@ -38,7 +38,7 @@ class KeysService:
         self._streams = 0
 
     async def list(self, request: ListKeysRequest, context: Context) -> ListKeysResponse:
-        """Raises Rejected (OUT_OF_RANGE) for a compacted revision."""
+        """Return a page of keys. Raises Rejected (OUT_OF_RANGE) for a compacted revision."""
         limit = request.limit if 0 < request.limit <= MAX_KEYS else MAX_KEYS
         try:
             page = await self._storage.page(request.prefix, after=request.after, limit=limit, revision=request.revision)
@@ -49,7 +49,7 @@ class KeysService:
         return ListKeysResponse(revision=page.revision, items=items, more=page.more)
 
     async def watch(self, request: WatchKeysRequest, context: Context) -> AsyncIterator[WatchKeysResponse]:
-        """Raises Rejected."""
+        """Yield changes of keys. Raises Rejected."""
         if self._streams >= MAX_STREAMS:
             message = f"at most {MAX_STREAMS} watches of keys per server; close one, or use another server"
             raise Rejected(Refusal(Code.RESOURCE_EXHAUSTED, "TooManyRequests", message))
@@ -69,7 +69,7 @@ class KeysService:
             self._streams -= 1
 
     async def _ages(self, items: Sequence[KeyValue]) -> dict[int, float]:
-        """Seconds since each lease was granted or renewed."""
+        """Return the seconds since the last grant or renewal, by lease."""
         ages: dict[int, float] = {}
         for lease in list(dict.fromkeys(item.lease for item in items if item.lease))[:MAX_LEASES]:
             try:

@@ -1,12 +1,9 @@
-"""Kubelets as services see them: where one is, and what can be asked of it.
+"""Calls to kubelets over gRPC, their endpoints, and checks of the requested container. The messages are Kubernetes'.
 
-Which container of a pod is meant, and whether there is something to show of it, or to run in. The wording is Kubernetes'.
+Each call opens a connection, because such calls are rare. If a kubelet is unreachable or stops responding, the call fails with
+UNAVAILABLE within seconds.
 
 Source: pkg/kubelet/kubelet_pods.go (validateContainerLogStatus) and pkg/registry/core/pod/strategy.go of Kubernetes
-
-Calls of kubelets, over gRPC: an apiserver.services.kubelets.Kubelets.
-
-A call has a connection of its own, and is rare. A kubelet that cannot be reached, or falls silent, is UNAVAILABLE in seconds.
 """
 
 import asyncio
@@ -31,11 +28,11 @@ from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import Renewed, TlsFiles
 
 _PREFERRED = ("ExternalIP", "ExternalDNS", "InternalIP")
-"""Types of a node's addresses. Those of virtual nodes are of a network that is pretended, but for the external one."""
+"""Preferred types of node addresses. Simulated nodes are reachable only at their external address."""
 
 
 class KubeletEndpoint(NamedTuple):
-    """`node`: one of those that are there."""
+    """The address of a kubelet. `node`: one of its nodes."""
 
     node: str
     host: str
@@ -43,7 +40,8 @@ class KubeletEndpoint(NamedTuple):
 
 
 class Kubelets(Protocol):
-    """All raise Rejected. What is streamed is encoded: it is passed on as it is."""
+    """Calls to kubelets. All methods raise Rejected. Stream responses are encoded bytes, which the API server forwards
+    unchanged."""
 
     def logs(self, at: KubeletEndpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]: ...
 
@@ -57,7 +55,7 @@ class Kubelets(Protocol):
 
 
 class NoKubelets:
-    """Of a server that has no means to be known by kubelets."""
+    """Used by a server without a client certificate for kubelets. All calls are refused."""
 
     async def logs(self, at: KubeletEndpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
         raise Rejected(_no_means())
@@ -82,39 +80,38 @@ class NoKubelets:
 
 
 def endpoint_of(node: Node) -> KubeletEndpoint:
-    """Raises Rejected when the node publishes none."""
+    """Return the endpoint of a node's kubelet. Raises Rejected if the node has none."""
     name, status = node.metadata.name, node.status
     addresses = {each.type: each.address for each in status.addresses}
     host = next((addresses[kind] for kind in _PREFERRED if kind in addresses), "")
     port = status.daemonEndpoints.kubeletEndpoint.Port
     if not port or not host:
-        message = (
-            f'node "{name}" serves neither logs nor exec nor what is used: its kubelet publishes no endpoint (see its --listen)'
-        )
+        message = f'the kubelet of node "{name}" publishes no endpoint for logs, exec and metrics: start it with --listen'
         raise Rejected(Refusal(Code.FAILED_PRECONDITION, "NoKubeletEndpoint", message))
     return KubeletEndpoint(name, host, port)
 
 
 def _no_means() -> Refusal:
-    message = "this API server has no certificate to show to kubelets: see its option --kubelet-client-certificate"
+    message = "this API server has no client certificate for kubelets: set --kubelet-client-certificate"
     return Refusal(Code.FAILED_PRECONDITION, "NoKubeletClient", message)
 
 
 def choose(pod: Pod, wanted: str) -> str:
-    """The name of the container. Raises Rejected."""
+    """Return the name of the requested container, or of the default container. Raises Rejected."""
     names = [each.name for each in (*pod.spec.initContainers, *pod.spec.containers)]
     if not wanted:
         annotated = pod.metadata.annotations.get(DEFAULT_CONTAINER_ANNOTATION, "")
         return annotated if annotated in names else pod.spec.containers[0].name
     if wanted not in names:
-        raise _refused(pod, f'container "{wanted}" not found in pod "{pod.metadata.name}": there are {", ".join(names)}')
+        raise _refused(pod, f'container "{wanted}" not found in pod "{pod.metadata.name}": containers: {", ".join(names)}')
     return wanted
 
 
 def readable(pod: Pod, container: str, previous: bool) -> bool:
-    """Whether it is the attempt before the latest that is to be read. Raises Rejected when there is nothing to read.
+    """Return whether to read the logs of the attempt before the latest. Raises Rejected if there are no logs.
 
-    While a container waits to be started again, its previous attempt is its latest: there has been no other since."""
+    While a container waits for a restart, its previous attempt is its latest.
+    """
     what = f'container "{container}" in pod "{pod.metadata.name}"'
     status = _status(pod, container)
     before = status.lastState.HasField("terminated")
@@ -131,7 +128,7 @@ def readable(pod: Pod, container: str, previous: bool) -> bool:
 
 
 def executable(pod: Pod, container: str, action: str = "exec into") -> None:
-    """Raises Rejected when the container does not run."""
+    """Check that the container is running. Raises Rejected."""
     if ended(pod):
         raise _refused(pod, f"cannot {action} a container in a completed pod; current phase is {pod.status.phase}")
     if not _status(pod, container).state.HasField("running"):
@@ -139,7 +136,7 @@ def executable(pod: Pod, container: str, action: str = "exec into") -> None:
 
 
 def forwardable(pod: Pod) -> None:
-    """Raises Rejected when the pod does not run."""
+    """Check that the pod is running. Raises Rejected."""
     if pod.status.phase != "Running":
         raise _refused(pod, f"unable to forward port because pod is not running. Current status={pod.status.phase}")
 
@@ -150,18 +147,18 @@ def _status(pod: Pod, container: str) -> ContainerStatus:
 
 
 def _refused(pod: Pod, message: str) -> Rejected:
-    hint = f"`pinnace describe pod {pod.metadata.name} -n {pod.metadata.namespace}` shows what its containers do"
+    hint = f"`pinnace describe pod {pod.metadata.name} -n {pod.metadata.namespace}` shows the state of its containers"
     return Rejected(bad_request(message, hint))
 
 
 CONNECT_TIMEOUT = 3.0
-"""Seconds in which a kubelet must accept a connection."""
+"""Seconds for the connection to a kubelet."""
 MAX_MESSAGE = 16 << 20
-"""Bytes of the largest response that is taken: more than the figures of a page of pods are."""
+"""Maximum size of a response in bytes. The statistics for a page of pods are smaller."""
 OPTIONS: Sequence[tuple[str, int | str]] = (
     ("grpc.keepalive_time_ms", 1000),
     ("grpc.keepalive_timeout_ms", 2000),
-    ("grpc.http2.ping_timeout_ms", 2000),  # without it gRPC waits a minute for the answer, whatever the line above says
+    ("grpc.http2.ping_timeout_ms", 2000),  # without it, gRPC waits a minute for the response, despite keepalive_timeout_ms
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.enable_http_proxy", 0),
@@ -172,9 +169,9 @@ _REASONS = {
     Code.INVALID_ARGUMENT: "BadRequest",
     Code.NOT_FOUND: "NotFound",
     Code.PERMISSION_DENIED: "Forbidden",
-    Code.FAILED_PRECONDITION: "MethodNotAllowed",  # its runtime has no logs, or runs no commands
+    Code.FAILED_PRECONDITION: "MethodNotAllowed",  # the runtime has no logs, or cannot run commands
 }
-"""Of what a kubelet refuses; anything else is an InternalError.
+"""Reasons by the code of a kubelet's error. Other codes become InternalError.
 
 Source: Kubernetes, apimachinery, pkg/api/errors, NewGenericServerResponse.
 """
@@ -183,7 +180,7 @@ _NAMED = ("grpc.ssl_target_name_override", SERVER_NAME)
 
 class GrpcKubelets:
     def __init__(self, tls: TlsFiles | None) -> None:
-        """`tls`: by which kubelets know us, and we them; None in a cluster without. Raises OSError when they cannot be used."""
+        """`tls`: client certificate and CA; None in a cluster without TLS. Raises OSError if the files cannot be read."""
         self._tls = Renewed(tls) if tls is not None else None
 
     async def logs(self, at: KubeletEndpoint, request: LogsRequest) -> AsyncGenerator[bytes, None]:
@@ -232,7 +229,7 @@ class GrpcKubelets:
 
     @asynccontextmanager
     async def _connected(self, at: KubeletEndpoint) -> AsyncIterator[grpc.aio.Channel]:
-        """A connection; with it go the calls on it."""
+        """Connect to a kubelet. The end of the context closes the connection and its calls."""
         address = f"{_bracketed(at.host)}:{at.port}"
         if self._tls is None:
             channel = grpc.aio.insecure_channel(address, options=OPTIONS)
@@ -264,20 +261,20 @@ async def _responses(call: Any, at: KubeletEndpoint) -> AsyncIterator[bytes]:
 
 @contextmanager
 def _answering(at: KubeletEndpoint) -> Iterator[None]:
-    """Turns the errors of a call into Rejected."""
+    """Convert the errors of a call to Rejected."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED):
-            raise Rejected(_unavailable(at, error.details() or "it broke the call off")) from None
+            raise Rejected(_unavailable(at, error.details() or "the kubelet closed the call")) from None
         code = Code(error.code().value[0])
         raise Rejected(Refusal(code, _REASONS.get(code, "InternalError"), error.details() or code.name)) from None
     except CallCancelled:
-        raise Rejected(_unavailable(at, "it broke the call off")) from None
+        raise Rejected(_unavailable(at, "the kubelet closed the call")) from None
 
 
 async def _send(call: Any, requests: AsyncIterator[Message]) -> None:
-    """Until the caller has no more; a call that has ended takes no notice."""
+    """Send the requests until the iterator ends. Errors are ignored: the reader of the responses reports them."""
     with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
         async for request in requests:
             await call.write(request)
@@ -286,7 +283,7 @@ async def _send(call: Any, requests: AsyncIterator[Message]) -> None:
 
 def _unavailable(at: KubeletEndpoint, why: str) -> Refusal:
     return Refusal(
-        Code.UNAVAILABLE, "KubeletUnavailable", f'the kubelet of node "{at.node}" at {at.host}:{at.port} does not answer: {why}'
+        Code.UNAVAILABLE, "KubeletUnavailable", f'the kubelet of node "{at.node}" at {at.host}:{at.port} is unavailable: {why}'
     )
 
 

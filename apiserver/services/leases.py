@@ -1,14 +1,16 @@
-"""Leases: the standard verbs; and Lease objects that are more than what is stored: those of nodes and of elections.
+"""Leases: the standard verbs, and current values for the Lease objects of nodes and elections.
 
-A node's Lease object is written when a fleet claims the node, and not with each heartbeat: it is attached to the etcd lease of
-the fleet's session, which is renewed instead. `get` and `list` stamp renewTime with the time of that renewal, which etcd knows
-to the second, whichever API server holds the session. They ask etcd for each session once a second at most, not for each node.
+A fleet's session writes the Lease object of a node when the fleet claims the node, and attaches it to the etcd lease of the
+session. Heartbeats renew only the etcd lease. So `get` and `list` set renewTime to the time of the last renewal, with a
+precision of a second, which etcd knows for the sessions of all API servers. They read each session from etcd at most once per
+second.
 
-The Lease objects of elections in kube-system show who leads: nobody competes for them. They are written after the fact, with
-each term (election.history). `get` and `list` stamp holder, acquireTime and renewTime from the election's key and its session.
+The Lease objects of elections in kube-system show the leaders, and candidates do not compete for them. They are written after
+each change of the term (election.history). `get` and `list` set holder, acquireTime and renewTime from the election's key and
+its session.
 
-What is stamped is not stored: resourceVersion stays the same, and a watch sends no event. A watch, and a list of the state at
-an exact revision, show what is stored: the renewTime of the last write. So do all when etcd does not answer.
+These values are not stored: the resourceVersion stays the same, and watches send no events for them. Watches, and lists at an
+exact revision, return the stored values. So do all reads while etcd is unavailable.
 """
 
 import asyncio
@@ -34,9 +36,9 @@ from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import TimeSlice
 
 REUSE = 1.0
-"""Seconds for which an answer of etcd counts: it is exact to the second anyway."""
+"""Seconds for which a response of etcd is used. Its precision is a second."""
 MOST_SESSIONS = 10_000
-"""Sessions that are remembered."""
+"""Maximum number of sessions in the cache."""
 _STAMPED = frozenset({NODE_LEASE_NAMESPACE, SYSTEM_NAMESPACE, ""})
 
 
@@ -77,22 +79,22 @@ class LeaseService(ResourceService[Lease]):
 
 
 class RawKeyReader(Protocol):
-    """What this needs of a cacher."""
+    """The part of the cacher that Stamps uses."""
 
     def raw(self, key: str) -> KeyValue | None: ...
 
 
 class Stamps:
-    """When sessions were last renewed. `prepare` asks etcd, `stamp` writes it into an object; it does no I/O."""
+    """The renewal times of sessions. `prepare` reads them from etcd. `stamp` writes them into an object, without I/O."""
 
     def __init__(self, cacher: RawKeyReader, storage: Storage, clock: Clock) -> None:
         self._cacher = cacher
         self._storage = storage
         self._clock = clock
         self._sessions: dict[str, int] = {}
-        """By the stream that has written the Lease object of a node; 0: it has no session."""
+        """Sessions by the stream that wrote the Lease object of a node; 0: the stream has no session."""
         self._renewed: dict[int, tuple[float, float]] = {}
-        """By session: its last renewal in Unix time, and when etcd was asked, in monotonic seconds."""
+        """By session: its last renewal in Unix seconds, and the time of the read from etcd in monotonic seconds."""
 
     async def prepare(self, leases: Sequence[Lease]) -> None:
         streams = {stream: lease.metadata.name for lease in leases if (stream := _stream(lease))}
@@ -118,14 +120,15 @@ class Stamps:
                 lease.spec.renewTime.CopyFrom(at)
 
     def _session(self, lease: Lease) -> int:
-        """0: it is not known, or there is none."""
+        """Return the session of a Lease object; 0 if it is unknown or does not exist."""
         if (election := _election(lease)) is not None:
             record = self._cacher.raw(election_key(election))
             return record.lease if record is not None else 0
         return self._sessions.get(_stream(lease), 0)
 
     async def _find(self, node: str) -> int | None:
-        """The session that a node's Lease object is attached to; None: etcd does not say."""
+        """Return the session to which the Lease object of a node is attached; None if etcd is unavailable or the object is
+        missing."""
         try:
             record = await self._storage.get(LEASES.key(NODE_LEASE_NAMESPACE, node))
         except StorageError:
@@ -141,7 +144,7 @@ class Stamps:
             self._renewed[session] = self._clock.time() - age, self._clock.monotonic()
 
     def _show(self, lease: Lease, election: str) -> None:
-        """The leader of now: the stored one may be a moment old."""
+        """Set the fields from the present leader. The stored object may be older."""
         record = self._cacher.raw(election_key(election))
         if record is None:
             lease.spec.holderIdentity = ""
@@ -158,14 +161,14 @@ def _later(election: Election, moment: MicroTime) -> MicroTime:
 
 
 def _stream(lease: Lease) -> str:
-    """ "": it is not the Lease object of a node that a fleet holds."""
+    """Return the stream that wrote the Lease object of a node; "" for other Lease objects."""
     if lease.metadata.namespace != NODE_LEASE_NAMESPACE or BIRTH_ANNOTATION not in lease.metadata.annotations:
         return ""
     return lease.metadata.annotations.get(STREAM_ANNOTATION, "")
 
 
 def _election(lease: Lease) -> str | None:
-    """That a Lease object shows."""
+    """Return the election that a Lease object shows, or None."""
     if lease.metadata.namespace != SYSTEM_NAMESPACE:
         return None
     election, _, token = lease.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")

@@ -1,12 +1,12 @@
-"""The methods of services by the names in proto/, without a transport. gRPC and the simulation call them.
+"""The methods of the services in proto/, independent of the transport. gRPC and the simulation call them.
 
 A service object has a coroutine or async generator for each method, named in snake case: `Pods.CreateBatch` is `create_batch`.
-A missing one is an error at startup. Responses are messages or encoded bytes.
+A missing method is an error at startup. Responses are messages or encoded bytes.
 
-    bytes --parse--> message --call--> gate --> seat --> permission --> service --> bytes --> counted until they are taken
+    bytes --parse--> message --call--> gate --> seat --> permission --> service --> bytes --> counted until the client has them
                         '-----stream-'   '-------'------------'-----------'-----------'--> Rejected (apiserver.errors)
 
-Large requests that contain objects, or are streamed, are parsed only when their call has its seat (apiserver.flow.levels).
+Large requests with objects, and streamed requests, are parsed only when their call has its seat (apiserver.flow.levels).
 
 **Stream authorization.** A stream is authenticated and authorized again while it is open:
 
@@ -14,12 +14,12 @@ Large requests that contain objects, or are streamed, are parsed only when their
          --its certificate has expired, or its token is unknown---------------> UNAUTHENTICATED
          --roles have changed and no longer permit it-------------------------> PERMISSION_DENIED
 
-Guarantees: a stream ends within a few CHECK_INTERVALs after this server has seen the change, and before it sends a later event.
-While etcd is not reachable, no stream ends: authorization is checked when etcd is reachable again.
+Guarantees: a stream ends within a few CHECK_INTERVALs after this server has received the change, and before it sends a later
+event. While etcd is unreachable, streams stay open. Authorization is checked when etcd is reachable again.
 
-Each interval checks every credential once. After a change of roles, each distinct question is asked once, however many streams
-depend on it. The decisions of the node authorizer depend on nodes, which change all the time: they are checked only after a
-change of roles, and when a stream is opened.
+Each interval checks every credential once. After a change of roles, each distinct permission is checked once, regardless of the
+number of streams that need it. Decisions of the node authorizer depend on nodes, which change frequently. They are checked only
+after a change of roles and at the start of a stream.
 """
 
 from __future__ import annotations
@@ -59,28 +59,26 @@ from pinnace.api.wire import Envelope
 from pinnace.runtime.clock import Clock
 
 MAX_REFLECTIONS = 10
-"""Reflection streams that a user may have open, including system:masters. A tool has one."""
+"""Maximum number of open reflection streams per user, including system:masters. A tool opens one."""
 MAX_BATCH = 1000
-"""Items of one batch request."""
+"""Maximum number of items in a batch request."""
 ENVELOPE_LEVELS = 16
-"""Nesting levels to leave free around a request, because lists, watches and other messages contain its objects."""
+"""Nesting levels that are reserved for messages that contain the objects of a request, such as lists and watch events."""
 MAX_LEVELS = wire.LIMIT - ENVELOPE_LEVELS
-"""Nesting levels of a request, including itself. The known fields have less than 20."""
+"""Maximum nesting depth of a request, including itself. The known fields have less than 20 levels."""
 MEMORY_FACTOR = 3
-"""Multiple of the size of a large answer that must be free memory before gRPC gets it. gRPC copies the answer, and aborts the
-process if it cannot (std::bad_alloc)."""
-_UNREADABLE = (
-    f"the request is no message of this method's type (compare with proto/), or nested deeper than {MAX_LEVELS} levels"
-)
-_LEFT = Refusal(Code.UNAVAILABLE, "Canceled", "the caller left before the call began: nothing happened")
-"""For the audit log."""
+"""Free memory that a large response needs before gRPC gets it, as a multiple of its size. gRPC copies the response, and aborts
+the process if the allocation fails (std::bad_alloc)."""
+_UNREADABLE = f"the request is not a message of the method's type, or is nested deeper than {MAX_LEVELS} levels"
+_LEFT = Refusal(Code.UNAVAILABLE, "Canceled", "the client left before the call began: the call had no effect")
+"""For the audit log only."""
 _NO_AUDIT = CallAudit(NoAudit())
 Gate = Callable[[], Refusal | None]
-"""Called before each call: the refusal if the server accepts no calls now, else None."""
+"""Returns a refusal if the server accepts no calls now. Called at the start of each call."""
 
 
 class Method:
-    """`path` is gRPC's: "/pinnace.v1.Pods/Get"."""
+    """One method of a service. `path` is the gRPC path, such as "/pinnace.v1.Pods/Get"."""
 
     def __init__(
         self,
@@ -119,7 +117,7 @@ class Method:
         about_nothing = action.resource.startswith("/")
         self._discovers = self.client_streaming and about_nothing
         self.is_paced = about_nothing or action.resource.startswith("selfsubject")
-        """Whether calls are delayed as refusals are: every user may call the method, and rarely needs to."""
+        """Whether calls are delayed as refusals are. Every user may call these methods, but rarely needs them."""
         self._cost_of = cost_of(descriptor, service)
         self._meter = metrics.RequestMetrics(action, batch=self._batched, connects=self.client_streaming)
         self._function: Any = getattr(service, name, None)
@@ -131,9 +129,12 @@ class Method:
             raise TypeError(f"{self.name}: expected an async generator")
 
     def parse(self, data: bytes) -> Message | LazyRequest | None:
-        """The request; a LazyRequest if it is large. Malformed requests, and requests nested deeper than MAX_LEVELS, become
-        None, which `call` and `stream` refuse. (If this method raised an error, gRPC would log a traceback and answer UNKNOWN.)
-        In a stream of requests they become an empty message, which the service refuses."""
+        """Return the request, or a LazyRequest if it is large.
+
+        The result is None if the request is malformed or nested deeper than MAX_LEVELS. `call` and `stream` then refuse it. (On
+        an exception here, gRPC would log a traceback and return UNKNOWN.) In a stream of requests, such a request becomes an
+        empty message, which the service refuses.
+        """
         return LazyRequest(data) if self._is_heavy and len(data) > SMALL else self._read(data)
 
     def _read(self, data: bytes) -> Message | None:
@@ -143,7 +144,7 @@ class Method:
             return self._message() if self.client_streaming else None
 
     async def call(self, request: Message | LazyRequest | None, context: Context) -> bytes:
-        """Runs a method with one response, and returns the encoded response. Raises Rejected."""
+        """Run a method with one response and return the encoded response. Raises Rejected."""
         self._meter.came()
         started = time.perf_counter()
         code = Code.OK
@@ -184,9 +185,12 @@ class Method:
             self._meter.ended(code, time.perf_counter() - started)
 
     async def stream(self, request: Message | AsyncIterator[Message] | None, context: Context) -> AsyncGenerator[bytes, None]:
-        """Runs a method that streams, and yields encoded responses. `request` is an iterator if requests are streamed, too. The
-        call holds a seat until its first response if it starts with the present state, otherwise until the stream is open. A
-        stream of requests holds a seat from its first request. Raises Rejected."""
+        """Run a method that streams, and yield the encoded responses. `request` is an iterator if requests are streamed, too.
+        Raises Rejected.
+
+        A stream that starts with the present state holds a seat until its first response, and another stream until it is open.
+        A stream of requests holds a seat from its first request.
+        """
         code = Code.OK
         with self._meter.stream():
             try:
@@ -216,7 +220,7 @@ class Method:
                 self._meter.stream_ended(code)
 
     def _note(self, request: Message | LazyRequest | None, context: Context, refusal: Refusal | None) -> None:
-        """Writes the call to the audit log, unless its service did. A request that was not parsed has no targets."""
+        """Write the call to the audit log, unless its service did. A request that was not parsed has no targets."""
         if self._audit.noted():
             return
         actions, find = self.permission
@@ -226,7 +230,7 @@ class Method:
         self._audit.note(context.user, deeds or [AuditEvent(action, "", "", refusal=refusal)])
 
     def _counted(self, context: Context) -> AbstractContextManager[None]:
-        """Counts a stream of requests while it is open. It takes no seat, but their number per flow is limited. Raises
+        """Count a stream of requests while it is open. It has no seat, but the number of streams per flow is limited. Raises
         Rejected."""
         if not self.client_streaming:
             return nullcontext()
@@ -259,7 +263,7 @@ class Method:
         return StreamAdmission(request, lambda first: self._enter(first, context), self._said, each=self._discovers)
 
     def _said(self, data: bytes) -> Message:
-        """Parses a request of a stream."""
+        """Parse a request of a stream."""
         return self._read(data) or self._message()
 
     def _pass_gate(self) -> None:
@@ -268,7 +272,7 @@ class Method:
             raise Rejected(refusal)
 
     def _sound(self, request: Message | None) -> Message:
-        """The request, after cheap checks that precede the permission check of each item. Raises Rejected."""
+        """Check the request before the permission check of each item, and return it. Raises Rejected."""
         if request is None:
             raise Rejected(bad_request(_UNREADABLE))
         if self._batched:
@@ -282,8 +286,8 @@ class Method:
         return self._tenures.hold(context.credential, context.user, seconds, questions)
 
     def _opened(self, request: Any) -> bool:
-        """Whether an open stream only waits for events. A watch from the present state sends that state first, and the purpose
-        of a stream of requests is not known before its first request."""
+        """Return whether an open stream only waits for events. A watch from the present state first sends that state. The
+        purpose of a stream of requests is unknown before its first request."""
         if not self._watches:
             return not self.client_streaming
         options = request.options
@@ -292,7 +296,7 @@ class Method:
         return options.resourceVersion not in ("", "0")
 
     async def _authorize(self, request: object, context: Context) -> None:
-        """Checks the permission. For a stream of requests, the service checks each request instead. Raises Rejected."""
+        """Check the permission. In a stream of requests, the service checks each request. Raises Rejected."""
         actions, find = self.permission
         if find is None:
             return
@@ -307,7 +311,7 @@ def _check_batch(request: Any) -> None:
 
 
 def _require_memory(size: int) -> None:
-    """Raises OSError if `size` bytes cannot be allocated. Maps and unmaps memory without touching it: two system calls."""
+    """Raise OSError if `size` bytes cannot be allocated. Maps and unmaps memory without touching it: two system calls."""
     mmap.mmap(-1, size).close()
 
 
@@ -321,7 +325,7 @@ def methods_of(
     fences: Fences,
     audit: CallAudit = _NO_AUDIT,
 ) -> Mapping[str, Method]:
-    """The methods by path. Raises as Method."""
+    """Return the methods by path. Raises the errors of Method."""
     methods = (Method(each, service, gate, flow, authorizer, tenures, fences, audit) for each in descriptors)
     return {method.path: method for method in methods}
 
@@ -331,8 +335,8 @@ def _encode(response: Message | bytes) -> bytes:
 
 
 MIN_TIMEOUT = 1800.0
-"""Seconds for which a watch stays open at least, unless it requests less. The actual timeout is random between this and twice
-this, so that watches that started together do not reconnect together."""
+"""Minimum timeout of a watch in seconds, unless the client requests less. The timeout is random between this value and twice
+this value, so that watches do not reconnect at the same time."""
 CHECK_INTERVAL = 1.0
 
 
@@ -343,7 +347,7 @@ class AccessQuestion(NamedTuple):
 
 
 class StreamAuthorization:
-    """The authorization of one stream. Iterating it yields the responses that `of` wraps, until the authorization ends."""
+    """The authorization of one stream. Iteration yields the responses that `of` wraps, until the authorization ends."""
 
     __slots__ = ("_ended", "_reader", "_refusal", "_responses", "credential", "questions", "user")
 
@@ -352,16 +356,16 @@ class StreamAuthorization:
         self.user = user
         self.questions: list[AccessQuestion] = []
         self._responses: AsyncIterator[bytes]
-        self._reader: asyncio.Task[object] | None = None  # that waits for a response
+        self._reader: asyncio.Task[object] | None = None  # the task that waits for a response
         self._ended = False
         self._refusal: Refusal | None = None
 
     def ask(self, action: Action, targets: Collection[Target]) -> None:
-        """Adds a permission that the stream needs. Call it before the first check of that permission."""
+        """Add a permission that the stream needs, before the first check of that permission."""
         self.questions.append(AccessQuestion(self.user, action, frozenset(targets)))
 
     def end(self, refusal: Refusal | None = None) -> None:
-        """Ends the stream; None: without an error."""
+        """End the stream, without an error if `refusal` is None."""
         if self._ended:
             return
         self._ended, self._refusal = True, refusal
@@ -376,14 +380,14 @@ class StreamAuthorization:
         return self
 
     async def __anext__(self) -> bytes:
-        """The next response. Raises Rejected if the stream ends with a refusal."""
+        """Return the next response. Raises Rejected if the stream ends with a refusal."""
         if self._ended:
             self._stop()
         self._reader = reader = asyncio.current_task()
         try:
             return await anext(self._responses)
         except BaseException:
-            if self._ended and reader is not None and not reader.uncancel():  # else the task was cancelled, too
+            if self._ended and reader is not None and not reader.uncancel():  # otherwise, the task was cancelled as well
                 self._stop()
             raise
         finally:
@@ -396,7 +400,7 @@ class StreamAuthorization:
 
 
 class StreamAuthorizations:
-    """All open streams of a server. `role_versions` returns a value that changes with the roles; None while it is unknown."""
+    """All open streams of a server. `role_versions` returns a value that changes with the roles, or None if it is unknown."""
 
     def __init__(
         self,
@@ -418,7 +422,7 @@ class StreamAuthorizations:
     def hold(
         self, credential: Credential, user: User, seconds: float | None, questions: Iterable[tuple[Action, Collection[Target]]]
     ) -> Iterator[StreamAuthorization]:
-        """Authorizes a stream while it is open. `seconds`: its timeout; None: no timeout. `questions`: as for `ask`."""
+        """Authorize a stream while it is open. `seconds`: its timeout or None. `questions`: the arguments of `ask`."""
         tenure = StreamAuthorization(credential, user)
         for action, targets in questions:
             tenure.ask(action, targets)
@@ -433,12 +437,12 @@ class StreamAuthorizations:
                 timer.cancel()
 
     def of_watch(self, asked: int) -> float:
-        """The timeout of a watch in seconds. `asked`: the maximum that the client requests; 0: none."""
+        """Return the timeout of a watch in seconds. `asked`: the maximum that the client requests; 0: none."""
         longest = self._min_timeout * self._rng.uniform(1.0, 2.0)
         return min(float(asked), longest) if asked > 0 else longest
 
     async def run(self) -> None:
-        """Checks all streams every CHECK_INTERVAL, until cancelled."""
+        """Check all streams every CHECK_INTERVAL, until cancelled."""
         while True:
             await self._clock.sleep(CHECK_INTERVAL)
             self._identify()
@@ -456,7 +460,7 @@ class StreamAuthorizations:
                 tenure.end()
 
     async def _ask(self) -> bool:
-        """Checks all permissions again; False if some could not be checked."""
+        """Check all permissions again. Return False if some could not be checked."""
         by_question: dict[AccessQuestion, list[StreamAuthorization]] = {}
         for tenure in self._open:
             for question in tenure.questions:
@@ -488,14 +492,14 @@ _OWN: ContextVar[StreamAuthorization] = ContextVar("tenure")
 
 
 def current_authorization() -> StreamAuthorization:
-    """The authorization of the stream that the task serves."""
+    """Return the authorization of the stream of the current task."""
     return _OWN.get()
 
 
 READ_TIMEOUT = 5.0
-"""Seconds that a read may wait for the cache, unless the caller's deadline is earlier."""
+"""Maximum seconds that a read waits for the cache. An earlier deadline of the client has precedence."""
 REPLY_MARGIN = 0.2
-"""Seconds before the caller's deadline at which a waiting read fails, so that its error still reaches the caller."""
+"""Seconds before the client's deadline at which a waiting read fails, so that the client receives the error."""
 
 
 class Context(Protocol):
@@ -503,7 +507,7 @@ class Context(Protocol):
 
     @property
     def user(self) -> User:
-        """The user that calls."""
+        """The user of the call."""
         ...
 
     @property
@@ -512,16 +516,16 @@ class Context(Protocol):
         ...
 
     def time_remaining(self) -> float | None:
-        """Seconds until the caller's deadline; None: no deadline."""
+        """Return the seconds until the client's deadline, or None."""
         ...
 
     def when_taken(self, callback: Callable[[], None]) -> None:
-        """Calls `callback` when the caller has received the answer, or is gone."""
+        """Call `callback` when the client has received the response or has disconnected."""
         ...
 
 
 def read_timeout(context: Context) -> float:
-    """Seconds that a handler may wait, so that its error still reaches the caller."""
+    """Return the seconds that a handler may wait, so that the client receives its error before the deadline."""
     remaining = context.time_remaining()
     if remaining is None:
         return READ_TIMEOUT

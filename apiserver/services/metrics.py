@@ -1,4 +1,4 @@
-"""What the API server counts, under Kubernetes' names where they exist (docs/observability.md says where they differ).
+"""Metrics of the API server, with Kubernetes' names where they exist (docs/observability.md lists the differences).
 
 Source: https://kubernetes.io/docs/reference/instrumentation/metrics/
 """
@@ -21,7 +21,7 @@ from pinnace.api.status import Code
 
 
 class Totals(Collector):
-    """Counters that are kept elsewhere as plain numbers, and read when somebody asks."""
+    """Counters that other objects keep as plain numbers, and that are read at each scrape."""
 
     def __init__(self, name: str, documentation: str, labels: list[str]) -> None:
         self._made = name, documentation, labels
@@ -47,72 +47,72 @@ _VERBS = {
 }  # fmt: skip
 _READING = ("get", "list", "watch")
 
-REQUESTS = Counter("apiserver_request_total", "Requests that have ended; code: gRPC's.", [*_WHAT, "batch", "code"])
-DURATION = Histogram("apiserver_request_duration_seconds", "Time of a request.", [*_WHAT, "batch"], buckets=_BUCKETS)
-IN_FLIGHT = Gauge("apiserver_current_inflight_requests", "Requests that have come and not ended.", ["request_kind"])
-STREAMS = Gauge("apiserver_longrunning_requests", "Streams that are open: watches, elections, heartbeats.", _WHAT)
+REQUESTS = Counter("apiserver_request_total", "Completed requests by gRPC status code.", [*_WHAT, "batch", "code"])
+DURATION = Histogram("apiserver_request_duration_seconds", "Duration of requests.", [*_WHAT, "batch"], buckets=_BUCKETS)
+IN_FLIGHT = Gauge("apiserver_current_inflight_requests", "Requests in progress.", ["request_kind"])
+STREAMS = Gauge("apiserver_longrunning_requests", "Open streams: watches, elections, heartbeats.", _WHAT)
 WATCH_EVENTS = Totals(
     "apiserver_watch_events",
-    "Events that were sent to watchers, those of the state at the beginning included.",
+    "Events sent to watchers, including events for the initial state.",
     ["group", "version", "resource"],
 )
-OBJECTS = Gauge("apiserver_resource_objects", "Objects that there are.", ["group", "resource"])
-EVENTS_HELD = Gauge("apiserver_events_held", "Events that there are.")
-EVENTS_BYTES = Gauge("apiserver_events_held_bytes", "Bytes of the events that there are, as they are stored.")
+OBJECTS = Gauge("apiserver_resource_objects", "Stored objects.", ["group", "resource"])
+EVENTS_HELD = Gauge("apiserver_events_held", "Stored events.")
+EVENTS_BYTES = Gauge("apiserver_events_held_bytes", "Total size of the stored events in bytes.")
 EVENTS_DROPPED = Totals(
     "apiserver_events_dropped",
-    "Events that this server has deleted before their time, by the bound that was exceeded: count, bytes.",
+    "Events deleted by this server before their expiry, by exceeded limit: count, bytes.",
     ["reason"],
 )
-ETCD = Histogram("etcd_request_duration_seconds", "Time of a request to etcd.", ["operation"], buckets=_BUCKETS)
-ETCD_ERRORS = Counter("etcd_request_errors_total", "Requests to etcd that failed.", ["operation"])
-AUTHENTICATION = Counter("authentication_attempts", "Calls whose caller could not be authenticated.", ["result"])
+ETCD = Histogram("etcd_request_duration_seconds", "Duration of requests to etcd.", ["operation"], buckets=_BUCKETS)
+ETCD_ERRORS = Counter("etcd_request_errors_total", "Failed requests to etcd.", ["operation"])
+AUTHENTICATION = Counter("authentication_attempts", "Calls with failed authentication.", ["result"])
 UNAUTHENTICATED = AUTHENTICATION.labels("failure")
-UNKNOWN = Counter("apiserver_unknown_methods", "Calls of a method that the server does not have.")
-FENCED = Counter("apiserver_fenced_bindings", "Bindings refused because their leader does not lead any more.")
+UNKNOWN = Counter("apiserver_unknown_methods", "Calls of unknown methods.")
+FENCED = Counter("apiserver_fenced_bindings", "Bindings refused because the leader's term is over.")
 FLOW_REJECTED = Counter(
     "apiserver_flowcontrol_rejected_requests_total",
-    "Requests refused before they began, or given up: queue-full, time-out, cancelled, untaken, watches, connections, streams.",
+    "Rejected or abandoned requests: queue-full, time-out, cancelled, untaken, watches, connections, streams.",
     ["priority_level", "reason"],
 )
-FLOW_DISPATCHED = Totals("apiserver_flowcontrol_dispatched_requests", "Requests that got a seat.", ["priority_level"])
+FLOW_DISPATCHED = Totals("apiserver_flowcontrol_dispatched_requests", "Requests that received a seat.", ["priority_level"])
 FLOW_WAIT = Histogram(
     "apiserver_flowcontrol_request_wait_duration_seconds",
-    "Time that requests waited for a seat, of those that did; execute: did they get one?",
+    "Time in queue of requests that waited for a seat; execute: whether the request received one.",
     ["priority_level", "execute"],
     buckets=_BUCKETS,
 )
-FLOW_QUEUED = Gauge("apiserver_flowcontrol_current_inqueue_requests", "Requests that wait for a seat.", ["priority_level"])
-FLOW_EXECUTING = Gauge("apiserver_flowcontrol_current_executing_requests", "Requests that have one.", ["priority_level"])
-FLOW_SEATS = Gauge("apiserver_flowcontrol_current_executing_seats", "Seats that are taken.", ["priority_level"])
-FLOW_LIMIT = Gauge("apiserver_flowcontrol_nominal_limit_seats", "Seats of the level itself.", ["priority_level"])
+FLOW_QUEUED = Gauge("apiserver_flowcontrol_current_inqueue_requests", "Requests waiting for a seat.", ["priority_level"])
+FLOW_EXECUTING = Gauge("apiserver_flowcontrol_current_executing_requests", "Requests with a seat.", ["priority_level"])
+FLOW_SEATS = Gauge("apiserver_flowcontrol_current_executing_seats", "Occupied seats.", ["priority_level"])
+FLOW_LIMIT = Gauge("apiserver_flowcontrol_nominal_limit_seats", "Nominal number of seats.", ["priority_level"])
 WEBHOOK_DURATION = Histogram(
     "apiserver_admission_webhook_admission_duration_seconds",
-    "Time of a question to a webhook.",
+    "Duration of webhook calls.",
     ["name", "type", "operation", "rejected"],
     buckets=(0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0),
 )
 WEBHOOK_REJECTED = Counter(
     "apiserver_admission_webhook_rejection_count",
-    "Writes that a webhook kept from happening: no_error: it said so; calling_webhook_error: it could not be asked; "
-    "apiserver_internal_error: it was not asked, because too many others wait for it.",
+    "Writes rejected by a webhook: no_error: the webhook denied the write; calling_webhook_error: the call failed; "
+    "apiserver_internal_error: the webhook was not called, because too many calls were waiting for it.",
     ["name", "type", "operation", "error_type"],
 )
 WEBHOOK_FAIL_OPEN = Counter(
     "apiserver_admission_webhook_fail_open_count",
-    "Writes that went on although a webhook could not be asked, because its failurePolicy is Ignore.",
+    "Writes that were admitted after a failed webhook call, because the failurePolicy is Ignore.",
     ["name", "type"],
 )
 
 
-AUDIT_EVENTS = Counter("apiserver_audit_event_total", "Lines that the audit log has.")
+AUDIT_EVENTS = Counter("apiserver_audit_event_total", "Lines written to the audit log.")
 AUDIT_ERRORS = Counter(
-    "apiserver_audit_error_total", "Lines that the audit log lacks: the disk is full, or does not keep up.", ["plugin"]
+    "apiserver_audit_error_total", "Lines missing from the audit log: the disk is full or too slow.", ["plugin"]
 )
 
 
 class _Kind:
-    """Requests that read, or that write: a number that costs less than a gauge."""
+    """Read requests or write requests in progress. A plain number is faster than a gauge."""
 
     def __init__(self, name: str) -> None:
         self.in_flight = 0
@@ -123,8 +123,8 @@ _READ_ONLY, _MUTATING = _Kind("readOnly"), _Kind("mutating")
 
 
 class RequestMetrics:
-    """Of one method. `connects`: requests are streamed. What nobody has called is not on the page: with a line for each code of
-    each method a scrape took 280 ms."""
+    """The metrics of one method. `connects`: requests are streamed. Labels appear with the first call: with a line for each
+    code of each method, a scrape took 280 ms."""
 
     def __init__(self, action: Action, *, batch: bool = False, connects: bool = False) -> None:
         resource, _, subresource = action.resource.partition("/")
@@ -146,11 +146,11 @@ class RequestMetrics:
         self._duration.observe(seconds)
 
     def stream(self) -> AbstractContextManager[object]:
-        """While one is open."""
+        """Return a context that counts an open stream."""
         return STREAMS.labels(*self._what).track_inprogress()
 
     def stream_ended(self, code: Code) -> None:
-        """A stream that its caller cancels ends with OK."""
+        """Count the end of a stream. A stream that its client cancels ends with OK."""
         self._count(code)
 
     def _count(self, code: Code) -> None:
@@ -167,7 +167,7 @@ def observe_etcd(operation: str, seconds: float, failed: bool) -> None:
 
 
 class FlowMeter:
-    """An apiserver.flow.control.FlowMetrics."""
+    """Implements apiserver.flow.control.FlowMetrics."""
 
     def rejected(self, level: str, reason: str) -> None:
         FLOW_REJECTED.labels(level, reason).inc()
@@ -177,7 +177,7 @@ class FlowMeter:
 
 
 class AuditMeter:
-    """An apiserver.auth.audit.AuditMetrics. The counter of losses is on the page before anything is lost."""
+    """Implements apiserver.auth.audit.AuditMetrics. The error counter is exported before the first error."""
 
     def __init__(self) -> None:
         self._errors = AUDIT_ERRORS.labels("log")
@@ -190,7 +190,7 @@ class AuditMeter:
 
 
 class WebhookMeter:
-    """An apiserver.webhooks.webhook.WebhookMetrics."""
+    """Implements apiserver.webhooks.webhook.WebhookMetrics."""
 
     def answered(self, name: str, kind: str, operation: str, allowed: bool, seconds: float) -> None:
         WEBHOOK_DURATION.labels(name, kind, operation, str(not allowed).lower()).observe(seconds)
@@ -209,7 +209,7 @@ class WebhookMeter:
 
 
 def show(levels: Mapping[str, PriorityLevel[Seat]], cacher: Cacher, retention: Retention) -> None:
-    """Has them read when somebody asks, so that calls need not tell."""
+    """Register the values that are read at each scrape, so that calls need not report them."""
     EVENTS_HELD.set_function(lambda: retention.held.count)
     EVENTS_BYTES.set_function(lambda: retention.held.size)
     for reason in retention.dropped:

@@ -5,24 +5,24 @@ the etcd lease of the session.
 
     opening --> beating --> closed: the Lease objects are deleted at once
                    |        silent: likewise
-                   |        stream broken: likewise, after a grace in which the fleet may resume with another server
+                   |        stream broken: likewise, after a grace period in which the fleet may resume with another server
                    |        the server stops: the Lease objects stay, the fleet resumes with another server
-                   +-- a newer session claims a node: the fleet is notified, and this server forgets the node
+                   +-- a newer session claims a node: the fleet is notified, and this server drops the node
                    +-- the fleet releases a node: its Lease object is deleted
 
-Guarantees: a node's Lease object exists only while a session that sends beats holds it. Every write compares mod_revision, so
-this server never deletes an object that another server or session has written since. An object that a user edited still
-belongs to the fleet. If it names another holder, it is written again: otherwise this session would keep the Lease of a node
-alive that no fleet runs. A fleet takes a node from another fleet only if its birth is later; a node without a holder is free.
-A fleet can release only nodes that this server holds for it, or whose Lease objects are attached to its session and name it as
-the holder.
+Guarantees: a node's Lease object exists only while a session with heartbeats holds it. Every write compares mod_revision, so
+this server never deletes an object that another server or session has written since. An object that a user edited still belongs
+to the fleet. If it names another holder, it is written again. Otherwise, this session would keep the Lease of a node alive that
+no fleet runs. A fleet takes a node from another fleet only if its birth is later, and any fleet can take a node without a
+holder. A fleet can release only nodes that this server holds for it, or whose Lease objects are attached to its session and
+name it as the holder.
 
-Birth: the revision of the store when the fleet's process opened its first session. It is recorded in the Lease object. The
-newer of two fleets with one name has the nodes, and they never move back. Of two fleets with the same birth (nothing was
-written in between), neither takes nodes from the other.
+Birth: the revision of the store when the fleet's process opened its first session. The Lease object contains it. Of two fleets
+with one name, the newer takes the nodes, and they never move back. Of two fleets with the same birth (nothing was written in
+between), neither takes nodes from the other.
 
-Stream: a session may move to another server and another stream before the first server notices. A server recognizes its own
-writes by the id of the stream in the object, also after a user edited the object.
+Stream: a session may move to another server and another stream before the first server detects it. A server recognizes its own
+writes by the id of the stream in the object, even after a user edited the object.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class NodeService(ResourceService[Node]):
 
 
 TIMING = Timing(interval=0.5, silence=3.0, ttl=5)
-"""The stream of a process that died breaks at once (see GRACE). A silent process may be stopped, or starved: on a machine with
-few CPUs, a beat and its answer may take seconds."""
+"""The stream of a dead process breaks immediately (see GRACE). A silent process may be stopped, or may lack CPU time: on a
+machine with few CPUs, a beat and its response may take seconds."""
 AT_ONCE = 500
 """Nodes per permission check."""
 
@@ -106,7 +106,7 @@ class HeartbeatsService:
             yield response
 
     def drain(self) -> None:
-        """The server is stopping: fleets resume with another server, and their leases stay."""
+        """Stop all streams. Fleets resume with another server, and their leases stay."""
         self._streams.drain()
 
     async def _keep(self, stream: SessionStream[HeartbeatRequest, HeartbeatResponse], user: User) -> None:
@@ -115,26 +115,26 @@ class HeartbeatsService:
             return
         opening = request.open
         if not 0 < len(opening.holder) <= MAX_HOLDER:
-            raise Rejected(errors.bad_request(f"open a session with a holder of at most {MAX_HOLDER} characters"))
+            raise Rejected(errors.bad_request(f"open.holder: Required value: at most {MAX_HOLDER} characters"))
         if user.fleet is not None and not is_fleet(user, opening.holder):
             raise Rejected(
-                errors.forbidden(f'User "{user.name}" cannot hold leases as "{opening.holder}": that is another fleet')
+                errors.forbidden(f'User "{user.name}" cannot hold leases as "{opening.holder}": it is another fleet')
             )
 
         async def permit(nodes: Iterable[str]) -> None:
-            """Checks in chunks: a refusal comes with the first chunk, and other work runs in between."""
+            """Check the permission in chunks, so that a refusal is early and other tasks run in between."""
             turn, wanted = TimeSlice(self._clock), list(nodes)
             for start in range(0, len(wanted), AT_ONCE):
                 await self._authorizer.check(user, HEARTBEAT, partial(_leases, wanted[start : start + AT_ONCE]))
                 await turn.end()
 
         async def permit_release(nodes: Iterable[str]) -> None:
-            """A fleet may always release nodes that are held in its own name."""
+            """Check a release. A fleet may always release nodes that are held in its own name."""
             if user.fleet is None:
                 await permit(nodes)
 
         if opening.nodes:
-            await permit(opening.nodes[:MAX_NODES])  # before the names are looked at, which takes longer
+            await permit(opening.nodes[:MAX_NODES])  # before the validation of the names, which takes longer
         elif user.fleet is None:  # a session costs an etcd lease
             await self._authorizer.check(user, HEARTBEAT, lambda: (Target(NODE_LEASE_NAMESPACE),))
         if problem := unusable(opening.nodes):
@@ -160,16 +160,16 @@ def _leases(nodes: Iterable[str]) -> list[Target]:
 log = logging.getLogger(__name__)
 
 CHUNK = 500
-"""Nodes to claim before the next beat is answered."""
+"""Maximum number of nodes to claim before the next beat is handled."""
 GRACE = 1.0
 """Seconds within which a fleet whose stream broke may resume, with any server."""
 RETRY = 0.2
-"""Seconds between two attempts to write while etcd does not answer."""
+"""Seconds between two attempts to write while etcd is unavailable."""
 LOOK_LIMIT = 0.5
 """Seconds to wait for the cache when a fleet releases nodes that this server does not hold for it. The stream is not read
-meanwhile."""
+during this time."""
 CHECK_INTERVAL = 1.0
-"""Seconds between two checks whether newer sessions have taken nodes. A check takes half a microsecond per node."""
+"""Seconds between two checks for nodes that newer sessions have taken. A check takes half a microsecond per node."""
 
 
 class FleetSession:
@@ -186,8 +186,8 @@ class FleetSession:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """`permit` raises Rejected when these nodes are not the fleet's, `permit_release` when it may not give up nodes that it
-        does not hold here, if they are held in its name."""
+        """`permit` raises Rejected if the fleet may not hold the nodes. `permit_release` raises Rejected if it may not release
+        nodes in its own name that this server does not hold for it."""
         self._stream = stream
         self._opening = opening
         self._permit = permit
@@ -198,18 +198,19 @@ class FleetSession:
         self._timing = timing
         self._clock = clock
         self._rng = rng
-        self._wanted = dict.fromkeys(opening.nodes)  # to be claimed
+        self._wanted = dict.fromkeys(opening.nodes)  # nodes to claim
         self._held: dict[str, int] = {}  # mod_revision of the Lease objects
-        self._doubtful: dict[str, None] = {}  # given up, and not held here: is there a Lease object in the fleet's name?
-        self._given_up: dict[str, int] = {}  # Lease objects to delete: their mod_revision, 0 where it is not known
-        self._releases = 0  # messages that give up nodes
-        self._released = 0  # of these, as many as have been carried out, with all before them
+        self._doubtful: dict[str, None] = {}  # released nodes, not held here: a Lease object in the fleet's name may exist
+        self._given_up: dict[str, int] = {}  # Lease objects to delete, by node: mod_revision, or 0 if unknown
+        self._releases = 0  # number of release requests
+        self._released = 0  # number of release requests that are complete, including all earlier ones
         self._checked = clock.monotonic()
         self._session: LeaseSession
         self._ours = Signature(opening.holder, opening.birth, new_uid(rng))
 
     async def run(self) -> None:
-        """To the end of the stream. Raises StorageError when the session cannot be opened, ShuttingDown, Rejected."""
+        """Run the session until the end of the stream. Raises StorageError if the session cannot be opened, ShuttingDown,
+        Rejected."""
         self._session = await self._open_session(self._opening.session)
         if not self._ours.birth and not self._opening.session:
             self._ours = self._ours._replace(birth=await self._storage.current_revision())
@@ -236,11 +237,11 @@ class FleetSession:
             try:
                 return await LeaseSession.resume(self._storage, self._clock, lease)
             except LeaseNotFound:
-                log.info("%s comes back after its session has run out", self._opening.holder)
+                log.info("%s resumes after its session has expired", self._opening.holder)
         return await LeaseSession.open(self._storage, self._timing, self._clock)
 
     async def _react(self) -> bool:
-        """Waits for what comes next; False at the end."""
+        """Wait for the next event and handle it. Return False at the end of the session."""
         if (self._wanted or self._doubtful or self._given_up) and not self._stream.pending:
             return True
         match await self._stream.receive():
@@ -249,12 +250,12 @@ class FleetSession:
             case StreamEvent.GONE:
                 if not self._session.overdue:
                     await self._clock.sleep(GRACE)
-                await self._abandon("its stream broke")
+                await self._abandon("the stream is broken")
                 return False
             case StreamEvent.EXPIRED | StreamEvent.RESTORED:
-                return self._lose("the session has run out")
+                return self._lose("the session has expired")
             case StreamEvent.SILENT:
-                await self._abandon("it fell silent")
+                await self._abandon("no heartbeat was received")
                 return self._lose(f"no heartbeat for {self._timing.silence:g} s")
             case StreamEvent.DRAINED:
                 raise ShuttingDown
@@ -262,7 +263,7 @@ class FleetSession:
                 return await self._handle(request)
 
     async def _handle(self, request: HeartbeatRequest) -> bool:
-        """False at the end."""
+        """Handle a request. Return False at the end of the session."""
         match request.WhichOneof("kind"):
             case "beat":
                 self._beat(request.beat.sequence)
@@ -271,11 +272,11 @@ class FleetSession:
             case "release":
                 await self._take_back(request.release.nodes)
             case "close":
-                await self._release("it closed")
+                await self._release("the fleet closed the session")
                 return False
             case _:
-                await self._release("it talks nonsense")
-                return self._lose("expected a beat, more nodes, fewer nodes or the end")
+                await self._release("the fleet sent an invalid request")
+                return self._lose("expected one of: beat, add, release, close")
         return True
 
     async def _add(self, nodes: Sequence[str]) -> None:
@@ -298,9 +299,9 @@ class FleetSession:
         self._doubtful.update((node, None) for node in doubtful if node not in self._given_up)
 
     async def _refuse_unusable(self, nodes: Sequence[str]) -> None:
-        """Raises Rejected."""
+        """Raise Rejected if the server cannot use the names of nodes."""
         if problem := unusable(nodes):
-            await self._release("it names nodes that cannot be")
+            await self._release("the fleet sent invalid node names")
             raise Rejected(errors.bad_request(problem))
 
     def _beat(self, sequence: int) -> None:
@@ -315,9 +316,10 @@ class FleetSession:
         self._stream.post(StreamEvent.EXPIRED)
 
     async def _claim(self) -> bool:
-        """Writes the Lease objects of the next nodes that wait for it; False when the session has run out.
+        """Write the Lease objects of the next nodes to claim. Return False if the session has expired.
 
-        For nobody who has left: the fleet may have a new session already, and would lose its nodes to its old one."""
+        Nothing is written for a fleet that has left: it may have a new session, which would lose the nodes to this one.
+        """
         nodes = list(islice(self._wanted, CHUNK))
         found: dict[str, KeyValue | None] = dict.fromkeys(nodes)
         while nodes and not self._stream.gone:
@@ -332,7 +334,7 @@ class FleetSession:
                         found[node] = outcome.current
                         conflicts.append(node)
                     case LeaseNotFound():
-                        return self._lose("the session has run out")
+                        return self._lose("the session has expired")
                     case StorageError():
                         trouble = outcome
             self._tell_taken_over(
@@ -360,7 +362,7 @@ class FleetSession:
         return Write(key, value, expected=found.mod_revision if found else 0, lease=self._session.id)
 
     def _check(self) -> None:
-        """Looks whether others have written the Lease objects: a newer session, or a person."""
+        """Check whether a newer session or a user has written the Lease objects."""
         self._checked = self._clock.monotonic()
         reached, cache = self._cacher.revision, self._cacher.of(LEASES)
         taken_over = []
@@ -379,31 +381,36 @@ class FleetSession:
         self._tell_taken_over(taken_over)
 
     def _tell_taken_over(self, nodes: Iterable[tuple[str, str]]) -> None:
-        """Forgets nodes that a newer session holds, each given with its holder, and tells the fleet."""
+        """Drop nodes that a newer session holds, and notify the fleet. `nodes`: pairs of node and holder."""
         by_holder: dict[str, list[str]] = {}
         for node, holder in nodes:
             self._wanted.pop(node, None)
             by_holder.setdefault(holder, []).append(node)
         for holder, names in by_holder.items():
-            log.warning("%s has lost %d nodes to %s", self._opening.holder, len(names), holder)
+            log.warning("%s lost %d nodes to %s", self._opening.holder, len(names), holder)
             self._stream.send(HeartbeatResponse(taken_over=HeartbeatResponse.TakenOver(nodes=names, holder=holder)))
 
     async def _abandon(self, why: str) -> None:
-        """The fleet has gone, or seems to have. If the store has left its beats without an answer it had good reason, and is on
-        its way to another server: then the Lease objects are left to it, and to their etcd lease."""
+        """Release the nodes of a fleet that has left or seems to have left.
+
+        If beats were waiting for etcd, the fleet may be moving to another server. Its Lease objects then stay until the etcd
+        lease expires.
+        """
         if self._session.overdue:
-            log.warning("%s: %s, while the store is away", self._opening.holder, why)
+            log.warning("%s: %s while etcd is unavailable", self._opening.holder, why)
         else:
             await self._release(why)
 
     async def _look_up(self) -> None:
-        """Finds the nodes among the doubtful that are held in the fleet's name: another server may have written their Lease
-        objects for this session, or the answer to our own write was lost. The others are none of its business, and no write is
-        tried for them: each that fails would send those of others around again."""
+        """Find the doubtful nodes that are held in the fleet's name.
+
+        Another server may have written their Lease objects for this session, or the response to a write of this server was
+        lost. The other nodes get no delete: a failed delete would retry all other writes of its transaction.
+        """
         try:
             await self._cacher.fresh(LOOK_LIMIT)
         except (CacheError, StorageError) as error:
-            log.warning("cannot look for the leases of %d nodes yet: %s", len(self._doubtful), error)
+            log.warning("cannot look up the leases of %d nodes: %s", len(self._doubtful), error)
             await self._clock.sleep(RETRY)
             return
         nodes, self._doubtful = list(self._doubtful), {}
@@ -415,8 +422,8 @@ class FleetSession:
         return found is not None and found.peek().spec.holderIdentity == self._opening.holder
 
     async def _give_up(self) -> None:
-        """Deletes the Lease objects of the next nodes that the fleet has given up. One that it did not hold here must turn out
-        to be of this session."""
+        """Delete the Lease objects of the next released nodes. An object that was not held here is deleted only if it is
+        attached to this session."""
         nodes = list(islice(self._given_up, CHUNK))
         outcomes = await self._committer.commit_many([self._deleting(node, self._given_up[node]) for node in nodes])
         trouble = None
@@ -429,16 +436,16 @@ class FleetSession:
                 case _:
                     del self._given_up[node]
         if trouble is not None:
-            log.warning("cannot remove the leases of all nodes yet: %s", trouble)
+            log.warning("cannot remove the leases of all nodes: %s", trouble)
             await self._clock.sleep(RETRY)
 
     def _deleting(self, node: str, revision: int) -> Write:
         return Write(LEASES.key(NODE_LEASE_NAMESPACE, node), None, expected=revision)
 
     async def _release(self, why: str) -> None:
-        """Deletes the Lease objects that are still at our mod_revision. Gives up when they must have run out anyway."""
+        """Delete the Lease objects that still have the known mod_revision. Stops when they must have expired."""
         held, self._held = self._held | self._given_up, {}
-        log.info("%s gives up %d nodes: %s", self._opening.holder, len(held), why)
+        log.info("%s releases %d nodes: %s", self._opening.holder, len(held), why)
         deadline = self._clock.monotonic() + self._timing.ttl
         while held and self._clock.monotonic() < deadline:
             nodes = list(held)
@@ -450,21 +457,21 @@ class FleetSession:
                 await self._clock.sleep(RETRY)
 
     def _lose(self, reason: str) -> bool:
-        """Ends the session; always False, the end."""
+        """End the session. Always returns False."""
         self._stream.send(HeartbeatResponse(lost=HeartbeatResponse.Lost(reason=reason)))
         return False
 
 
 MAX_NODES = 10_000
-"""In one message: each is looked at, and may be asked permission for, before anybody else gets a turn."""
+"""Maximum number of nodes in one message. No other task runs while the names and permissions of a message are checked."""
 
 
 class Signature(NamedTuple):
-    """Whose a Lease object is."""
+    """Identifies the session that wrote a Lease object."""
 
     holder: str
     birth: int
-    """Of the session; 0 when none of ours wrote it."""
+    """The birth of the fleet; 0 if no session wrote the object."""
     stream: str
 
     @classmethod
@@ -475,27 +482,27 @@ class Signature(NamedTuple):
 
     @classmethod
     def of_record(cls, found: KeyValue) -> Signature:
-        """Nobody's when the object cannot be read."""
+        """Return the signature of a stored object. An object that cannot be decoded has no holder."""
         return cls.of(read(Lease, found.value) or Lease())
 
     def on(self, lease: Lease) -> None:
-        """Signs it."""
+        """Write the signature to the Lease object."""
         lease.metadata.annotations[BIRTH_ANNOTATION] = str(self.birth)
         lease.metadata.annotations[STREAM_ANNOTATION] = self.stream
         lease.spec.holderIdentity = self.holder
 
 
 def unusable(nodes: Sequence[str]) -> str:
-    """What is wrong with the nodes of one message; empty: nothing. A Lease object of a name that no node can have could not be
-    read or deleted."""
+    """Return the error in the nodes of one message, or "". A Lease object with an invalid node name could not be read or
+    deleted."""
     if len(nodes) > MAX_NODES:
-        return f"nodes: {len(nodes)} in one message, send at most {MAX_NODES}"
-    return "nodes: their names must be DNS names" if any(dns_subdomain(node) for node in nodes) else ""
+        return f"nodes: Too many: {len(nodes)}: must have at most {MAX_NODES} items"
+    return "nodes: node names must be DNS subdomain names" if any(dns_subdomain(node) for node in nodes) else ""
 
 
 def lease_object(node: str, signature: Signature, ttl: int, now: float, uid: str, found: KeyValue | None) -> bytes:
-    """The Lease object of a node from now on; `found` is the one that it replaces, whose uid stays, unless it cannot be read.
-    `now` is Unix time."""
+    """Return the new Lease object of a node. `found`: the object that it replaces. The uid stays, unless `found` cannot be
+    decoded. `now` is in Unix seconds."""
     lease = read(Lease, found.value) if found is not None else None
     if lease is None:
         lease = Lease()
@@ -511,21 +518,21 @@ def lease_object(node: str, signature: Signature, ttl: int, now: float, uid: str
 
 
 class Sight(Enum):
-    """What has become of a Lease object that a server has written."""
+    """The state of a Lease object that this server has written earlier."""
 
     FREE = auto()
-    """Nobody newer holds it: it may be written again."""
+    """No newer session holds the object: this server may write it again."""
     EDITED = auto()
-    """Still what this server wrote, but for what a person has changed in it."""
+    """The object is from this server, with changes by a user."""
     ELSEWHERE = auto()
-    """Written for the same fleet by another server. Either may be the one that the fleet has left: nothing to do while it is
-    there."""
+    """Another server has written the object for the same fleet. Either may be the server that the fleet has left, so this
+    server does not change the object while it exists."""
     TAKEN = auto()
-    """A newer session's."""
+    """A newer session holds the object."""
 
 
 def see(found: Lease, ours: Signature, *, anew: bool) -> Sight:
-    """`anew`: it was deleted in between, so that it is not on our session's lease."""
+    """Return the state of a Lease object. `anew`: it was deleted in between, so it is not attached to this session's lease."""
     signature = Signature.of(found)
     if signature.birth < ours.birth:
         return Sight.FREE
@@ -535,6 +542,6 @@ def see(found: Lease, ours: Signature, *, anew: bool) -> Sight:
 
 
 def signed(lease: Lease, signature: Signature) -> bytes:
-    """The Lease object as it is, in this session's name."""
+    """Return the Lease object with the signature of this session."""
     signature.on(lease)
     return lease.SerializeToString()

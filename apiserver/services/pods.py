@@ -1,12 +1,13 @@
-"""Pods: the standard verbs, binding, eviction, and what their containers have to say.
+"""Pods: the standard verbs, binding, eviction, and the streams of their containers.
 
-Logs, exec, attach and port-forward: the kubelet of the pod's node answers, and the API server passes the answers on.
+The kubelet of the pod's node serves logs, exec, attach and port-forward. The API server forwards its responses:
 
-    caller <--> Pods.Logs, .Exec, .Attach, .PortForward <--> Kubelets (apiserver.services.kubelets) <--> the node's kubelet
+    client <--> Pods.Logs, .Exec, .Attach, .PortForward <--> Kubelets (apiserver.services.kubelets) <--> the node's kubelet
 
-Nothing is gathered: a caller that reads slowly slows the kubelet down, and one that goes away ends the call there, too.
+The API server does not buffer these streams: a slow client slows the kubelet down, and the call to the kubelet ends when the
+client disconnects.
 
-Evictions, many at once: pods of one budget are put to it together. The rules are apiserver.registry.eviction's.
+A batch of evictions changes each budget once. See apiserver.registry.eviction for the rules.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ from pinnace.runtime.clock import Clock
 from pinnace.runtime.tasks import in_slices
 
 _LOST = (Code.ABORTED, Code.NOT_FOUND)
-"""How a bind ends that comes too late for its pod."""
+"""Status codes of a bind that is too late for its pod."""
 
 
 class PodService(ResourceService[Pod]):
@@ -143,7 +144,7 @@ class PodService(ResourceService[Pod]):
                     yield response
 
     async def _authorize(self, action: Action, start: ExecStart | PortForwardStart, context: Context) -> None:
-        """Checks and audits a stream whose first request names the pod. Raises Rejected."""
+        """Check the permission for a stream whose first request names the pod, and audit it. Raises Rejected."""
         target = Target(start.namespace or DEFAULT_NAMESPACE, start.name)
         methods.current_authorization().ask(action, (target,))
         await self._authorizer.check(context.user, action, lambda: (target,))
@@ -156,8 +157,8 @@ class PodService(ResourceService[Pod]):
         return await self.noted(Request(user), "create", "binding", (each.metadata for each in items), writing)
 
     async def _write_bindings(self, items: Sequence[Binding], fence: Fence | None, user: User) -> Sequence[Outcome]:
-        """A caller that does not lead is told Fenced also where the pod alone would be reason enough: the leader may have bound
-        it already."""
+        """Write the bindings. A caller that does not lead receives Fenced even if the pod alone would be a reason for a
+        refusal, because the leader may have bound the pod."""
         term = await self._fences.term(fence, user) if fence is not None else None
         if fence is not None and term is None:
             refusal = errors.fenced(fence.election, fence.token)
@@ -171,13 +172,14 @@ class PodService(ResourceService[Pod]):
         return outcomes
 
     def _is_deposed(self, fence: Fence) -> bool:
-        """Whether the cache has seen the end of the fence. It may have ended when it has not."""
+        """Return whether the cache shows that the fence has ended. The fence may have ended although the cache does not show
+        it."""
         record = self._cacher.raw(election_key(fence.election))
         return self._cacher.revision >= fence.token > 0 and (record is None or record.create_revision != fence.token)
 
 
 def _connection(user: User) -> AbstractContextManager[None]:
-    """To the kubelet that is asked. Raises Rejected."""
+    """Count a connection to a kubelet. Raises Rejected."""
     return current_seat().connection(bounded=MASTERS not in user.groups)
 
 
@@ -186,13 +188,13 @@ def _fence(request: BindRequest | BindBatchRequest) -> Fence | None:
 
 
 PATIENCE = 10.0
-"""Seconds in which the first request of a stream must arrive."""
+"""Seconds to wait for the first request of a stream."""
 MAX_PORT = 65535
 S = TypeVar("S", ExecRequest, PortForwardRequest)
 
 
 class Streaming:
-    """With caches that are fresh, and for callers who may."""
+    """The streams of containers. The caller must have checked permissions and refreshed the caches."""
 
     def __init__(self, pods: ResourceCache[Pod], nodes: ResourceCache[Node], kubelets: Kubelets) -> None:
         self._pods = pods
@@ -213,7 +215,7 @@ class Streaming:
     async def exec(self, first: ExecRequest, requests: AsyncIterator[ExecRequest]) -> AsyncGenerator[bytes, None]:
         start = first.start
         if not start.command:
-            raise Rejected(errors.bad_request("start.command: which command? An exec needs one"))
+            raise Rejected(errors.bad_request("start.command: Required value: exec needs a command"))
         pod = self._pod(start.namespace, start.name, start.uid)
         asked = ExecRequest(start=start)
         asked.start.uid, asked.start.container = pod.metadata.uid, kubelets.choose(pod, start.container)
@@ -240,7 +242,7 @@ class Streaming:
     ) -> AsyncGenerator[bytes, None]:
         start = first.start
         if not 0 <= start.port <= MAX_PORT:
-            raise Rejected(errors.bad_request(f"start.port: {start.port} is not a port: 1 to {MAX_PORT}"))
+            raise Rejected(errors.bad_request(f"start.port: Invalid value: {start.port}: must be between 1 and {MAX_PORT}"))
         pod = self._pod(start.namespace, start.name, start.uid)
         asked = PortForwardRequest(start=start)
         asked.start.uid = pod.metadata.uid
@@ -259,10 +261,10 @@ class Streaming:
         return entry.obj
 
     def _endpoint(self, pod: Pod) -> KubeletEndpoint:
-        """Of the kubelet that has the pod."""
+        """Return the endpoint of the pod's kubelet. Raises Rejected."""
         name = pod.spec.nodeName
         if not name:
-            hint = f"`pinnace describe pod {pod.metadata.name}` says why"
+            hint = f"`pinnace describe pod {pod.metadata.name}` shows the reason"
             raise Rejected(errors.bad_request(f"pod {pod.metadata.name} does not have a host assigned", hint))
         entry = self._nodes.get(NODES.key("", name))
         if entry is None:
@@ -271,7 +273,7 @@ class Streaming:
 
 
 async def _then(first: S, requests: AsyncIterator[S]) -> AsyncIterator[S]:
-    """The first request, and the others that do not start anything."""
+    """Yield the first request, and the later ones without `start`."""
     yield first
     async for request in requests:
         if not request.HasField("start"):
@@ -279,19 +281,19 @@ async def _then(first: S, requests: AsyncIterator[S]) -> AsyncIterator[S]:
 
 
 async def first_of(requests: AsyncIterator[S]) -> S:
-    """The request that says what to start. Raises Rejected."""
+    """Return the first request, which must contain `start`. Raises Rejected."""
     try:
         async with asyncio.timeout(PATIENCE):
             first = await anext(requests, None)
     except TimeoutError:
         first = None
     if first is None or not first.HasField("start"):
-        raise Rejected(errors.bad_request("start: Required value: it must be in the first request"))
+        raise Rejected(errors.bad_request("start: Required value: the first request must contain it"))
     return first
 
 
 def check(options: LogOptions) -> None:
-    """Raises Rejected."""
+    """Validate the options. Raises Rejected."""
     for field, least in (("tailLines", 0), ("sinceSeconds", 1), ("limitBytes", 1)):
         if options.HasField(field) and getattr(options, field) < least:
             raise Rejected(errors.bad_request(f"options.{field}: must be greater than or equal to {least}"))
@@ -300,36 +302,36 @@ def check(options: LogOptions) -> None:
 
 
 class _Wish(NamedTuple):
-    """To evict a pod, as it was found."""
+    """A valid eviction of a pod in the cache."""
 
     pod: Pod
     options: DeleteOptions
     budget: PodDisruptionBudget | None
-    """The one to ask; None: nobody."""
+    """The budget that must allow the eviction; None if no budget is needed."""
     spared: bool
-    """Nobody is to be asked, for as long as the pod is as it is."""
+    """Whether the eviction needs no budget because of the pod's status."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Which of these pods, by name, may go?"""
+    """The evictions that need one budget."""
 
     budget: PodDisruptionBudget
     names: dict[str, None]
-    """In the order in which they were named."""
+    """The names of the pods, in the order of the evictions."""
     granted: set[str]
 
 
 class _Search:
-    """Which budget has a say about a pod? Looked for once for each pod, however many items name it."""
+    """Finds the budget of a pod, once per version of the pod, even if several evictions name it."""
 
     def __init__(self, protections: Mapping[str, Sequence[Protection]]) -> None:
-        """By namespace, all of it."""
+        """`protections`: all budgets by namespace."""
         self._protections = protections
         self._found: dict[tuple[str, int], PodDisruptionBudget | Refusal | None] = {}
 
     def budget_of(self, entry: CacheEntry[Pod]) -> PodDisruptionBudget | None:
-        """Raises Rejected."""
+        """Return the budget of the pod. Raises Rejected."""
         version = entry.key, entry.mod_revision
         if version not in self._found:
             try:
@@ -351,7 +353,7 @@ class EvictionHandler:
         self._clock = clock
 
     async def evict(self, items: Sequence[Eviction], *, dry_run: bool) -> list[Outcome]:
-        """The outcome of each, in order. The caches are to be as fresh as the caller wants the pods to be."""
+        """Evict pods and return the outcome of each, in order. The caller must have refreshed the caches."""
         now = self._clock.time()
         search = _Search(await self._protections_in({each.metadata.namespace for each in items}))
         wishes = await in_slices(lambda each: self._wish(each, search, now), items, self._clock)
@@ -370,10 +372,12 @@ class EvictionHandler:
         return protections
 
     def _wish(self, item: Eviction, search: _Search, now: float) -> _Wish | Refusal:
-        """What a delete would refuse is refused before a budget is touched."""
+        """Validate an eviction, so that an eviction whose delete would be refused does not change a budget."""
         name, namespace = item.metadata.name, item.metadata.namespace
         if not name or not namespace:
-            return errors.bad_request("metadata.namespace and metadata.name of an eviction name the pod: both are required")
+            return errors.bad_request(
+                "metadata.namespace, metadata.name: Required value: an eviction needs the name of its pod"
+            )
         entry = self._cached_pods.get(PODS.key(namespace, name))
         if entry is None:
             return errors.not_found(PODS, name)
@@ -388,7 +392,7 @@ class EvictionHandler:
         return _Wish(entry.obj, item.deleteOptions, asked, spared)
 
     async def _ask(self, wishes: Iterable[_Wish], now: float, dry_run: bool) -> dict[str, Refusal]:
-        """Of the pods that may not go, by their keys."""
+        """Take disruptions and return the refusals by the keys of the pods."""
         questions: dict[str, _Question] = {}
         for pod, _, budget, _ in wishes:
             if budget is not None:

@@ -1,17 +1,19 @@
 """The gRPC services of resources: the standard verbs for all of them, and the special verbs of events, namespaces and tables.
 
-Selectors: only fleets, which name all their nodes in a field selector, and members of system:masters may send long ones. A
-value takes time to parse, and 200 bytes while a watch is open; one connection may have 250 watches, which hold no seats.
+Selectors: only fleets, whose field selectors name all their nodes, and members of system:masters may send long ones. The
+parsing of a value takes time, and it uses 200 bytes while a watch is open. One connection may have 250 watches, which hold no
+seats.
 
 Namespaces:
 
-    Active --delete--> Terminating: nothing new is created in it --empty--> gone
+    Active --delete--> Terminating: no objects are created in it --empty--> removed
                             '--the namespace controller empties it, then deletes it--^
 
-The server checks whether a namespace is empty only after it is Terminating: then no objects are added (NamespaceLifecycle).
+The server checks whether a namespace is empty only when it is Terminating, because no objects are added then
+(NamespaceLifecycle).
 
-Lists as tables: the server prints the rows, so a client that shows them does not receive the objects. Printing costs more than
-sending the objects (see apiserver.flow.levels), so it is done in portions, and other work runs in between.
+Tables: the server prints the rows, so that clients do not receive the objects. This takes longer than sending the objects (see
+apiserver.flow.levels), so it is done in slices, and other tasks run in between.
 """
 
 import asyncio
@@ -61,18 +63,18 @@ from pinnace.runtime.tasks import in_slices
 
 T = TypeVar("T", bound=Object)
 DRY_RUN_ALL = "All"
-"""The only supported value of `dryRun`."""
+"""The only valid value of `dryRun`."""
 _BY_NAME = re.compile(r"metadata\.name==?[^,=!]+")
-"""A field selector that names one object, as for SelectionPredicate.key. Selectors may be long, so they are parsed only when
-the call has its seat; this expression estimates its cost before."""
+"""A field selector for one object, as for SelectionPredicate.key. It estimates the cost of a call before the call has a seat:
+selectors may be long, so they are parsed only afterwards."""
 APPLY_ATTEMPTS = 8
 """Attempts to apply to an object that other clients create and delete at the same time."""
 _GONE = ("NotFound", "UIDMismatch")
-"""Why a delete of what a list has shown may be refused: it is not there any more."""
+"""Reasons for the refusal of a delete of a listed object that is deleted already."""
 
 
 class NamedObject(Protocol):
-    """Metadata of an object, or a request about one."""
+    """The metadata of an object, or a request for one object."""
 
     @property
     def namespace(self) -> str: ...
@@ -90,12 +92,12 @@ class ResourceService(Generic[T]):
         self._cache = cacher.of(store.resource)
 
     def stored_size(self, request: NamedObject) -> int:
-        """Bytes of the object that the request names, as far as the cache knows; 0: there is none."""
+        """Return the size in bytes of the requested object in the cache; 0 if it is not there."""
         entry = self._cache.get(self._key(request))
         return len(entry.value) if entry is not None else 0
 
     def stored_count(self, request: Any) -> int:
-        """Objects of the namespace that the request names, or of all, as far as the cache knows; see KnowsCounts."""
+        """Return the number of objects in the requested namespace, or of all objects, in the cache; see KnowsCounts."""
         there = self._cache.count(request.namespace)
         by_name = _BY_NAME.fullmatch(request.options.fieldSelector) and (request.namespace or not self._resource.namespaced)
         return min(there, 1) if by_name else there
@@ -180,9 +182,9 @@ class ResourceService(Generic[T]):
         return batch(await self._delete(request.items, context.user))
 
     async def delete_collection(self, request: DeleteCollectionRequest, context: Context) -> BatchResponse:
-        """One page of a list, each object by its uid. What somebody else has deleted meanwhile is not told."""
+        """Delete one page of a list, each object by its uid. Objects that were already deleted are not reported."""
         if request.deleteOptions.HasField("preconditions"):
-            raise Rejected(errors.bad_request("deleteOptions.preconditions: of single objects; each is deleted by its own uid"))
+            raise Rejected(errors.bad_request("deleteOptions.preconditions: not supported: each object is deleted by its uid"))
         page = await self.page(request, context)
         doomed = [_deletion(obj.metadata, request.deleteOptions) for obj in page.items]
         response = BatchResponse()
@@ -195,7 +197,7 @@ class ResourceService(Generic[T]):
         return response
 
     async def page(self, request: Any, context: Context) -> Any:
-        """A list of at most MAX_BATCH objects, as a message. `request`: of a list, or like it."""
+        """Return a list of at most MAX_BATCH objects as a message. `request`: a list request or a similar message."""
         if not 0 < request.options.limit <= MAX_BATCH:
             request.options.limit = MAX_BATCH
         return self._resource.list_message.FromString(await self.list(request, context))
@@ -203,8 +205,11 @@ class ResourceService(Generic[T]):
     async def noted(
         self, by: Request, verb: str, subresource: str, named: Iterable[NamedObject], writing: Awaitable[Sequence[Outcome]]
     ) -> Sequence[Outcome]:
-        """The outcomes of what is written, once they are in the audit log. Who leaves before there are any is in it, too: what
-        is on its way to the store then happens all the same. `named` is looked at afterwards, when all have their names."""
+        """Return the outcomes of a write after they are in the audit log.
+
+        If the client disconnects first, the audit log contains this as well. The writes are then still sent to etcd. `named` is
+        read after the write, when all objects have names.
+        """
         try:
             outcomes = await writing
         except asyncio.CancelledError:
@@ -243,25 +248,25 @@ class ResourceService(Generic[T]):
         return await self.noted(by, "delete", "", requests, self.store.delete(requests, by, emptied=emptied))
 
     async def _reach(self, resource_version: str, context: Context) -> None:
-        """Waits until the cache may answer a read that asked for this version (see GetOptions.resourceVersion)."""
+        """Wait until the cache can serve a read with this version (see GetOptions.resourceVersion)."""
         if not resource_version:
             await self._cacher.fresh(read_timeout(context))
         elif wanted := _revision(resource_version):
             await self._cacher.wait_for(wanted, read_timeout(context))
 
     async def _known_since(self, request: WatchRequest) -> int | None:
-        """As `_since`, of a caller that knows something already: the watch goes on in its history, or there is none."""
+        """Return the start of a watch by a client that has a state. The watch continues in the client's history, or fails."""
         known = request.known
         while True:
             loads = self._cacher.loads
             if known.history:
                 await self._cacher.prove(_revision(known.resourceVersion), known.history, READ_TIMEOUT)
             since = await self._since(request.options)
-            if loads == self._cacher.loads:  # else what was proven is of the state that has been replaced meanwhile
+            if loads == self._cacher.loads:  # otherwise, the proof is for a state that the cache has replaced
                 return since
 
     async def _since(self, options: ListOptions) -> int | None:
-        """Where a watch begins, which the cache has reached: after a revision, or (None) with the present state.
+        """Return the start of a watch, which the cache has reached: a revision, or None for the present state.
 
         Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists
         """
@@ -289,7 +294,7 @@ def _is(outcomes: Sequence[Outcome], reason: str) -> bool:
 
 
 def is_dry_run(options: Any) -> bool:
-    """Of any verb. Raises Rejected: who misspells it is not to guess whether anything was written."""
+    """Return whether the call is a dry run. Raises Rejected for other values, so that a misspelled one is not ignored."""
     for each in options.dryRun:
         if each != DRY_RUN_ALL:
             raise Rejected(
@@ -299,7 +304,7 @@ def is_dry_run(options: Any) -> bool:
 
 
 def all_or_none(options: Iterable[DeleteOptions]) -> bool:
-    """Are the deletes of one call a dry run? Raises Rejected when only some are, and as `is_dry_run` does."""
+    """Return whether the deletes of a call are a dry run. Raises Rejected if only some are, and as `is_dry_run`."""
     dry_runs = set(map(is_dry_run, options))
     if len(dry_runs) > 1:
         raise Rejected(errors.bad_request("options.dryRun: some items set it and others do not; send them in separate calls"))
@@ -330,21 +335,21 @@ def _revision(text: str) -> int:
     if not text:
         return 0
     if (revision := natural(text)) is None:
-        raise Rejected(errors.bad_request(f'resourceVersion "{text[:32]}" is not a number that this server gave out'))
+        raise Rejected(errors.bad_request(f'resourceVersion: Invalid value: "{text[:32]}"'))
     return revision
 
 
 MAX_LENGTH = 64 << 10
-"""Characters of a field selector: `pinnace apply` asks for 200 objects by name."""
+"""Maximum length of a field selector in characters. `pinnace apply` selects 200 objects by name."""
 MAX_WATCHED = 1000
-"""Values in the selectors of a watch, of fields and of labels together."""
-_HINT = "ask for fewer at once, or for all and choose among them"
+"""Maximum number of values in the field and label selectors of a watch."""
+_HINT = "select fewer objects at once, or all objects and filter them"
 
 
 def selected(
     resource: Resource[Any], namespace: str, options: ListOptions, user: User, *, watched: bool = False
 ) -> SelectionPredicate:
-    """Raises SelectorError."""
+    """Parse the selectors of a list or watch. Raises SelectorError."""
     bounded = user.fleet is None and MASTERS not in user.groups
     if bounded and (length := len(options.fieldSelector)) > MAX_LENGTH:
         raise SelectorError(f"field selector of {length:,} characters: only fleets may send more than {MAX_LENGTH:,}", _HINT)
@@ -388,11 +393,11 @@ class NamespaceService(ResourceService[Namespace]):
         last.options.preconditions.uid = ending.uid
         try:
             return single(await self._delete([last], context.user, emptied=True)).encoded
-        except Rejected:  # it has changed: who changed it, or the controller, ends it
+        except Rejected:  # it has changed: the client that changed it, or the controller, completes the delete
             return ending.encoded
 
     def _is_empty(self, namespace: str) -> bool:
-        """Events do not count: they go by themselves."""
+        """Return whether the namespace is empty. Events do not count, because they expire."""
         return not any(
             self._all.of(resource).select(SelectionPredicate.parse(resource, namespace, "", ""))
             for resource in ALL
@@ -409,12 +414,12 @@ class TablesService:
         self._clock = clock
 
     def stored_count(self, request: ListTableRequest) -> int:
-        """As ResourceService's."""
+        """See ResourceService.stored_count."""
         service = self._services.get(request.resource)
         return service.stored_count(request) if service is not None else 0
 
     async def list(self, request: ListTableRequest, context: Context) -> Table:
-        """A page, of at most MAX_BATCH rows."""
+        """Return a page of at most MAX_BATCH rows."""
         service = self._services.get(request.resource)
         if service is None:
             raise Rejected(errors.bad_request(f'resource: the server has no resource "{request.resource[:64]}"'))

@@ -1,9 +1,9 @@
-"""What nodes and pods use: Kubernetes' metrics.k8s.io. Nothing of it is kept here.
+"""Resource metrics of nodes and pods: Kubernetes' metrics.k8s.io. The API server stores none.
 
-    page of a list --by endpoint--> one question for each kubelet, all at once --> answers, in the order of the page
+    page of a list --by endpoint--> one request to each kubelet, concurrently --> metrics, in the order of the page
 
-A kubelet plays many nodes, and is asked about all of the page together. One that cannot be asked costs its own figures, and a
-warning.
+A kubelet may run many nodes. It receives one request for all of its nodes on the page. If a kubelet is unavailable, its metrics
+are missing, and the client receives a warning.
 
 Source: https://kubernetes.io/docs/tasks/debug/debug-cluster/resource-metrics-pipeline/
 """
@@ -28,13 +28,13 @@ from pinnace.api.resources import NODES
 from pinnace.api.verbs_pb2 import ListRequest
 
 AT_ONCE = 32
-"""Kubelets that a server asks at the same time, for whomever."""
+"""Maximum number of concurrent requests of a server to kubelets, for all clients."""
 SHARE = 0.8
-"""Of the time that is left, which kubelets are given: so that one of them does not cost the answers of the others."""
+"""Fraction of the remaining time for the requests to kubelets. Afterwards, the metrics of the other kubelets are returned."""
 
 
 class StatsQuery(NamedTuple):
-    """What one kubelet is asked."""
+    """A request to one kubelet."""
 
     at: KubeletEndpoint
     request: StatsRequest
@@ -45,7 +45,7 @@ class StatsQuery(NamedTuple):
 
 
 class StatsResult:
-    """Questions to several kubelets: one for each."""
+    """Requests to several kubelets: one for each."""
 
     def __init__(self) -> None:
         self._questions: dict[tuple[str, int], StatsQuery] = {}
@@ -53,8 +53,8 @@ class StatsResult:
         self._silent: dict[str, None] = {}
 
     def about(self, node: Node) -> StatsRequest | None:
-        """What the kubelet of a node is going to be asked; None: it cannot be."""
-        if _is_unreachable(node):  # it was looked for already
+        """Return the request to the kubelet of a node; None if the kubelet cannot be reached."""
+        if _is_unreachable(node):  # a request would only time out
             self._silent[node.metadata.name] = None
             return None
         try:
@@ -70,22 +70,22 @@ class StatsResult:
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Of nodes whose kubelets are not asked."""
-        for names, why in ((self._silent, "the kubelet is silent"), (self._unserved, "see the --listen of kubelets")):
+        """Yield warnings about nodes whose kubelets receive no request."""
+        for names, why in ((self._silent, "the node is unreachable"), (self._unserved, "start the kubelet with --listen")):
             if names:
                 others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-                yield f'node "{min(names)}"{others} cannot be asked: {why}'
+                yield f'no metrics of node "{min(names)}"{others}: {why}'
 
 
 class StatsCollector:
-    """Asks, for all calls of a server."""
+    """Sends the requests of all calls of a server."""
 
     def __init__(self, kubelets: Kubelets) -> None:
         self._kubelets = kubelets
         self._limit = asyncio.Semaphore(AT_ONCE)
 
     async def ask(self, survey: StatsResult, seconds: float) -> tuple[Sequence[StatsResponse], Sequence[str]]:
-        """The answers that come in time, and warnings of what is missing."""
+        """Return the responses that arrive in time, and warnings about missing ones."""
         release_current_seat()
         deadline = asyncio.get_running_loop().time() + seconds * SHARE
         async with asyncio.TaskGroup() as group:
@@ -95,7 +95,7 @@ class StatsCollector:
         return answers, [*(each for each in outcomes if isinstance(each, str)), *survey.warnings]
 
     async def _ask(self, question: StatsQuery, deadline: float) -> StatsResponse | str:
-        """The answer, or why there is none."""
+        """Return the response, or the reason for its absence."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(deadline), self._limit:
@@ -105,7 +105,7 @@ class StatsCollector:
             message = rejected.refusal.message
             return message if question.whom in message else f"{question.whom}: {message}"
         except TimeoutError:
-            return f"{question.whom} does not answer in time"
+            return f"{question.whom} did not respond in time"
 
 
 def _is_unreachable(node: Node) -> bool:
@@ -114,7 +114,7 @@ def _is_unreachable(node: Node) -> bool:
 
 
 def _asked_for(request: StatsRequest, response: StatsResponse) -> StatsResponse:
-    """A kubelet has no say about nodes and pods that are another's."""
+    """Return the response without nodes and pods that were not requested, because other kubelets run them."""
     nodes, pods = set(request.nodes), set(request.pods)
     return StatsResponse(
         nodes=[each for each in response.nodes if each.metadata.name in nodes],
@@ -157,7 +157,7 @@ class PodMetricsService:
 
 
 def _found(objs: Iterable[Any], metrics: Mapping[str, Any], key: Callable[[Any], str]) -> Iterable[Any]:
-    """What is known of the objects, in their order, with their names and labels."""
+    """Yield the metrics of the objects, in their order, with the objects' names and labels."""
     for obj in objs:
         if (each := metrics.get(key(obj))) is not None:
             own = obj.metadata

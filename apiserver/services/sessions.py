@@ -1,27 +1,27 @@
-"""Sessions: an etcd lease that lives for as long as its peer sends beats, and the stream on which the peer sends them.
+"""Sessions: an etcd lease that lives while its peer sends beats, and the stream for these beats.
 
     peer --beat(sequence)--> Session --keep(): renew--> etcd
     peer <-----answered(sequence)-----'  after etcd has confirmed it
 
-Each renewal is sent because a beat has arrived since the previous renewal was sent: the lease of a silent peer expires. One
-renewal is under way at a time; beats that arrive meanwhile share the next. A slow etcd does not delay the stream.
+Each renewal is sent because a beat has arrived since the previous renewal was sent: the lease of a silent peer expires. At most
+one renewal is in progress; beats that arrive during it share the next. A slow etcd does not delay the stream.
 
-An answered beat proves that etcd has carried out a renewal that was sent after the beat arrived: the lease lives until `ttl`
-after the peer sent the beat, at least. A peer that stops `Timing.validity` (which is shorter) after it sent the beat stops
-before the lease can expire. It does not prove that the lease still exists: etcd may confirm the renewal of a lease that it is
-revoking (etcd#20615), and a replaced leader of etcd may go on confirming (etcd#15247). Then the watch reports that the keys are
-gone, and the fence refuses binds.
+An answered beat proves that etcd has executed a renewal that was sent after the beat arrived: the lease lives until at least
+`ttl` after the peer sent the beat. A peer that stops `Timing.validity` (which is shorter) after it sent the beat stops before
+the lease can expire. It does not prove that the lease still exists: etcd may confirm the renewal of a lease that it is revoking
+(etcd#20615), and a replaced leader of etcd may still confirm renewals (etcd#15247). In these cases, the watch reports that the
+keys are deleted, and the fence refuses binds.
 
 A stream is a bidirectional stream with an inbox and an outbox:
 
     requests --> inbox --receive()--> [a task of its own] --send()--> outbox --> answers()
                    ^
-            post(): other news;  silence, the end of the stream, the end of the server: a Sign
+            post(): other events;  silence, end of the stream, end of the server: a StreamEvent
 
-The reader runs in a task of its own: gRPC cancels the call when the peer dies, and the cleanup must not be cancelled.
+The reader runs in its own task: gRPC cancels the call when the peer dies, and the cleanup must not be cancelled.
 
-Records in etcd (elections, nominations, terms, Leases of nodes) may be unreadable, written by etcdctl or a newer version. An
-unreadable record ends no session: `read` returns None, and each caller decides.
+Records in etcd (elections, nominations, terms, Leases of nodes) may be unreadable, because etcdctl or a newer version wrote
+them. An unreadable record ends no session: `read` returns None, and each caller decides.
 """
 
 import asyncio
@@ -45,12 +45,12 @@ log = logging.getLogger(__name__)
 MARGIN = 0.1
 """Seconds by which peers stop before the lease expires, because clocks differ in speed."""
 LATE = 0.3
-"""Seconds of delay by this server after which a peer that leaves may have moved to another server."""
+"""Delay in seconds by this server after which a peer that leaves may have moved to another server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """All in seconds."""
+    """The times of a session in seconds."""
 
     interval: float
     """Time between two beats of a peer."""
@@ -61,12 +61,12 @@ class Timing:
 
     @property
     def recent(self) -> float:
-        """A peer that sent something within this many seconds is considered alive: one beat may be late, two may not."""
+        """A peer that sent something within this many seconds is considered alive: one beat may be missing, two may not."""
         return self.interval * 2.5
 
     @property
     def validity(self) -> float:
-        """Seconds for which a peer may rely on an answered beat, from when it sent the beat."""
+        """Seconds for which a peer may rely on an answered beat, from the time at which it sent the beat."""
         return self.ttl - MARGIN
 
 
@@ -74,7 +74,7 @@ class LeaseSession:
     """An etcd lease that lives while its peer sends beats. `id`: the id of the lease."""
 
     def __init__(self, storage: Storage, clock: Clock, lease: int) -> None:
-        """Used by `open` and `resume`, after the lease was granted or renewed."""
+        """Call `open` or `resume` instead, which grant or renew the lease first."""
         self.id = lease
         self._storage = storage
         self._clock = clock
@@ -84,17 +84,17 @@ class LeaseSession:
 
     @classmethod
     async def open(cls, storage: Storage, timing: Timing, clock: Clock) -> "LeaseSession":
-        """Raises StorageError."""
+        """Grant a lease. Raises StorageError."""
         return cls(storage, clock, await storage.grant_lease(timing.ttl))
 
     @classmethod
     async def resume(cls, storage: Storage, clock: Clock, lease: int) -> "LeaseSession":
-        """Continues with a lease that another server granted. Raises LeaseNotFound and other StorageErrors."""
+        """Continue with a lease that another server granted. Raises LeaseNotFound and other StorageErrors."""
         await storage.renew_lease(lease)
         return cls(storage, clock, lease)
 
     def beat(self, sequence: int) -> None:
-        """Notes a beat of the peer. `keep` answers it after a renewal."""
+        """Record a beat of the peer. `keep` answers it after a renewal."""
         self._latest = sequence
         if self._owing_since is None:
             self._owing_since = self._clock.monotonic()
@@ -102,11 +102,11 @@ class LeaseSession:
 
     @property
     def overdue(self) -> bool:
-        """Whether beats have waited for etcd for so long that the peer may have left for another server."""
+        """Whether beats have waited for etcd for so long that the peer may have moved to another server."""
         return self._owing_since is not None and self._clock.monotonic() - self._owing_since > LATE
 
     async def keep(self, answered: Callable[[int], None], expired: Callable[[], None]) -> NoReturn:
-        """Renews the lease while beats arrive, until cancelled. Calls `answered` with the last beat before each renewal, and
+        """Renew the lease while beats arrive, until cancelled. Calls `answered` with the last beat before each renewal, and
         `expired` when the lease is gone."""
         while True:
             await self._beaten.wait()
@@ -116,7 +116,7 @@ class LeaseSession:
                 await self._storage.renew_lease(self.id)
             except LeaseNotFound:
                 expired()
-            except StorageError as error:  # no answer: the peer must not rely on this beat
+            except StorageError as error:  # the peer gets no response, because it must not rely on this beat
                 log.warning("cannot renew the lease of a session: %s", error)
             else:
                 self._owing_since = asked if self._latest > sequence else None
@@ -127,11 +127,11 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 MAX_INBOX = 64
-"""Received requests that wait. Above, the server stops reading, and gRPC's flow control stops the peer."""
+"""Maximum number of received requests in the inbox. Above it, the server stops reading, and flow control stops the peer."""
 MAX_OUTBOX = 1000
-"""Responses that wait for the peer to read them. A peer with more is considered dead."""
+"""Maximum number of responses that wait for the peer. A peer with more is considered dead."""
 MAX_HOLDER = 253
-"""Characters of a holder's name, which is stored in etcd and sent to other peers."""
+"""Maximum length of a holder's name in characters. It is stored in etcd and sent to other peers."""
 
 
 class StreamEvent(Enum):
@@ -171,7 +171,7 @@ class SessionStream(Generic[Q, A]):
         self._late = float("-inf")
 
     async def listen(self) -> None:
-        """Reads requests into the inbox until the stream ends."""
+        """Read requests into the inbox until the stream ends."""
         try:
             async for request in self._requests:
                 self._silence.heard(self._clock.monotonic())
@@ -180,13 +180,13 @@ class SessionStream(Generic[Q, A]):
                 while len(self._inbox) >= MAX_INBOX:
                     self._room.clear()
                     await self._room.wait()
-        except Exception as error:  # gRPC has several for a stream that breaks
-            log.debug("the stream broke: %r", error)
+        except Exception as error:  # gRPC has several exceptions for a broken stream
+            log.debug("the stream is broken: %r", error)
         finally:
             self.post(StreamEvent.GONE)
 
     async def receive(self) -> Q | StreamEvent:
-        """The next request or event."""
+        """Return the next request or event."""
         self._look(0.0)
         while not self._inbox:
             if self._silence.exceeded(self._clock.monotonic()):
@@ -206,7 +206,7 @@ class SessionStream(Generic[Q, A]):
 
     @property
     def gone(self) -> bool:
-        """Whether the peer has left, even if requests of it still wait."""
+        """Whether the peer has left, although requests from it may be in the inbox."""
         return self._gone
 
     @property
@@ -216,7 +216,7 @@ class SessionStream(Generic[Q, A]):
 
     @property
     def was_late(self) -> bool:
-        """Whether the server was stalled within the last second, so that the peer may have left for another server."""
+        """Whether the server was stalled within the last second, so that the peer may have moved to another server."""
         return self._clock.monotonic() - self._late < 1.0
 
     def post(self, sign: StreamEvent) -> None:
@@ -226,7 +226,7 @@ class SessionStream(Generic[Q, A]):
             self._arrived.set()
 
     def send(self, answer: A) -> None:
-        """Queues a response without waiting. A peer that does not read its responses is considered gone."""
+        """Queue a response without waiting. A peer that does not read its responses is considered gone."""
         if len(self._outbox) < MAX_OUTBOX:
             self._outbox.append(answer)
             self._said.set()
@@ -234,13 +234,13 @@ class SessionStream(Generic[Q, A]):
             self.post(StreamEvent.GONE)
 
     def end(self, error: Exception | None = None) -> None:
-        """Ends the stream after the queued responses; with `error`, if given."""
+        """End the stream after the queued responses; with `error`, if given."""
         self._ended = True
         self._error = error
         self._said.set()
 
     async def answers(self) -> AsyncGenerator[A, None]:
-        """The queued responses until `end`, for the handler of the call."""
+        """Yield the queued responses until `end`, for the handler of the call."""
         while True:
             while self._outbox:
                 yield self._outbox.popleft()
@@ -252,7 +252,7 @@ class SessionStream(Generic[Q, A]):
             raise self._error
 
     def _look(self, expected: float) -> None:
-        """Notes whether the server was stalled: it runs later than `expected` seconds after the last time."""
+        """Detect a stall of the server: it runs more than LATE later than `expected` seconds after the last call."""
         now = self._clock.monotonic()
         if now - self._looked > expected + LATE:
             self._late = now
@@ -267,8 +267,11 @@ class SessionStreams:
         self._draining = False
 
     async def hold(self, stream: SessionStream[Q, A], talk: Callable[[], Awaitable[None]]) -> AsyncGenerator[A, None]:
-        """Runs `talk` in its own task and yields the responses of the call. An error of `talk` ends the call. If the call ends
-        first, `talk` receives GONE and is not cancelled, so that it can clean up."""
+        """Run `talk` in its own task and yield the responses of the call.
+
+        An error of `talk` ends the call. If the call ends first, `talk` receives GONE and is not cancelled, so that it can
+        clean up.
+        """
         if self._draining:
             raise ShuttingDown
         task = asyncio.create_task(_hold(stream, talk))
@@ -281,13 +284,13 @@ class SessionStreams:
             stream.post(StreamEvent.GONE)
 
     def drain(self) -> None:
-        """Sends DRAINED to all streams and refuses new ones."""
+        """Send DRAINED to all streams and refuses new ones."""
         self._draining = True
         for stream in self._held.values():
             stream.post(StreamEvent.DRAINED)
 
     def restored(self) -> None:
-        """Sends RESTORED to all streams."""
+        """Send RESTORED to all streams."""
         for stream in self._held.values():
             stream.post(StreamEvent.RESTORED)
 
@@ -308,7 +311,7 @@ M = TypeVar("M", bound=Message)
 
 
 def read(message: type[M], value: bytes) -> M | None:
-    """The decoded record; None if it cannot be decoded."""
+    """Return the decoded record; None if it cannot be decoded."""
     try:
         return message.FromString(value)
     except DecodeError:
@@ -316,8 +319,10 @@ def read(message: type[M], value: bytes) -> M | None:
 
 
 def election_of(record: KeyValue) -> Election:
-    """The election for clients: with its token, without the session and the hash of the secret. While the key exists, no other
-    candidate can lead, even if the key cannot be decoded; then the holder is unknown."""
+    """Return the election for clients: with its token, without the session and the hash of the secret.
+
+    While the key exists, no other candidate can lead. If it cannot be decoded, the holder is unknown.
+    """
     election = read(Election, record.value) or Election(name=record.key.rpartition("/")[2])
     election.token = record.create_revision
     election.ClearField("session")

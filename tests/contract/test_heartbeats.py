@@ -325,7 +325,7 @@ async def test_no_nodes_are_released_that_cannot_be_looked_up(cluster: Cluster) 
 async def test_a_message_that_names_too_many_nodes_is_refused(cluster: Cluster) -> None:
     server, many = await cluster.serve(), [f"n{number}" for number in range(MAX_NODES + 1)]
     at_once = await Speaker.open(server, "f", many)
-    with pytest.raises(errors.Invalid, match=r"nodes: 10001 in one message, send at most 10000"):
+    with pytest.raises(errors.Invalid, match=r"nodes: Too many: 10001: must have at most 10000 items"):
         await at_once.next()
     later = await Speaker.open(server, "f", [])
     await later.hear("opened")

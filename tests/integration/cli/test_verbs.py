@@ -384,7 +384,7 @@ async def test_logs_of_a_pod_that_is_nowhere_say_where_to_look(pinnace: Commands
     assert (done.code, done.out) == (5, "")
     assert done.errors == [
         "Error from server (BadRequest): pod a does not have a host assigned",
-        "hint: `pinnace describe pod a` says why",
+        "hint: `pinnace describe pod a` shows the reason",
     ]
     assert (await pinnace("logs", "pod/nope")).code == 3
 
@@ -394,7 +394,7 @@ async def test_top_without_kubelets(pinnace: Commands, client: Client) -> None:
     await client.pods.create(make_pod("a").req(cpu="1").node("n").new())
     nodes = await pinnace("top", "nodes")
     assert (nodes.code, nodes.lines[1].split()) == (0, ["n", *["<unknown>"] * 4])
-    assert nodes.err == 'Warning: node "n" cannot be asked: see the --listen of kubelets\n'
+    assert nodes.err == 'Warning: no metrics of node "n": start the kubelet with --listen\n'
     named = await pinnace("top", "pod", "a", "nobody")
     assert (named.code, named.out) == (1, "")
     assert named.errors[1:] == [

@@ -30,7 +30,7 @@ def test_the_default_is_annotated_or_the_first() -> None:
 
 
 def test_one_that_is_not_there_is_refused_by_name() -> None:
-    with pytest.raises(Rejected, match='container "c" not found in pod "web": there are a, b'):
+    with pytest.raises(Rejected, match='container "c" not found in pod "web": containers: a, b'):
         choose(pod(), "c")
 
 

@@ -110,7 +110,7 @@ async def test_what_is_read_late_is_taken_or_refused_as_what_is_read_at_once() -
         request.object.metadata.annotations["filling"] = "x" * 2 * SMALL
         stored = await create.call(create.parse(request.SerializeToString()), Caller(PEOPLE["editor"]))
         assert b"large" in stored
-        with pytest.raises(Rejected, match="is no message of this method's type"):
+        with pytest.raises(Rejected, match="is not a message of the method's type"):
             await create.call(create.parse(b"\x0f" * 2 * SMALL), Caller(PEOPLE["editor"]))
         many: Any = batch.parse(b"")
         for _ in range(MAX_BATCH + 1):

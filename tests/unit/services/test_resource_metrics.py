@@ -112,7 +112,7 @@ async def test_each_kubelet_is_asked_once_about_all_of_its_nodes(assembly: Assem
         ("a0", "a"), ("a1", "a"), ("b0", "b")
     ]  # fmt: skip
     assert sorted((at.port, names) for at, names in kubelets.asked) == [(1, ["a0", "a1"]), (2, ["b0"])]
-    assert list(found.warnings) == ['node "c0" cannot be asked: see the --listen of kubelets']
+    assert list(found.warnings) == ['no metrics of node "c0": start the kubelet with --listen']
 
 
 async def test_pods_come_in_the_order_of_their_list_with_their_labels(assembly: Assembly) -> None:
@@ -163,7 +163,7 @@ async def test_a_kubelet_that_is_known_to_be_silent_is_not_asked(kubelets: Kubel
     survey = StatsResult()
     assert [survey.about(each) for each in (*silent, _node("c", 1))][:2] == [None, None]
     answers, warnings = await StatsCollector(kubelets).ask(survey, 1.0)
-    assert len(answers) == 1 and list(warnings) == ['node "a" and 1 more cannot be asked: the kubelet is silent']
+    assert len(answers) == 1 and list(warnings) == ['no metrics of node "a" and 1 more: the node is unreachable']
 
 
 @pytest.mark.parametrize("how", ["down", "silent"])

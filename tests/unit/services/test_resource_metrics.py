@@ -175,4 +175,4 @@ async def test_a_kubelet_that_does_not_answer_costs_its_own_figures(
     for found in (await nodes(assembly, labelSelector="fleet in (a,b)"), await pods(assembly, labelSelector="fleet in (a,b)")):
         assert [each.metadata.labels["fleet"] for each in found.items] == ["b"]
         (warning,) = found.warnings
-        assert "does not answer" in warning
+        assert warning.startswith("the kubelet of node")

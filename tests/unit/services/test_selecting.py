@@ -31,9 +31,9 @@ def test_others_may_not(person: str) -> None:
     user = PEOPLE[person]
     assert selected(PODS, "", options(MAX_WATCHED), user, watched=True).nodes
     assert selected(PODS, "", options(MAX_WATCHED + 1), user).nodes, "a list keeps nothing"
-    with pytest.raises(SelectorError, match="1,001 values: only fleets may watch more than 1,000; ask for fewer"):
+    with pytest.raises(SelectorError, match="1,001 values: only fleets may watch more than 1,000; select fewer"):
         selected(PODS, "", options(MAX_WATCHED + 1), user, watched=True)
-    with pytest.raises(SelectorError, match="characters: only fleets may send more than 65,536; ask for fewer"):
+    with pytest.raises(SelectorError, match="characters: only fleets may send more than 65,536; select fewer"):
         selected(PODS, "", options(MAX_LENGTH // 8), user)
 
 

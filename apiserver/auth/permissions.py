@@ -267,6 +267,7 @@ _SPECIAL: Mapping[str, Permission] = {
     "pinnace.v1.Elections/Campaign": Permission(_always(CAMPAIGN), None),
     "pinnace.v1.Elections/Get": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
     "pinnace.v1.Elections/List": Permission(_always(Action("list", "elections", ELECTIONS_GROUP)), _any_target),
+    "pinnace.v1.Elections/Watch": Permission(_always(Action("watch", "elections", ELECTIONS_GROUP)), _elected),
     "pinnace.v1.Elections/History": Permission(_always(Action("get", "elections", ELECTIONS_GROUP)), _elected),
     "pinnace.v1.Elections/Transfer": Permission(_always(Action("transfer", "elections", ELECTIONS_GROUP)), _elected),
     "pinnace.v1.Keys/List": Permission(_always(Action("list", "keys", ELECTIONS_GROUP)), _any_target),

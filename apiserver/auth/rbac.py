@@ -517,7 +517,8 @@ def cluster_roles() -> Iterator[ClusterRole]:
     yield _gathering(_role("edit", edit), part_of="admin")
     yield _gathering(_role(_VIEW, see), part_of="edit")
     yield _role(
-        "cluster-view", [*_rules(_READ, _PUBLIC), _rule(_READ, [PODS], "log"), _METERED, _elections("get", "list"), _KEYS]
+        "cluster-view",
+        [*_rules(_READ, _PUBLIC), _rule(_READ, [PODS], "log"), _METERED, _elections(*_READ), _KEYS],
     )
     yield _role("system:basic-user", [_reviews("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews")])
     yield _role("system:public-info-viewer", [PolicyRule(verbs=["get"], nonResourceURLs=[HEALTH, VERSION])])

@@ -16,7 +16,7 @@ Does not promise that the wanted candidate leads: it may die after it has accept
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TypeVar
 
 from apiserver import errors
@@ -26,6 +26,7 @@ from apiserver.auth.permissions import CAMPAIGN, CAMPAIGN_FOR, Target
 from apiserver.cacher.cacher import Cacher
 from apiserver.election.candidates import Candidate, CandidateIdentity, Candidates, LeaderKey
 from apiserver.election.history import KEPT, TermLog, accounted_for, terms_in, up_to_date
+from apiserver.election.watch import ElectionWatch, election_names, election_state, with_candidates
 from apiserver.errors import Rejected
 from apiserver.registry.fencing import MIN_SECRET
 from apiserver.services.methods import Context, read_timeout
@@ -38,6 +39,7 @@ from pinnace.api.elections_pb2 import (
     Election,
     ElectionHistoryRequest,
     ElectionHistoryResponse,
+    ElectionWatchResponse,
     GetElectionRequest,
     ListElectionsRequest,
     ListElectionsResponse,
@@ -45,19 +47,18 @@ from pinnace.api.elections_pb2 import (
     Term,
     TransferElectionRequest,
     TransferElectionResponse,
+    WatchElectionsRequest,
 )
-from pinnace.api.elections_pb2 import Candidate as CandidateRecord
 from pinnace.api.fences import MAX_SECRET
 from pinnace.api.names import dns_subdomain
 from pinnace.api.resources import (
     ELECTIONS_PREFIX,
     NOMINATIONS_PREFIX,
-    candidates_prefix,
     election_key,
     nomination_key,
     terms_prefix,
 )
-from pinnace.api.scalars import to_micro_time, to_seconds
+from pinnace.api.scalars import to_micro_time
 from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -239,6 +240,7 @@ class ElectionsService:
         self._timing = timing
         self._elections: dict[str, Candidates] = {}
         self._streams = SessionStreams()
+        self._watches: set[ElectionWatch] = set()
         self._terms = TermLog(storage, notes, clock, timing.ttl, rng or random.Random())
         cacher.subscribe(ELECTIONS_PREFIX, self._changed)
         cacher.subscribe(NOMINATIONS_PREFIX, self._changed)
@@ -257,21 +259,27 @@ class ElectionsService:
         record = self._cacher.raw(election_key(request.name))
         if record is None:
             raise Rejected(nobody_leads(request.name))
-        return self._with_candidates(record)
+        return with_candidates(self._cacher, request.name, record)
 
     async def list(self, request: ListElectionsRequest, context: Context) -> ListElectionsResponse:
         await self._cacher.fresh(read_timeout(context))
-        return ListElectionsResponse(items=map(self._with_candidates, self._cacher.raw_items(ELECTIONS_PREFIX)))
+        cacher, now = self._cacher, self._clock.time()
+        if request.history:
+            states = [election_state(cacher, name, now) for name in election_names(cacher)]
+            return ListElectionsResponse(states=states, revision=cacher.revision)
+        led = ((each.key.removeprefix(ELECTIONS_PREFIX), each) for each in cacher.raw_items(ELECTIONS_PREFIX))
+        return ListElectionsResponse(items=[with_candidates(cacher, name, record) for name, record in led])
 
-    def _with_candidates(self, record: KeyValue) -> Election:
-        """The election, and those that wait."""
-        election = election_of(record)
-        standing = self._cacher.raw_items(candidates_prefix(election.name))
-        others = (read(CandidateRecord, each.value) for each in standing if each.lease != record.lease)
-        for candidate in sorted(filter(None, others), key=lambda each: to_seconds(each.since)):
-            candidate.ClearField("session")
-            election.candidates.append(candidate)
-        return election
+    async def watch(self, request: WatchElectionsRequest, context: Context) -> AsyncIterator[ElectionWatchResponse]:
+        await self._cacher.fresh(read_timeout(context))
+        watch = ElectionWatch(request.name, self._cacher, self._clock)
+        self._watches.add(watch)
+        try:
+            async with aclosing(watch.responses()) as responses:
+                async for response in responses:
+                    yield response
+        finally:
+            self._watches.discard(watch)
 
     async def history(self, request: ElectionHistoryRequest, context: Context) -> ElectionHistoryResponse:
         """Says no less than `get` has said before: waits, if not for ever, until that is written down."""
@@ -305,6 +313,8 @@ class ElectionsService:
     def drain(self) -> None:
         """The server is stopping: candidates go on elsewhere, and leaders lead on."""
         self._streams.drain()
+        for watch in self._watches:
+            watch.end()
 
     def restored(self) -> None:
         """The store has another history: ends all campaigns."""

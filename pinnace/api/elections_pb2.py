@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pinnace.api import meta_v1_pb2 as pinnace_dot_api_dot_meta__v1__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpinnace/api/elections.proto\x12\npinnace.v1\x1a\x19pinnace/api/meta_v1.proto\"\xf1\x01\n\x08\x45lection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12\x0f\n\x07session\x18\x05 \x01(\x03\x12)\n\ncandidates\x18\x06 \x03(\x0b\x32\x15.pinnace.v1.Candidate\x12\x0c\n\x04user\x18\x07 \x01(\t\x12\x13\n\x0bsecret_hash\x18\x08 \x01(\x0c\x12\x17\n\x0fscheduler_names\x18\t \x03(\t\x12\x15\n\rconfiguration\x18\n \x01(\t\"i\n\tCandidate\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12\x0f\n\x07session\x18\x04 \x01(\x03\"\xaf\x01\n\x04Term\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\x12)\n\x05\x62\x65gan\x18\x04 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12)\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x10\n\x08presumed\x18\x07 \x01(\x08\"&\n\x16\x45lectionHistoryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x17\x45lectionHistoryResponse\x12\x1f\n\x05items\x18\x01 \x03(\x0b\x32\x10.pinnace.v1.Term\"N\n\nNomination\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x0e\n\x06holder\x18\x03 \x01(\t\x12\x0f\n\x07session\x18\x04 \x01(\x03\"3\n\x17TransferElectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\"y\n\x18TransferElectionResponse\x12$\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x14.pinnace.v1.Election\x12#\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x14.pinnace.v1.Election\x12\x12\n\ngap_micros\x18\x03 \x01(\x03\"\"\n\x12GetElectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x16\n\x14ListElectionsRequest\"<\n\x15ListElectionsResponse\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.v1.Election\"\xb5\x03\n\x0f\x43\x61mpaignRequest\x12\x30\n\x04open\x18\x01 \x01(\x0b\x32 .pinnace.v1.CampaignRequest.OpenH\x00\x12:\n\theartbeat\x18\x02 \x01(\x0b\x32%.pinnace.v1.CampaignRequest.HeartbeatH\x00\x12\x34\n\x06resign\x18\x03 \x01(\x0b\x32\".pinnace.v1.CampaignRequest.ResignH\x00\x1a\xcc\x01\n\x04Open\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\x03\x12\r\n\x05token\x18\x04 \x01(\x03\x12\x10\n\x08\x66orsaken\x18\x05 \x01(\x03\x12\x1c\n\x0f\x66orsaken_ago_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06secret\x18\x07 \x01(\x0c\x12\x17\n\x0fscheduler_names\x18\x08 \x03(\t\x12\x15\n\rconfiguration\x18\t \x01(\tB\x12\n\x10_forsaken_ago_ms\x1a\x1d\n\tHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a\x08\n\x06ResignB\x06\n\x04kind\"\xe0\x04\n\x10\x43\x61mpaignResponse\x12\x35\n\x06opened\x18\x01 \x01(\x0b\x32#.pinnace.v1.CampaignResponse.OpenedH\x00\x12>\n\theartbeat\x18\x02 \x01(\x0b\x32).pinnace.v1.CampaignResponse.HeartbeatAckH\x00\x12\x37\n\x07\x65lected\x18\x03 \x01(\x0b\x32$.pinnace.v1.CampaignResponse.ElectedH\x00\x12\x39\n\x08observed\x18\x04 \x01(\x0b\x32%.pinnace.v1.CampaignResponse.ObservedH\x00\x12\x31\n\x04lost\x18\x05 \x01(\x0b\x32!.pinnace.v1.CampaignResponse.LostH\x00\x12\x39\n\x08resigned\x18\x06 \x01(\x0b\x32%.pinnace.v1.CampaignResponse.ResignedH\x00\x1a`\n\x06Opened\x12\x0f\n\x07session\x18\x01 \x01(\x03\x12\x13\n\x0binterval_ms\x18\x02 \x01(\x03\x12\x13\n\x0bvalidity_ms\x18\x03 \x01(\x03\x12\x15\n\rsecret_fences\x18\x05 \x01(\x08J\x04\x08\x04\x10\x05\x1a \n\x0cHeartbeatAck\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a\x18\n\x07\x45lected\x12\r\n\x05token\x18\x01 \x01(\x03\x1a)\n\x08Observed\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x1a\x16\n\x04Lost\x12\x0e\n\x06reason\x18\x01 \x01(\t\x1a\n\n\x08ResignedB\x06\n\x04kind2\x8b\x03\n\tElections\x12I\n\x08\x43\x61mpaign\x12\x1b.pinnace.v1.CampaignRequest\x1a\x1c.pinnace.v1.CampaignResponse(\x01\x30\x01\x12;\n\x03Get\x12\x1e.pinnace.v1.GetElectionRequest\x1a\x14.pinnace.v1.Election\x12K\n\x04List\x12 .pinnace.v1.ListElectionsRequest\x1a!.pinnace.v1.ListElectionsResponse\x12R\n\x07History\x12\".pinnace.v1.ElectionHistoryRequest\x1a#.pinnace.v1.ElectionHistoryResponse\x12U\n\x08Transfer\x12#.pinnace.v1.TransferElectionRequest\x1a$.pinnace.v1.TransferElectionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpinnace/api/elections.proto\x12\npinnace.v1\x1a\x19pinnace/api/meta_v1.proto\"\xf1\x01\n\x08\x45lection\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12\x0f\n\x07session\x18\x05 \x01(\x03\x12)\n\ncandidates\x18\x06 \x03(\x0b\x32\x15.pinnace.v1.Candidate\x12\x0c\n\x04user\x18\x07 \x01(\t\x12\x13\n\x0bsecret_hash\x18\x08 \x01(\x0c\x12\x17\n\x0fscheduler_names\x18\t \x03(\t\x12\x15\n\rconfiguration\x18\n \x01(\t\"i\n\tCandidate\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12)\n\x05since\x18\x03 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12\x0f\n\x07session\x18\x04 \x01(\x03\"\xaf\x01\n\x04Term\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\r\n\x05token\x18\x03 \x01(\x03\x12)\n\x05\x62\x65gan\x18\x04 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12)\n\x05\x65nded\x18\x05 \x01(\x0b\x32\x1a.pinnace.meta.v1.MicroTime\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x10\n\x08presumed\x18\x07 \x01(\x08\"&\n\x16\x45lectionHistoryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x17\x45lectionHistoryResponse\x12\x1f\n\x05items\x18\x01 \x03(\x0b\x32\x10.pinnace.v1.Term\"N\n\nNomination\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x0e\n\x06holder\x18\x03 \x01(\t\x12\x0f\n\x07session\x18\x04 \x01(\x03\"3\n\x17TransferElectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\"y\n\x18TransferElectionResponse\x12$\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x14.pinnace.v1.Election\x12#\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x14.pinnace.v1.Election\x12\x12\n\ngap_micros\x18\x03 \x01(\x03\"\"\n\x12GetElectionRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\'\n\x14ListElectionsRequest\x12\x0f\n\x07history\x18\x01 \x01(\x08\"y\n\x15ListElectionsResponse\x12#\n\x05items\x18\x01 \x03(\x0b\x32\x14.pinnace.v1.Election\x12)\n\x06states\x18\x02 \x03(\x0b\x32\x19.pinnace.v1.ElectionState\x12\x10\n\x08revision\x18\x03 \x01(\x03\"%\n\x15WatchElectionsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"j\n\rElectionState\x12&\n\x08\x65lection\x18\x01 \x01(\x0b\x32\x14.pinnace.v1.Election\x12\x1f\n\x05terms\x18\x02 \x03(\x0b\x32\x10.pinnace.v1.Term\x12\x10\n\x08revision\x18\x03 \x01(\x03\"T\n\x15\x45lectionWatchResponse\x12)\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x19.pinnace.v1.ElectionState\x12\x10\n\x08revision\x18\x02 \x01(\x03\"\xb5\x03\n\x0f\x43\x61mpaignRequest\x12\x30\n\x04open\x18\x01 \x01(\x0b\x32 .pinnace.v1.CampaignRequest.OpenH\x00\x12:\n\theartbeat\x18\x02 \x01(\x0b\x32%.pinnace.v1.CampaignRequest.HeartbeatH\x00\x12\x34\n\x06resign\x18\x03 \x01(\x0b\x32\".pinnace.v1.CampaignRequest.ResignH\x00\x1a\xcc\x01\n\x04Open\x12\x10\n\x08\x65lection\x18\x01 \x01(\t\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x0f\n\x07session\x18\x03 \x01(\x03\x12\r\n\x05token\x18\x04 \x01(\x03\x12\x10\n\x08\x66orsaken\x18\x05 \x01(\x03\x12\x1c\n\x0f\x66orsaken_ago_ms\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06secret\x18\x07 \x01(\x0c\x12\x17\n\x0fscheduler_names\x18\x08 \x03(\t\x12\x15\n\rconfiguration\x18\t \x01(\tB\x12\n\x10_forsaken_ago_ms\x1a\x1d\n\tHeartbeat\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a\x08\n\x06ResignB\x06\n\x04kind\"\xe0\x04\n\x10\x43\x61mpaignResponse\x12\x35\n\x06opened\x18\x01 \x01(\x0b\x32#.pinnace.v1.CampaignResponse.OpenedH\x00\x12>\n\theartbeat\x18\x02 \x01(\x0b\x32).pinnace.v1.CampaignResponse.HeartbeatAckH\x00\x12\x37\n\x07\x65lected\x18\x03 \x01(\x0b\x32$.pinnace.v1.CampaignResponse.ElectedH\x00\x12\x39\n\x08observed\x18\x04 \x01(\x0b\x32%.pinnace.v1.CampaignResponse.ObservedH\x00\x12\x31\n\x04lost\x18\x05 \x01(\x0b\x32!.pinnace.v1.CampaignResponse.LostH\x00\x12\x39\n\x08resigned\x18\x06 \x01(\x0b\x32%.pinnace.v1.CampaignResponse.ResignedH\x00\x1a`\n\x06Opened\x12\x0f\n\x07session\x18\x01 \x01(\x03\x12\x13\n\x0binterval_ms\x18\x02 \x01(\x03\x12\x13\n\x0bvalidity_ms\x18\x03 \x01(\x03\x12\x15\n\rsecret_fences\x18\x05 \x01(\x08J\x04\x08\x04\x10\x05\x1a \n\x0cHeartbeatAck\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x1a\x18\n\x07\x45lected\x12\r\n\x05token\x18\x01 \x01(\x03\x1a)\n\x08Observed\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x1a\x16\n\x04Lost\x12\x0e\n\x06reason\x18\x01 \x01(\t\x1a\n\n\x08ResignedB\x06\n\x04kind2\xdc\x03\n\tElections\x12I\n\x08\x43\x61mpaign\x12\x1b.pinnace.v1.CampaignRequest\x1a\x1c.pinnace.v1.CampaignResponse(\x01\x30\x01\x12;\n\x03Get\x12\x1e.pinnace.v1.GetElectionRequest\x1a\x14.pinnace.v1.Election\x12K\n\x04List\x12 .pinnace.v1.ListElectionsRequest\x1a!.pinnace.v1.ListElectionsResponse\x12O\n\x05Watch\x12!.pinnace.v1.WatchElectionsRequest\x1a!.pinnace.v1.ElectionWatchResponse0\x01\x12R\n\x07History\x12\".pinnace.v1.ElectionHistoryRequest\x1a#.pinnace.v1.ElectionHistoryResponse\x12U\n\x08Transfer\x12#.pinnace.v1.TransferElectionRequest\x1a$.pinnace.v1.TransferElectionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,31 +51,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETELECTIONREQUEST']._serialized_start=955
   _globals['_GETELECTIONREQUEST']._serialized_end=989
   _globals['_LISTELECTIONSREQUEST']._serialized_start=991
-  _globals['_LISTELECTIONSREQUEST']._serialized_end=1013
-  _globals['_LISTELECTIONSRESPONSE']._serialized_start=1015
-  _globals['_LISTELECTIONSRESPONSE']._serialized_end=1075
-  _globals['_CAMPAIGNREQUEST']._serialized_start=1078
-  _globals['_CAMPAIGNREQUEST']._serialized_end=1515
-  _globals['_CAMPAIGNREQUEST_OPEN']._serialized_start=1262
-  _globals['_CAMPAIGNREQUEST_OPEN']._serialized_end=1466
-  _globals['_CAMPAIGNREQUEST_HEARTBEAT']._serialized_start=1468
-  _globals['_CAMPAIGNREQUEST_HEARTBEAT']._serialized_end=1497
-  _globals['_CAMPAIGNREQUEST_RESIGN']._serialized_start=1499
-  _globals['_CAMPAIGNREQUEST_RESIGN']._serialized_end=1507
-  _globals['_CAMPAIGNRESPONSE']._serialized_start=1518
-  _globals['_CAMPAIGNRESPONSE']._serialized_end=2126
-  _globals['_CAMPAIGNRESPONSE_OPENED']._serialized_start=1883
-  _globals['_CAMPAIGNRESPONSE_OPENED']._serialized_end=1979
-  _globals['_CAMPAIGNRESPONSE_HEARTBEATACK']._serialized_start=1981
-  _globals['_CAMPAIGNRESPONSE_HEARTBEATACK']._serialized_end=2013
-  _globals['_CAMPAIGNRESPONSE_ELECTED']._serialized_start=2015
-  _globals['_CAMPAIGNRESPONSE_ELECTED']._serialized_end=2039
-  _globals['_CAMPAIGNRESPONSE_OBSERVED']._serialized_start=2041
-  _globals['_CAMPAIGNRESPONSE_OBSERVED']._serialized_end=2082
-  _globals['_CAMPAIGNRESPONSE_LOST']._serialized_start=2084
-  _globals['_CAMPAIGNRESPONSE_LOST']._serialized_end=2106
-  _globals['_CAMPAIGNRESPONSE_RESIGNED']._serialized_start=2108
-  _globals['_CAMPAIGNRESPONSE_RESIGNED']._serialized_end=2118
-  _globals['_ELECTIONS']._serialized_start=2129
-  _globals['_ELECTIONS']._serialized_end=2524
+  _globals['_LISTELECTIONSREQUEST']._serialized_end=1030
+  _globals['_LISTELECTIONSRESPONSE']._serialized_start=1032
+  _globals['_LISTELECTIONSRESPONSE']._serialized_end=1153
+  _globals['_WATCHELECTIONSREQUEST']._serialized_start=1155
+  _globals['_WATCHELECTIONSREQUEST']._serialized_end=1192
+  _globals['_ELECTIONSTATE']._serialized_start=1194
+  _globals['_ELECTIONSTATE']._serialized_end=1300
+  _globals['_ELECTIONWATCHRESPONSE']._serialized_start=1302
+  _globals['_ELECTIONWATCHRESPONSE']._serialized_end=1386
+  _globals['_CAMPAIGNREQUEST']._serialized_start=1389
+  _globals['_CAMPAIGNREQUEST']._serialized_end=1826
+  _globals['_CAMPAIGNREQUEST_OPEN']._serialized_start=1573
+  _globals['_CAMPAIGNREQUEST_OPEN']._serialized_end=1777
+  _globals['_CAMPAIGNREQUEST_HEARTBEAT']._serialized_start=1779
+  _globals['_CAMPAIGNREQUEST_HEARTBEAT']._serialized_end=1808
+  _globals['_CAMPAIGNREQUEST_RESIGN']._serialized_start=1810
+  _globals['_CAMPAIGNREQUEST_RESIGN']._serialized_end=1818
+  _globals['_CAMPAIGNRESPONSE']._serialized_start=1829
+  _globals['_CAMPAIGNRESPONSE']._serialized_end=2437
+  _globals['_CAMPAIGNRESPONSE_OPENED']._serialized_start=2194
+  _globals['_CAMPAIGNRESPONSE_OPENED']._serialized_end=2290
+  _globals['_CAMPAIGNRESPONSE_HEARTBEATACK']._serialized_start=2292
+  _globals['_CAMPAIGNRESPONSE_HEARTBEATACK']._serialized_end=2324
+  _globals['_CAMPAIGNRESPONSE_ELECTED']._serialized_start=2326
+  _globals['_CAMPAIGNRESPONSE_ELECTED']._serialized_end=2350
+  _globals['_CAMPAIGNRESPONSE_OBSERVED']._serialized_start=2352
+  _globals['_CAMPAIGNRESPONSE_OBSERVED']._serialized_end=2393
+  _globals['_CAMPAIGNRESPONSE_LOST']._serialized_start=2395
+  _globals['_CAMPAIGNRESPONSE_LOST']._serialized_end=2417
+  _globals['_CAMPAIGNRESPONSE_RESIGNED']._serialized_start=2419
+  _globals['_CAMPAIGNRESPONSE_RESIGNED']._serialized_end=2429
+  _globals['_ELECTIONS']._serialized_start=2440
+  _globals['_ELECTIONS']._serialized_end=2916
 # @@protoc_insertion_point(module_scope)

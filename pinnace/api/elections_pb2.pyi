@@ -110,14 +110,44 @@ class GetElectionRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class ListElectionsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("history",)
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    history: bool
+    def __init__(self, history: _Optional[bool] = ...) -> None: ...
 
 class ListElectionsResponse(_message.Message):
-    __slots__ = ("items",)
+    __slots__ = ("items", "states", "revision")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[Election]
-    def __init__(self, items: _Optional[_Iterable[_Union[Election, _Mapping]]] = ...) -> None: ...
+    states: _containers.RepeatedCompositeFieldContainer[ElectionState]
+    revision: int
+    def __init__(self, items: _Optional[_Iterable[_Union[Election, _Mapping]]] = ..., states: _Optional[_Iterable[_Union[ElectionState, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class WatchElectionsRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ElectionState(_message.Message):
+    __slots__ = ("election", "terms", "revision")
+    ELECTION_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    election: Election
+    terms: _containers.RepeatedCompositeFieldContainer[Term]
+    revision: int
+    def __init__(self, election: _Optional[_Union[Election, _Mapping]] = ..., terms: _Optional[_Iterable[_Union[Term, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
+
+class ElectionWatchResponse(_message.Message):
+    __slots__ = ("events", "revision")
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[ElectionState]
+    revision: int
+    def __init__(self, events: _Optional[_Iterable[_Union[ElectionState, _Mapping]]] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class CampaignRequest(_message.Message):
     __slots__ = ("open", "heartbeat", "resign")

@@ -21,12 +21,14 @@ from pinnace.api.elections_pb2 import (
     Election,
     ElectionHistoryRequest,
     ElectionHistoryResponse,
+    ElectionWatchResponse,
     GetElectionRequest,
     ListElectionsRequest,
     ListElectionsResponse,
     Term,
     TransferElectionRequest,
     TransferElectionResponse,
+    WatchElectionsRequest,
 )
 from pinnace.api.meta_v1_pb2 import ListOptions
 from pinnace.api.metrics_v1beta1_pb2 import NodeMetricsList, PodMetricsList
@@ -154,6 +156,16 @@ class ElectionClient:
         """Return all elections that have a leader."""
         method = "/pinnace.v1.Elections/List"
         return list((await self._connection.call(method, ListElectionsRequest(), ListElectionsResponse)).items)
+
+    async def states(self) -> ListElectionsResponse:
+        """Return the states of all elections, also of those without a leader, with their terms and the revision."""
+        method = "/pinnace.v1.Elections/List"
+        return await self._connection.call(method, ListElectionsRequest(history=True), ListElectionsResponse)
+
+    async def watch(self, name: str = "") -> Stream[ElectionWatchResponse]:
+        """Watch an election, or all elections. The first response has their states, the others have each change."""
+        method = "/pinnace.v1.Elections/Watch"
+        return await self._connection.stream(method, WatchElectionsRequest(name=name), ElectionWatchResponse)
 
     async def history(self, name: str) -> Sequence[Term]:
         """Return the latest terms of an election, oldest first. The current term has no end time. The list is empty if no term

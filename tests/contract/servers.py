@@ -43,6 +43,8 @@ class Severable:
 
     def __init__(self, inner: Storage) -> None:
         self.refused = asyncio.Event()
+        self.watches = 0
+        """Watches of the storage that have begun."""
         self._inner = inner
         self._severed = False
 
@@ -70,6 +72,7 @@ class Severable:
         return answer
 
     async def watch(self, start_revision: int) -> AsyncIterator[Changes]:
+        self.watches += 1
         async for changes in self._reach().watch(start_revision):
             self._reach()
             yield changes

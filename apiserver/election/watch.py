@@ -1,0 +1,149 @@
+"""The watch of elections: each change of a leader, a candidate or a term, as the store tells it.
+
+    store --one etcd watch--> Cacher --raw keys--> ElectionWatch of each stream --> ElectionWatchResponse
+
+All streams share the etcd watch of the cache. The first response has the present state of all elections. Later responses have
+the changes in order. No change is left out: a stream with MAX_WAITING unsent changes ends with OUT_OF_RANGE.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+
+from apiserver.cacher.cacher import Cacher
+from apiserver.election.history import KEPT, terms_in, up_to_date
+from apiserver.errors import Rejected
+from apiserver.services.sessions import election_of, read
+from apiserver.storage.interface import Change, KeyValue
+from pinnace.api.elections_pb2 import Candidate, Election, ElectionState, ElectionWatchResponse, Term
+from pinnace.api.resources import (
+    CANDIDATES_PREFIX,
+    ELECTIONS_PREFIX,
+    TERMS_PREFIX,
+    candidates_prefix,
+    election_key,
+    terms_prefix,
+)
+from pinnace.api.scalars import to_micro_time, to_seconds
+from pinnace.api.status import Code, Refusal
+from pinnace.runtime.clock import Clock
+
+MAX_WAITING = 1000
+"""Changes of one stream that its client has not taken yet."""
+INTERVAL = 2.0
+"""Seconds after which a response without changes is sent."""
+
+
+def with_candidates(cacher: Cacher, name: str, record: KeyValue | None) -> Election:
+    """The election for clients, with the candidates that wait. `record`: None while nobody leads."""
+    election = election_of(record) if record is not None else Election(name=name)
+    lease = record.lease if record is not None else 0
+    standing = (each for each in cacher.raw_items(candidates_prefix(name)) if each.lease != lease)
+    candidates = filter(None, (read(Candidate, each.value) for each in standing))
+    for candidate in sorted(candidates, key=lambda each: to_seconds(each.since)):
+        candidate.ClearField("session")
+        election.candidates.append(candidate)
+    return election
+
+
+def election_names(cacher: Cacher) -> list[str]:
+    """The elections that have a leader or remembered terms."""
+    led = {each.key.removeprefix(ELECTIONS_PREFIX) for each in cacher.raw_items(ELECTIONS_PREFIX)}
+    past = {each.key.removeprefix(TERMS_PREFIX).rpartition("/")[0] for each in cacher.raw_items(TERMS_PREFIX)}
+    return sorted(led | past)
+
+
+def election_state(cacher: Cacher, name: str, now: float) -> ElectionState:
+    """The election with its remembered terms. `now`: Unix seconds."""
+    record, records = cacher.raw(election_key(name)), cacher.raw_items(terms_prefix(name))
+    election = with_candidates(cacher, name, record)
+    terms = up_to_date(terms_in(records), election.token, to_micro_time(now))
+    if election.token and all(term.token != election.token for term in terms):
+        terms.append(_begun(election))
+    revision = max((each.mod_revision for each in (*records, *filter(None, [record]))), default=0)
+    return ElectionState(election=election, terms=terms[-KEPT:], revision=revision)
+
+
+class ElectionWatch:
+    """One stream. `name`: of the only election; "" for all."""
+
+    def __init__(self, name: str, cacher: Cacher, clock: Clock) -> None:
+        self._name = name
+        self._cacher = cacher
+        self._clock = clock
+        self._tokens: dict[str, int] = {}
+        """By election: the token of the leader that was told last."""
+        self._waiting: list[ElectionState] = []
+        self._overrun = False
+        self._ended = False
+        self._changed = asyncio.Event()
+
+    async def responses(self) -> AsyncGenerator[ElectionWatchResponse, None]:
+        """Raises Rejected."""
+        stops = self._subscribe()
+        try:
+            names = [self._name] if self._name else election_names(self._cacher)
+            states = [election_state(self._cacher, name, self._clock.time()) for name in names]
+            self._tokens = {state.election.name: state.election.token for state in states}
+            yield ElectionWatchResponse(events=[each for each in states if each.revision], revision=self._cacher.revision)
+            while not self._ended:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(INTERVAL):
+                        await self._changed.wait()
+                self._changed.clear()
+                if self._overrun:
+                    raise Rejected(Refusal(Code.OUT_OF_RANGE, "Expired", f"more than {MAX_WAITING} changes wait: watch again"))
+                events, self._waiting = self._waiting, []
+                yield ElectionWatchResponse(events=events, revision=self._cacher.revision)
+        finally:
+            for stop in stops:
+                stop()
+
+    def end(self) -> None:
+        """Ends the stream without an error: the server is stopping."""
+        self._ended = True
+        self._changed.set()
+
+    def _subscribe(self) -> list[Callable[[], None]]:
+        name, subscribe = self._name, self._cacher.subscribe
+        return [
+            subscribe(election_key(name) if name else ELECTIONS_PREFIX, self._on_election),
+            subscribe(terms_prefix(name) if name else TERMS_PREFIX, self._on_term),
+            subscribe(candidates_prefix(name) if name else CANDIDATES_PREFIX, self._on_candidate),
+        ]
+
+    def _on_election(self, change: Change) -> None:
+        name = change.key.removeprefix(ELECTIONS_PREFIX)
+        if self._name not in ("", name):
+            return
+        record = None
+        if change.value is not None:
+            record = KeyValue(change.key, change.value, change.create_revision, change.mod_revision, 1, change.lease)
+        election = with_candidates(self._cacher, name, record)
+        is_new, self._tokens[name] = election.token != self._tokens.get(name, 0), election.token
+        terms = [_begun(election)] if election.token and is_new else []
+        self._add(ElectionState(election=election, terms=terms, revision=change.mod_revision))
+
+    def _on_term(self, change: Change) -> None:
+        term = read(Term, change.value) if change.value is not None else None
+        if term is not None:
+            name = change.key.removeprefix(TERMS_PREFIX).rpartition("/")[0]
+            self._add(ElectionState(election=self._present(name), terms=[term], revision=change.mod_revision))
+
+    def _on_candidate(self, change: Change) -> None:
+        name = change.key.removeprefix(CANDIDATES_PREFIX).rpartition("/")[0]
+        self._add(ElectionState(election=self._present(name), revision=change.mod_revision))
+
+    def _present(self, name: str) -> Election:
+        return with_candidates(self._cacher, name, self._cacher.raw(election_key(name)))
+
+    def _add(self, state: ElectionState) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            self._overrun = True
+        else:
+            self._waiting.append(state)
+        self._changed.set()
+
+
+def _begun(election: Election) -> Term:
+    return Term(election=election.name, holder=election.holder, token=election.token, began=election.since)

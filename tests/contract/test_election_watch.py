@@ -1,0 +1,118 @@
+"""The watch of elections: the present state, then each change of leader, candidates and terms, on every server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from apiserver.election import watch
+from pinnace.api.elections_pb2 import ElectionState
+from pinnace.client.client import ElectionClient
+from pinnace.client.errors import Expired
+from tests.contract.electing import Serve, Vote, history_until
+from tests.contract.servers import PATIENCE, Server
+from tests.contract.voters import ELECTION, Speaker
+from tests.unit.client.fakeserver import connect
+
+States = AsyncIterator[ElectionState]
+
+
+@asynccontextmanager
+async def watching(server: Server, name: str = "") -> AsyncIterator[tuple[list[ElectionState], States]]:
+    """The states of the first response, and the changes."""
+    connection = connect(server.address)
+    stream = await ElectionClient(connection).watch(name)
+
+    async def changes() -> States:
+        while (response := await stream.read(PATIENCE)) is not None:
+            for event in response.events:
+                yield event
+
+    try:
+        first = await stream.read(PATIENCE)
+        assert first is not None
+        yield list(first.events), changes()
+    finally:
+        stream.cancel()
+        await connection.close()
+
+
+async def until(states: States, condition: Callable[[ElectionState], bool]) -> list[ElectionState]:
+    """The changes up to the one that is as wanted."""
+    seen: list[ElectionState] = []
+    async with asyncio.timeout(PATIENCE):
+        async for state in states:
+            seen.append(state)
+            if condition(state):
+                return seen
+    raise AssertionError("the watch ended")
+
+
+async def test_a_change_of_leader_is_told_with_the_reason_of_the_end(serve: Serve, vote: Vote) -> None:
+    one, two = await serve(), await serve()
+    async with watching(two) as (first, states):
+        assert first == []
+        leader = vote("a", one)
+        token = await leader.elected()
+        seen = await until(states, lambda state: state.election.token == token)
+        assert [(term.holder, term.token) for term in seen[-1].terms] == [("a", token)]
+        await leader.candidate.resign()
+        seen = await until(states, lambda state: any(term.reason for term in state.terms))
+        assert 0 in [state.election.token for state in seen], "nobody leads"
+        (term,) = seen[-1].terms
+        assert (term.holder, term.token, term.reason) == ("a", token, "resigned") and term.HasField("ended")
+        assert [state.revision for state in seen] == sorted(state.revision for state in seen)
+
+
+async def test_the_first_response_has_all_terms_and_candidates(serve: Serve, vote: Vote) -> None:
+    one, two = await serve(), await serve()
+    first, second = vote("a", one), vote("b", one)
+    tokens = [await first.elected()]
+    await first.candidate.resign()
+    tokens.append(await second.elected())
+    third = await Speaker.open(one, "c")
+    await third.hear("opened")
+    await history_until(two, lambda terms: len(terms) == 2 and terms[0].reason == "resigned")
+    async with watching(two, ELECTION) as ((state,), states):
+        assert (state.election.holder, state.election.token) == ("b", tokens[1])
+        assert [(term.holder, term.token) for term in state.terms] == [("a", tokens[0]), ("b", tokens[1])]
+        if not [each for each in state.election.candidates if each.holder == "c"]:
+            await until(states, lambda each: any(waits.holder == "c" for waits in each.election.candidates))
+    async with watching(two, "other") as (none, _):
+        assert none == []
+
+
+async def test_an_election_without_a_leader_is_in_the_list_with_its_terms(serve: Serve, vote: Vote) -> None:
+    server = await serve()
+    leader = vote("a", server)
+    token = await leader.elected()
+    await leader.candidate.resign()
+    await leader.stop()
+    await history_until(server, lambda terms: [term.reason for term in terms] == ["resigned"])
+    connection = connect(server.address)
+    try:
+        (state,) = (await ElectionClient(connection).states()).states
+        assert (state.election.name, state.election.token) == (ELECTION, 0)
+        assert [(term.token, term.reason) for term in state.terms] == [(token, "resigned")]
+    finally:
+        await connection.close()
+
+
+async def test_a_client_that_does_not_read_ends_with_expired(serve: Serve, vote: Vote, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MAX_WAITING", 0)
+    server = await serve()
+    async with watching(server) as (_, states):
+        await vote("a", server).elected()
+        with pytest.raises(Expired):
+            await until(states, lambda state: False)
+
+
+async def test_many_watches_share_the_watch_of_the_store(serve: Serve, vote: Vote) -> None:
+    server = await serve()
+    before = server.storage.watches
+    async with watching(server) as (_, one), watching(server) as (_, two), watching(server) as (_, three):
+        token = await vote("a", server).elected()
+        for states in (one, two, three):
+            await until(states, lambda state: state.election.token == token)
+        assert server.storage.watches == before

@@ -67,8 +67,9 @@ async def test_a_change_of_leader_is_told_with_the_reason_of_the_end(serve: Serv
 
 async def test_the_first_response_has_all_terms_and_candidates(serve: Serve, vote: Vote) -> None:
     one, two = await serve(), await serve()
-    first, second = vote("a", one), vote("b", one)
+    first = vote("a", one)
     tokens = [await first.elected()]
+    second = vote("b", one)
     await first.candidate.resign()
     tokens.append(await second.elected())
     third = await Speaker.open(one, "c")

@@ -137,7 +137,8 @@ USAGE = (
     ApiResource(METRICS_GROUP, "v1beta1", "nodes", "NodeMetrics", False, ("get", "list")),
     ApiResource(METRICS_GROUP, "v1beta1", "pods", "PodMetrics", True, ("get", "list")),
 )
-SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY)
+ELECTIONS = ApiResource("pinnace.io", "v1", "elections", "Election", False, READ)
+SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS)
 _BY_PATH = {(each.group, each.version, each.plural): each for each in SERVED}
 _BY_RESOURCE = {each.resource: each for each in reversed(SERVED) if each.resource is not None}
 PREFERRED = {"": 0, "apps": 1, "batch": 2}

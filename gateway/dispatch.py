@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Awaitable, Callable
 
-from gateway.api_resources import METRICS_GROUP
+from gateway.api_resources import ELECTIONS, METRICS_GROUP
 from gateway.backend import Backend
 from gateway.discovery import Discovery, version_info
+from gateway.elections import Elections
 from gateway.errors import to_status
 from gateway.exec import Exec, Upgrade
 from gateway.http import ANONYMOUS, ApiStatus, Request, Response, dump, method_not_allowed, path_not_found, unauthorized
@@ -42,6 +43,8 @@ class Dispatcher:
         self._version = dump(version_info(build.version()))
         self._reviews = Reviews(backend)
         self._usage = Usage(backend)
+        elections = Elections(backend)
+        self._elections: dict[str, Handler] = {"get": elections.get, "list": elections.list, "watch": elections.watch}
         self._subresources: dict[str, Handler] = {
             "scale": subresources.scale,
             "binding": subresources.bind,
@@ -88,6 +91,8 @@ class Dispatcher:
             raise to_status(error, route.resource, route.name) from None
 
     def _handler(self, route: Route) -> Handler:
+        if route.resource is ELECTIONS:
+            return self._elections[route.verb]
         if route.resource.group == METRICS_GROUP:
             return self._usage.get if route.verb == "get" else self._usage.list
         if route.resource.verbs == ("create",):

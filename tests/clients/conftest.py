@@ -17,6 +17,8 @@ import yaml
 
 TIMEOUT = 60.0
 """Seconds for one command."""
+TOKEN = "a-token-of-tess"
+"""The bearer token of the user tess."""
 START_TIMEOUT = 180.0
 
 
@@ -66,7 +68,11 @@ class Kubectl:
 
 
 def _pinnace(*arguments: str, folder: Path) -> None:
-    environment = os.environ | {"PINNACE_CONFIG": str(folder / "config")}
+    (folder / "tokens.csv").write_text(f"{TOKEN},tess,1\n")
+    environment = os.environ | {
+        "PINNACE_CONFIG": str(folder / "config"),
+        "PINNACE_APISERVER_TOKEN_AUTH_FILE": str(folder / "tokens.csv"),
+    }
     done = subprocess.run(
         [str(Path(sys.executable).with_name("pinnace")), *arguments],
         env=environment, capture_output=True, text=True, timeout=START_TIMEOUT, check=False,

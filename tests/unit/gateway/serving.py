@@ -40,9 +40,11 @@ class Answer(NamedTuple):
 
 
 class Gateway:
-    def __init__(self, dispatcher: Dispatcher, client: Client) -> None:
+    def __init__(self, dispatcher: Dispatcher, client: Client, address: str) -> None:
+        """`address`: of the API server."""
         self._dispatcher = dispatcher
         self.client = client
+        self.address = address
 
     async def ask(
         self, method: str, target: str, body: Any = None, *, accept: str = JSON, content_type: str = JSON, user: User = ADMIN
@@ -72,7 +74,7 @@ async def gateway() -> AsyncIterator[Gateway]:
     client = Client(connection)
     try:
         await client.namespaces.get("default")
-        yield Gateway(Dispatcher(Backend(connection), lambda: ""), client)
+        yield Gateway(Dispatcher(Backend(connection), lambda: ""), client, at)
     finally:
         await connection.close()
         await server.stop()

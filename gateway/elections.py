@@ -1,0 +1,272 @@
+"""The elections of pinnace.io/v1, read-only: who leads with which token, who waits, and the terms until now.
+
+The API servers send each change (Elections.Watch); nothing is polled. The revision of an election's last change is its
+resourceVersion. A watch that begins at a resourceVersion first gets the elections that have changed since.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from gateway.backend import Backend
+from gateway.errors import to_status
+from gateway.http import JSON, Request, Response, bad_request, dump, not_found
+from gateway.media_types import TABLE, Format, negotiate
+from gateway.objects import document
+from gateway.routes import Route
+from gateway.tables import include_object
+from gateway.watches import BOOKMARK_INTERVAL, INITIAL_EVENTS_END, OPENING, SILENCE
+from pinnace.api.elections_pb2 import (
+    Election,
+    ElectionHistoryRequest,
+    ElectionHistoryResponse,
+    ElectionState,
+    ElectionWatchResponse,
+    GetElectionRequest,
+    ListElectionsRequest,
+    ListElectionsResponse,
+    Term,
+    WatchElectionsRequest,
+)
+from pinnace.api.scalars import format_rfc3339, to_seconds, to_time
+from pinnace.api.selectors import SelectorError, parse_fields, parse_labels
+from pinnace.client.errors import ApiError, Expired, Forbidden, NotFound, Unauthenticated
+from pinnace.printers.columns import NONE, since
+
+KIND, LIST_KIND, API_VERSION = "Election", "ElectionList", "pinnace.io/v1"
+MAX_TERMS = 100
+"""Terms of an election that a watch remembers."""
+_SERVICE = "/pinnace.v1.Elections/"
+_COLUMNS = (
+    ("Name", "string", "name", 0),
+    ("Holder", "string", "", 0),
+    ("Token", "integer", "", 0),
+    ("Age", "string", "", 0),
+    ("Terms", "integer", "", 0),
+    ("Last End", "string", "", 1),
+)
+"""Name, type, format and priority. The age is that of the present term."""
+_ERRORS_SHOWN = (Expired, Forbidden, Unauthenticated)
+
+
+class Elections:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def get(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""), (TABLE,))
+        history = ElectionHistoryResponse.FromString(
+            await self._call(request, route, "History", ElectionHistoryRequest(name=route.name))
+        )
+        election = Election(name=route.name)
+        try:
+            message = GetElectionRequest(name=route.name)
+            data = await self._backend.call(request, f"{_SERVICE}Get", message, retry=True)
+            election = Election.FromString(data)
+        except NotFound:
+            if not history.items:
+                raise not_found(f"{route.resource.plural}.{route.resource.group}", route.name) from None
+        except ApiError as error:
+            raise to_status(error, route.resource, route.name) from None
+        revision = max((election.token, *(term.token for term in history.items)))
+        state = ElectionState(election=election, terms=history.items, revision=revision)
+        if form.transform:
+            return document(_table(request, form, [state], str(revision), time.time()), form)
+        return document(_head(KIND) | _object(state), form)
+
+    async def list(self, request: Request, route: Route) -> Response:
+        form = negotiate(request.headers.get("accept", ""), (TABLE,))
+        selects = _selector(request)[0]
+        data = await self._call(request, route, "List", ListElectionsRequest(history=True))
+        found = ListElectionsResponse.FromString(data)
+        states = [each for each in found.states if selects(each.election)]
+        if form.transform:
+            return document(_table(request, form, states, str(found.revision), time.time()), form)
+        metadata = {"resourceVersion": str(found.revision)}
+        return document(_head(LIST_KIND) | {"metadata": metadata, "items": [_object(each) for each in states]}, form)
+
+    async def watch(self, request: Request, route: Route) -> Response:
+        """Raises ApiStatus for a watch that cannot begin."""
+        form = negotiate(request.headers.get("accept", ""), (TABLE,))
+        selects, name = _selector(request)
+        message = WatchElectionsRequest(name=route.name or name)
+        try:
+            stream = await self._backend.stream(request, f"{_SERVICE}Watch", message, ElectionWatchResponse)
+        except ApiError as error:
+            raise to_status(error, route.resource, route.name) from None
+        first = asyncio.ensure_future(stream.read(SILENCE))
+        await asyncio.wait((first,), timeout=OPENING)
+        failed = first.exception() if first.done() else None
+        if isinstance(failed, ApiError):
+            stream.cancel()
+            raise to_status(failed, route.resource, route.name)
+        return Response(200, _Events(request, form, stream, first, selects).chunks(), JSON)
+
+    async def _call(self, request: Request, route: Route, method: str, message: Message) -> bytes:
+        try:
+            return await self._backend.call(request, f"{_SERVICE}{method}", message, retry=True)
+        except ApiError as error:
+            raise to_status(error, route.resource, route.name) from None
+
+
+class _Events:
+    """One watch that has begun."""
+
+    def __init__(
+        self,
+        request: Request,
+        form: Format,
+        stream: Any,
+        first: "asyncio.Future[Any]",
+        selects: Callable[[Election], bool],
+    ) -> None:
+        self._request = request
+        self._form = form
+        self._stream = stream
+        self._first: asyncio.Future[Any] | None = first
+        self._selects = selects
+        self._after = request.number("resourceVersion") or 0
+        self._bookmarks = request.flag("allowWatchBookmarks")
+        self._bookmarked = time.monotonic()
+        seconds = request.number("timeoutSeconds")
+        self._ends = time.monotonic() + seconds if seconds else None
+        self._known: dict[str, ElectionState] = {}
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            yield b""  # the headers
+            response = await self._next()
+            if response is None:
+                return
+            for state in response.events:
+                self._known[state.election.name] = state
+                if self._selects(state.election) and state.revision > self._after:
+                    yield self._event("ADDED", state)
+            if self._request.flag("sendInitialEvents"):
+                yield self._bookmark(response.revision, initial_end=True)
+            while (response := await self._next()) is not None:
+                for change in response.events:
+                    kind = "MODIFIED" if change.election.name in self._known else "ADDED"
+                    state = self._merge(change)
+                    if self._selects(state.election):
+                        yield self._event(kind, state)
+                if self._bookmarks and time.monotonic() - self._bookmarked >= BOOKMARK_INTERVAL:
+                    yield self._bookmark(response.revision)
+        except ApiError as error:
+            if isinstance(error, _ERRORS_SHOWN):
+                yield dump({"type": "ERROR", "object": to_status(error).document})
+        finally:
+            self._stream.cancel()
+
+    async def _next(self) -> ElectionWatchResponse | None:
+        """None at the end of the stream, or of the watch's time."""
+        reading, self._first = self._first or asyncio.ensure_future(self._stream.read(SILENCE)), None
+        left = self._ends - time.monotonic() if self._ends is not None else None
+        done, _ = await asyncio.wait((reading,), timeout=max(left, 0) if left is not None else None)
+        if not done:
+            reading.cancel()
+            return None
+        found: ElectionWatchResponse | None = reading.result()
+        return found
+
+    def _merge(self, change: ElectionState) -> ElectionState:
+        """The election with all terms that are known of it."""
+        before = self._known.get(change.election.name)
+        terms = {term.token: term for term in before.terms} if before is not None else {}
+        terms |= {term.token: term for term in change.terms}
+        kept = [terms[token] for token in sorted(terms)][-MAX_TERMS:]
+        state = ElectionState(election=change.election, terms=kept, revision=change.revision)
+        self._known[change.election.name] = state
+        return state
+
+    def _event(self, kind: str, state: ElectionState) -> bytes:
+        if self._form.transform:
+            obj = _table(self._request, self._form, [state], str(state.revision), time.time())
+        else:
+            obj = _head(KIND) | _object(state)
+        return dump({"type": kind, "object": obj})
+
+    def _bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
+        self._bookmarked = time.monotonic()
+        metadata: dict[str, Any] = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if initial_end:
+            metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+        if not self._form.transform:
+            return dump({"type": "BOOKMARK", "object": _head(KIND) | {"metadata": metadata}})
+        table = _table(self._request, self._form, [], str(revision), time.time())
+        if initial_end:
+            table["rows"] = [{"cells": [], "object": _partial(metadata, self._form)}]
+        return dump({"type": "BOOKMARK", "object": table})
+
+
+def _selector(request: Request) -> tuple[Callable[[Election], bool], str]:
+    """Whether an election is selected, and the only selected name; "" if there can be others. Raises ApiStatus (400)."""
+    try:
+        fields = parse_fields(request.param("fieldSelector"), {"metadata.name": lambda election: election.name})
+        without_labels = parse_labels(request.param("labelSelector")).matches({})
+    except SelectorError as error:
+        raise bad_request(str(error)) from None
+    names = fields.allowed("metadata.name")
+    return lambda election: without_labels and fields.matches(election), next(iter(names)) if names and len(names) == 1 else ""
+
+
+def _head(kind: str) -> dict[str, Any]:
+    return {"kind": kind, "apiVersion": API_VERSION}
+
+
+def _metadata(state: ElectionState) -> dict[str, Any]:
+    began = state.terms[0].began if state.terms else state.election.since
+    created = format_rfc3339(to_time(to_seconds(began)))
+    return {"name": state.election.name, "resourceVersion": str(state.revision), "creationTimestamp": created}
+
+
+def _object(state: ElectionState) -> dict[str, Any]:
+    election, status = state.election, dict[str, Any]()
+    if election.token:
+        status |= {"holder": election.holder, "token": election.token, "acquireTime": format_rfc3339(election.since)}
+    if election.scheduler_names:
+        status["schedulerNames"] = list(election.scheduler_names)
+    waiting = [{"holder": each.holder, "since": format_rfc3339(each.since)} for each in election.candidates]
+    status |= {"candidates": waiting} if waiting else {}
+    return {"metadata": _metadata(state), "status": status | {"terms": [_term(each) for each in state.terms]}}
+
+
+def _term(term: Term) -> dict[str, Any]:
+    found: dict[str, Any] = {"holder": term.holder, "token": term.token, "acquireTime": format_rfc3339(term.began)}
+    if term.HasField("ended"):
+        found |= {"endTime": format_rfc3339(term.ended), "reason": term.reason}
+        found |= {"presumed": True} if term.presumed else {}
+    return found
+
+
+def _table(request: Request, form: Format, states: Iterable[ElectionState], revision: str, now: float) -> dict[str, Any]:
+    include = include_object(request)
+    definitions = [
+        {"name": name, "type": kind, "format": shape, "description": "", "priority": priority}
+        for name, kind, shape, priority in _COLUMNS
+    ]
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{form.version}",
+        "metadata": {"resourceVersion": revision},
+        "columnDefinitions": definitions,
+        "rows": [_row(each, form, include, now) for each in states],
+    }
+
+
+def _row(state: ElectionState, form: Format, include: str, now: float) -> dict[str, Any]:
+    election = state.election
+    ended = [term.reason for term in state.terms if term.HasField("ended")]
+    age = since(election.since, now) if election.token else NONE
+    cells = [election.name, election.holder or NONE, election.token, age, len(state.terms), ended[-1] if ended else NONE]
+    if include == "None":
+        return {"cells": cells}
+    obj = _head(KIND) | _object(state) if include == "Object" else _partial(_metadata(state), form)
+    return {"cells": cells, "object": obj}
+
+
+def _partial(metadata: dict[str, Any], form: Format) -> dict[str, Any]:
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{form.version}", "metadata": metadata}

@@ -200,12 +200,14 @@ class Binder:
             answers = await errors_of(bind, [_binding(decision) for decision in batch])
         finally:
             del self._sending[number]
-        fenced = False
+        fenced = 0
         for decision, answer in zip(batch, answers, strict=True):
-            fenced |= self._settle(decision, bind_result(answer), str(answer))
+            fenced += self._settle(decision, bind_result(answer), str(answer))
         self._tell_fenced(token, fenced)
 
-    def _tell_fenced(self, token: int, fenced: bool) -> None:
+    def _tell_fenced(self, token: int, fenced: int) -> None:
+        if fenced:
+            self._observer.refused_by_fence(token, fenced)
         if fenced and token == self._token:
             self._observer.fenced(token)
 

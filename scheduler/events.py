@@ -14,10 +14,12 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from pinnace.api import conditions
+from pinnace.api.coordination_v1_pb2 import Lease
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.pods import status_of
+from pinnace.api.resources import SYSTEM_NAMESPACE
 from pinnace.api.verbs_pb2 import BatchItem
-from pinnace.api.wellknown import TRACE_ANNOTATION
+from pinnace.api.wellknown import ELECTION_LEASES, SCHEDULER_ELECTION, TRACE_ANNOTATION
 from pinnace.api.wire import portions
 from pinnace.client.client import EventClient
 from pinnace.client.errors import Conflict, Fenced, Unavailable
@@ -41,7 +43,7 @@ INTERVAL = 0.1
 class EventSink(Protocol):
     """What is needed of pinnace.client.events.EventRecorder."""
 
-    def event(self, obj: Pod | Node, type_: str, reason: str, message: str) -> None: ...
+    def event(self, obj: Pod | Node | Lease, type_: str, reason: str, message: str) -> None: ...
 
 
 class Statuses(Protocol):
@@ -86,6 +88,13 @@ class Reporter:
         self._recorder.event(info.raw, "Warning", "FailedScheduling", message)
         self._wanted[info.key] = _Wanted(info.uid, reason, message, nominated)
         self._some.set()
+
+    def fenced(self, scheduler: str, token: int, binds: int) -> None:
+        """Report refused binds on the Lease of the election: no pod was changed."""
+        lease = Lease()
+        lease.metadata.namespace, lease.metadata.name = SYSTEM_NAMESPACE, ELECTION_LEASES[SCHEDULER_ELECTION]
+        message = f"{scheduler}: {binds} binds with token {token} were refused, another leader was elected"
+        self._recorder.event(lease, "Warning", "Fenced", message)
 
     def drop(self) -> None:
         """Forgets what is not written yet: somebody else leads."""
@@ -142,7 +151,7 @@ class Recorders:
         self._recorders = {profile: EventRecorder(client, profile, instance, clock=clock) for profile in profiles}
         self._first = next(iter(self._recorders.values()))
 
-    def event(self, obj: Pod | Node, type_: str, reason: str, message: str) -> None:
+    def event(self, obj: Pod | Node | Lease, type_: str, reason: str, message: str) -> None:
         """As EventRecorder.event. An object that is no pod of any profile is reported in the name of the first profile."""
         name = obj.spec.schedulerName if isinstance(obj, Pod) else ""
         self._recorders.get(name, self._first).event(obj, type_, reason, message)

@@ -107,6 +107,7 @@ class Scheduler:
         )
         guarded = client.guarded(lambda: self._standby.fence)
         store = self._informers.pods.store
+        self._name = name
         self._recorders = Recorders(client.events, [each.scheduler_name for each in config.profiles], name, clock=clock)
         self._evictions = Evictions(guarded.pods, self._binder, store, self._recorders, self._activate, clock=clock)
         preemption = PreemptionHandle(self._cache, self._evictions, store, config.seed)
@@ -345,6 +346,9 @@ class Scheduler:
         self._traces.settled(decision, "superseded")
         if (cycle := self._end_cycle(decision)) is not None:
             self._undo(cycle)
+
+    def refused_by_fence(self, token: int, binds: int) -> None:
+        self._reporter.fenced(self._name, token, binds)
 
     def fenced(self, token: int) -> None:
         log.warning("token %d is fenced: another leader has been elected", token, extra=TokenFenced(token).extra)

@@ -319,6 +319,10 @@ class BindingObserver(Protocol):
         """Another client bound or deleted the pod, as the informer has seen."""
         ...
 
+    def refused_by_fence(self, token: int, binds: int) -> None:
+        """The API server refused this number of binds: their token is stale. Also called for an earlier term."""
+        ...
+
     def fenced(self, token: int) -> None:
         """The token is stale: another leader has been elected."""
         ...

@@ -71,6 +71,7 @@ class World:
             self.api, self.cache, self, lambda token: Fence(election="scheduler", token=token), clock=self.clock
         )
         self.told: list[str] = []
+        self.refused_binds = 0
         self.binder.begin(TOKEN)
 
     def bound(self, decision: Decision) -> None:
@@ -86,6 +87,9 @@ class World:
 
     def superseded(self, decision: Decision) -> None:
         self.told.append(f"superseded {decision.queued.info.name}")
+
+    def refused_by_fence(self, token: int, binds: int) -> None:
+        self.refused_binds += binds
 
     def fenced(self, token: int) -> None:
         self.told.append(f"fenced {token}")

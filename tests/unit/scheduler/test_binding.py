@@ -178,7 +178,7 @@ async def test_a_broken_fence_stands_down_and_blames_nobody(world: World) -> Non
     world.api.answer = lambda binding: FENCED
     world.submit("a", "b")
     await world.settle()
-    assert world.told == [f"fenced {TOKEN}"]
+    assert world.told == [f"fenced {TOKEN}"] and world.refused_binds == 2
     await world.resolve()
     assert world.told == [f"fenced {TOKEN}"] and world.api.reads == []
 

@@ -14,7 +14,7 @@ import asyncio
 import gc
 import json
 import sys
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,8 +25,9 @@ import click
 from pinnace.api import wellknown
 from pinnace.api.core_v1_pb2 import Node, Pod
 from pinnace.api.elections_pb2 import Election
+from pinnace.api.pods import ENDED
 from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, decides, no_profile, to_json
-from pinnace.api.resources import NODES, PODS, Resource, T, store_key
+from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, Resource, T, store_key
 from pinnace.api.status import encode
 from pinnace.api.wellknown import SCHEDULER_ELECTION
 from pinnace.client.client import Client
@@ -155,6 +156,7 @@ class ListedHandle(Offline):
 @click.option("--kept", default="", help="Where a local cluster is, whose schedulers have the two that select_configuration.")
 @click.option("--kept-config", default="")
 @click.option("--kept-plugin", "kept_plugins", multiple=True)
+@click.option("--objects", default="", help="A file of keys and values to use in place of a server; see read_objects.")
 @click.option("--timeout", default=20.0, help="Seconds, for the lists.")
 def main(
     namespace: str,
@@ -167,6 +169,7 @@ def main(
     kept: str,
     kept_config: str,
     kept_plugins: Sequence[str],
+    objects: str,
     timeout: float,
 ) -> None:
     """Explains where a pod would go now, and why."""
@@ -177,12 +180,17 @@ def main(
     )
     own = ConfigurationSource(f"that of the local cluster in {kept}", kept_config, kept_plugins) if kept else None
     try:
-        servers = load(server, context=context)
-        said = Answer(asyncio.run(_explanation(namespace, name, node, servers, given, own, timeout)))
+        if objects:
+            said = Answer(_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
+        else:
+            servers = load(server, context=context)
+            said = Answer(asyncio.run(_explanation(namespace, name, node, servers, given, own, timeout)))
     except ApiError as error:
         said = _unexplained(error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode())
     except TimeoutError:  # it is an OSError, too
         said = _unexplained(f"the API servers took more than {timeout:g} s", Trouble.TOO_SLOW)
+    except KeyError:
+        said = _unexplained(f"pod {namespace}/{name} is not among the objects", Trouble.USAGE)
     except (ConfigurationError, ConfigError, OSError) as error:
         said = _unexplained(f"{config}: {error}" if config else str(error), Trouble.USAGE)
     json.dump(to_json(said), sys.stdout)
@@ -214,6 +222,34 @@ async def _explanation(
             stores = await _list(client, needs(followed.configuration))
     finally:
         await connection.close()
+    return explanation(pod, stores, followed, node)
+
+
+def read_objects(path: Path) -> Mapping[str, bytes]:
+    """Read etcd keys and their values: one line each, a key, a space and the value in base64. Raises OSError."""
+    lines = (line.split(" ", 1) for line in path.read_text().splitlines())
+    return {key: b64decode(value) for key, value in lines}
+
+
+def store_key_of(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}"
+
+
+def _offline(
+    key: str,
+    node: str,
+    objects: Mapping[str, bytes],
+    given: ConfigurationSource | None,
+    kept: ConfigurationSource | None,
+) -> Explanation:
+    """Explain a pod by recorded objects. Raises ConfigurationError, and KeyError if the pod is not among them."""
+    pod = Pod.FromString(objects[PODS.prefix + key])
+    elections = [Election.FromString(value) for each, value in objects.items() if each.startswith(ELECTIONS_PREFIX)]
+    followed = select_configuration(pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, elections, given, kept)
+    stores: dict[Resource[Any], dict[str, Any]] = {}
+    for resource in dict.fromkeys((PODS, NODES, *needs(followed.configuration))):
+        found = [resource.message.FromString(value) for each, value in objects.items() if each.startswith(resource.prefix)]
+        stores[resource] = {store_key(obj): obj for obj in found if resource is not PODS or obj.status.phase not in ENDED}
     return explanation(pod, stores, followed, node)
 
 

@@ -27,10 +27,22 @@ from google.protobuf.message import Message
 
 from pinnace.api import fences, wellknown
 from pinnace.api.coordination_v1_pb2 import Lease
-from pinnace.api.core_v1_pb2 import Node, Pod
-from pinnace.api.elections_pb2 import Election
+from pinnace.api.core_v1_pb2 import Event, Node, Pod
+from pinnace.api.elections_pb2 import Candidate, Election, Term
+from pinnace.api.meta_v1_pb2 import MicroTime
 from pinnace.api.pods import ENDED
-from pinnace.api.resources import ALL, ELECTIONS_PREFIX, LEASES, NODES, PODS, Object, prefix_of
+from pinnace.api.resources import (
+    ALL,
+    CANDIDATES_PREFIX,
+    ELECTIONS_PREFIX,
+    EVENTS,
+    LEASES,
+    NODES,
+    PODS,
+    TERMS_PREFIX,
+    Object,
+    prefix_of,
+)
 from pinnace.fit import allocatable, pod_requests
 
 Amounts = tuple[tuple[str, int], ...]
@@ -76,6 +88,9 @@ class NodeFacts:
     allocatable: Amounts = ()
     open: bool = True
     """Whether the node is neither cordoned nor tainted with NoSchedule or NoExecute."""
+    ready: bool = True
+    """Whether the condition Ready is True."""
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +107,30 @@ class LeaseFacts:
     holder: str
 
 
-Facts = PodFacts | NodeFacts | ElectionFacts | LeaseFacts
+@dataclass(frozen=True, slots=True)
+class TermFacts:
+    """A term that is over, as the API server recorded it after its end. Times are Unix seconds."""
+
+    holder: str
+    began: float
+    ended: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateFacts:
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class FencedFacts:
+    """The event with which a scheduler reports that the fence refused its binds."""
+
+    reporter: str
+    message: str
+
+
+Facts = PodFacts | NodeFacts | ElectionFacts | LeaseFacts | TermFacts | CandidateFacts | FencedFacts
 
 
 def digest(obj: Message | Object) -> str:
@@ -133,7 +171,20 @@ def facts_of(key: str, value: bytes | None) -> Facts | None:
         return ElectionFacts(election.holder, election.session, tuple(election.scheduler_names))
     if key.startswith(LEASES.prefix):
         return LeaseFacts(Lease.FromString(value).spec.holderIdentity)
+    if key.startswith(TERMS_PREFIX):
+        term = Term.FromString(value)
+        ended = _seconds(term.ended) if term.HasField("ended") else 0.0
+        return TermFacts(term.holder, _seconds(term.began), ended, term.reason) if ended else None
+    if key.startswith(CANDIDATES_PREFIX):
+        return CandidateFacts(Candidate.FromString(value).holder)
+    if key.startswith(EVENTS.prefix) and b"Fenced" in value:
+        event = Event.FromString(value)
+        return FencedFacts(event.reportingInstance, event.message) if event.reason == "Fenced" else None
     return None
+
+
+def _seconds(time: MicroTime) -> float:
+    return time.seconds + time.nanos / 1e9
 
 
 def pod_facts(pod: Pod) -> PodFacts:
@@ -164,7 +215,9 @@ def pod_facts(pod: Pod) -> PodFacts:
 
 def node_facts(node: Node) -> NodeFacts:
     is_open = not node.spec.unschedulable and not any(t.effect in ("NoSchedule", "NoExecute") for t in node.spec.taints)
-    return NodeFacts(node.metadata.uid, tuple(sorted(allocatable(node).items())), is_open)
+    ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+    zone = node.metadata.labels.get(wellknown.ZONE_LABEL, "")
+    return NodeFacts(node.metadata.uid, tuple(sorted(allocatable(node).items())), is_open, ready, zone)
 
 
 def _hash(data: bytes) -> str:
@@ -395,7 +448,15 @@ Record = Run | Stored | Compaction | Call | Told | Ran | Fault | Observed | Phas
 
 
 _RECORDS: dict[str, type[Any]] = {kind.tag: kind for kind in (Run, Stored, Compaction, Call, Told, Ran, Fault, Observed, Phase)}
-_FACTS: dict[str, type[Any]] = {"pod": PodFacts, "node": NodeFacts, "election": ElectionFacts, "lease": LeaseFacts}
+_FACTS: dict[str, type[Any]] = {
+    "pod": PodFacts,
+    "node": NodeFacts,
+    "election": ElectionFacts,
+    "lease": LeaseFacts,
+    "term": TermFacts,
+    "candidate": CandidateFacts,
+    "fenced": FencedFacts,
+}
 _FACT_TAGS = {kind: tag for tag, kind in _FACTS.items()}
 _NAMES = tuple(field.name for field in fields(Run) if field.default == ())
 """Fields of Run that are tuples."""

@@ -1,0 +1,372 @@
+"""The timeline as a web site: the page, and the data that it shows.
+
+    /                 the page
+    /static/NAME      its modules and styles
+    /api/session      title, user and permitted actions
+    /api/stream       items, as server-sent events: `reset` with the whole log, then `frame` with new items
+    /api/decision     the explanation of a pod as of a revision
+    /api/keys         keys of etcd, with the age of their leases
+    /api/action       POST: kill or freeze a process, and the like
+    /api/export       the page with its data in one HTML file
+
+A frame is encoded once for all viewers and sent at most every FRAME_INTERVAL seconds. The id of an event is the sequence number
+of its last item, so that a browser that reconnects resumes there (`Last-Event-ID`). A viewer that does not read is disconnected
+after MAX_FRAMES frames.
+
+Access: a link has a one-time token, which the site exchanges for a cookie. Requests that change something must come from the
+page itself (`Origin`). Text of objects is sent as JSON only, and the Content-Security-Policy allows no inline scripts.
+
+Source: https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from pinnace.timeline.source import DecisionError, Source
+
+log = logging.getLogger(__name__)
+
+FRAME_INTERVAL = 0.1
+KEEPALIVE_INTERVAL = 1.0
+"""Seconds between two events while there is nothing new. Each has the server's time, so a page sees a broken connection."""
+MAX_FRAMES = 100
+MAX_VIEWERS = 64
+TOKEN_TTL = 600.0
+"""Seconds in which a link must be opened."""
+SESSION_TTL = 12 * 3600.0
+COOKIE = "pinnace_session"
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+MODULES = ("app.js", "model.js", "lanes.js", "nodes.js", "panels.js", "vendor.js")
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """A person at the page. `groups` as in Kubernetes."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+class Actions(Protocol):
+    """The changes that a viewer may make."""
+
+    def permitted(self, viewer: Viewer) -> Sequence[str]:
+        """Names of actions."""
+        ...
+
+    async def run(self, viewer: Viewer, name: str, target: str) -> str:
+        """Return a sentence about the result. Raises ActionError."""
+        ...
+
+
+class ActionError(Exception):
+    """An action was not possible. The message is for the viewer."""
+
+
+class NoActions:
+    def permitted(self, viewer: Viewer) -> Sequence[str]:
+        return ()
+
+    async def run(self, viewer: Viewer, name: str, target: str) -> str:
+        raise ActionError("a recording cannot be changed")
+
+
+class Sessions:
+    """One-time tokens, and the sessions that they open. In memory: they end with the process."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._tokens: dict[str, tuple[float, Viewer]] = {}
+        self._sessions: dict[str, tuple[float, Viewer]] = {}
+
+    def token(self, viewer: Viewer) -> str:
+        self._tokens = {token: each for token, each in self._tokens.items() if each[0] > self._now()}
+        token = secrets.token_urlsafe(24)
+        self._tokens[token] = self._now() + TOKEN_TTL, viewer
+        return token
+
+    def open(self, token: str) -> str | None:
+        """The id of a new session; None for a token that is unknown, used or too old."""
+        expires, viewer = self._tokens.pop(token, (0.0, None))
+        if viewer is None or expires <= self._now():
+            return None
+        self._sessions = {each: found for each, found in self._sessions.items() if found[0] > self._now()}
+        session = secrets.token_urlsafe(24)
+        self._sessions[session] = self._now() + SESSION_TTL, viewer
+        return session
+
+    def viewer(self, session: str) -> Viewer | None:
+        expires, viewer = self._sessions.get(session, (0.0, None))
+        return viewer if expires > self._now() else None
+
+    def end(self, viewer: Viewer) -> None:
+        """End the sessions of a viewer that has lost its permission."""
+        self._sessions = {each: found for each, found in self._sessions.items() if found[1] != viewer}
+
+
+Permits = Callable[[Viewer], Awaitable[bool]]
+"""Whether a viewer may see the timeline, asked whenever a stream is opened and every PERMISSION_INTERVAL seconds."""
+PERMISSION_INTERVAL = 30.0
+
+
+async def permit_all(viewer: Viewer) -> bool:
+    return True
+
+
+class Site:
+    """Handles the requests of all viewers. `watched` is called with the number of viewers whenever it changes."""
+
+    def __init__(
+        self,
+        source: Source,
+        sessions: Sessions,
+        actions: Actions | None = None,
+        permits: Permits = permit_all,
+        watched: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._source = source
+        self._sessions = sessions
+        self._actions: Actions = actions or NoActions()
+        self._permits = permits
+        self._watched = watched
+        self._viewers: set[asyncio.Queue[bytes]] = set()
+        self._files = {name: _asset(name) for name in ("index.html", "style.css", *MODULES)}
+
+    def application(self) -> web.Application:
+        app = web.Application(client_max_size=64 << 10)
+        app.router.add_get("/", self._page)
+        app.router.add_get("/static/{name}", self._static)
+        app.router.add_get("/api/session", self._session)
+        app.router.add_get("/api/stream", self._stream)
+        app.router.add_get("/api/decision", self._decision)
+        app.router.add_get("/api/keys", self._keys)
+        app.router.add_get("/api/export", self._export)
+        app.router.add_post("/api/action", self._action)
+        app.on_response_prepare.append(_protect)
+        return app
+
+    async def run(self) -> None:
+        """Send frames to viewers until cancelled."""
+        sent = self._source.log.last
+        while True:
+            try:
+                async with asyncio.timeout(KEEPALIVE_INTERVAL):
+                    await self._source.wait(sent)
+            except TimeoutError:
+                pass
+            if not self._viewers:
+                sent = self._source.log.last
+                await asyncio.sleep(FRAME_INTERVAL)
+                continue
+            items = self._source.log.after(sent)
+            sent = self._source.log.last
+            frame = self._reset() if items is None else event("frame", sent, {"items": items, "now": time.time()})
+            for queue in list(self._viewers):
+                if queue.full():
+                    self._viewers.discard(queue)
+                    queue.get_nowait()
+                    queue.put_nowait(b"")
+                else:
+                    queue.put_nowait(frame)
+            await asyncio.sleep(FRAME_INTERVAL)
+
+    def _viewer(self, request: web.Request) -> Viewer:
+        viewer = self._sessions.viewer(request.cookies.get(COOKIE, ""))
+        if viewer is None:
+            raise web.HTTPUnauthorized(text="This link has expired. Run `pinnace ui` for a new one.\n")
+        return viewer
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        token = request.query.get("token", "")
+        if token:
+            session = self._sessions.open(token)
+            if session is None:
+                raise web.HTTPUnauthorized(text="This link was used before, or has expired. Run `pinnace ui` for a new one.\n")
+            found = web.HTTPSeeOther("/")
+            found.set_cookie(COOKIE, session, httponly=True, samesite="Strict", max_age=int(SESSION_TTL))
+            raise found
+        self._viewer(request)
+        return self._file("index.html")
+
+    async def _static(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name not in self._files:
+            raise web.HTTPNotFound
+        return self._file(name)
+
+    def _file(self, name: str) -> web.Response:
+        kind = _TYPES[name.rpartition(".")[2]]
+        return web.Response(body=self._files[name], content_type=kind, charset="utf-8", headers={"Cache-Control": "no-cache"})
+
+    async def _session(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._viewer(request)
+        found = {
+            "title": self._source.title,
+            "live": self._source.live,
+            "user": viewer.name,
+            "actions": list(self._actions.permitted(viewer)),
+        }
+        return web.json_response(found)
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._viewer(request)
+        await self._require(viewer)
+        if len(self._viewers) >= MAX_VIEWERS:
+            raise web.HTTPServiceUnavailable(text=f"at most {MAX_VIEWERS} viewers\n")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        queue: asyncio.Queue[bytes] = asyncio.Queue(MAX_FRAMES)
+        last = request.headers.get("Last-Event-ID", "")
+        items = self._source.log.after(int(last)) if last.isdecimal() else None
+        sequence = self._source.log.last
+        first = self._reset() if items is None else event("frame", sequence, {"items": items, "now": time.time()})
+        self._viewers.add(queue)
+        self._watched(len(self._viewers))
+        checked = time.monotonic()
+        try:
+            await response.write(first)
+            while frame := await queue.get():
+                await response.write(frame)
+                if time.monotonic() - checked > PERMISSION_INTERVAL:
+                    await self._require(viewer)
+                    checked = time.monotonic()
+        except (ConnectionError, web.HTTPForbidden):
+            pass
+        finally:
+            self._viewers.discard(queue)
+            self._watched(len(self._viewers))
+        return response
+
+    async def _require(self, viewer: Viewer) -> None:
+        if not await self._permits(viewer):
+            self._sessions.end(viewer)
+            raise web.HTTPForbidden(text=f'user "{viewer.name}" cannot watch keys in API group "pinnace.io"\n')
+
+    def _reset(self) -> bytes:
+        source = self._source.log
+        found = {"base": source.base(), "items": source.all(), "now": time.time()}
+        return event("reset", source.last, found)
+
+    async def _decision(self, request: web.Request) -> web.StreamResponse:
+        await self._require(self._viewer(request))
+        pod, revision = request.query.get("pod", ""), request.query.get("revision", "0")
+        if "/" not in pod or pod.startswith("-") or not revision.isdecimal():
+            raise web.HTTPBadRequest(text="expected pod=NAMESPACE/NAME and revision=NUMBER\n")
+        try:
+            return web.json_response(await self._source.decision(pod, int(revision)))
+        except DecisionError as error:
+            return web.json_response({"error": str(error)}, status=409)
+
+    async def _keys(self, request: web.Request) -> web.StreamResponse:
+        await self._require(self._viewer(request))
+        try:
+            return web.json_response(await self._source.keys(request.query.get("prefix", ""), request.query.get("after", "")))
+        except DecisionError as error:
+            return web.json_response({"error": str(error)}, status=409)
+
+    async def _export(self, request: web.Request) -> web.StreamResponse:
+        await self._require(self._viewer(request))
+        body = await asyncio.to_thread(export, self._source)
+        return web.Response(
+            body=body,
+            content_type="text/html",
+            charset="utf-8",
+            headers={"Content-Disposition": 'attachment; filename="pinnace-timeline.html"'},
+        )
+
+    async def _action(self, request: web.Request) -> web.StreamResponse:
+        viewer = self._viewer(request)
+        if request.headers.get("Origin", "") != f"{request.scheme}://{request.host}":
+            raise web.HTTPForbidden(text="actions are accepted from the page only\n")
+        try:
+            body = await request.json()
+            name, target = str(body["name"]), str(body["target"])
+        except (ValueError, KeyError, TypeError):
+            raise web.HTTPBadRequest(text='expected {"name": ..., "target": ...}\n') from None
+        if name not in self._actions.permitted(viewer):
+            raise web.HTTPForbidden(text=f'user "{viewer.name}" cannot {name}\n')
+        try:
+            return web.json_response({"result": await self._actions.run(viewer, name, target)})
+        except ActionError as error:
+            return web.json_response({"error": str(error)}, status=409)
+
+
+def event(name: str, sequence: int, data: Mapping[str, Any]) -> bytes:
+    """One server-sent event. JSON has no line breaks."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    return f"event: {name}\nid: {sequence}\ndata: {text}\n\n".encode()
+
+
+def export(source: Source) -> bytes:
+    """The page with its data in one HTML file, which needs no server."""
+    data = {"title": source.title, "base": source.log.base(), "items": source.log.all(), "now": time.time()}
+    text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    page = _asset("index.html").decode()
+    style = f"<style>{_asset('style.css').decode()}</style>"
+    modules = {name: f"data:text/javascript;base64,{_base64(_asset(name))}" for name in MODULES}
+    imports = {f"/static/{name}": where for name, where in modules.items()}
+    scripts = (
+        f'<script type="application/json" id="recording">{text}</script>'
+        f'<script type="importmap">{json.dumps({"imports": imports})}</script>'
+        '<script type="module">import "/static/app.js"</script>'
+    )
+    page = page.replace('<link rel="stylesheet" href="/static/style.css">', style)
+    page = page.replace('<script type="module" src="/static/app.js"></script>', scripts)
+    return page.encode()
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+def _asset(name: str) -> bytes:
+    return (resources.files("pinnace.timeline") / "static" / name).read_bytes()
+
+
+async def _protect(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+
+
+async def serve(site: Site, host: str, port: int) -> tuple[web.AppRunner, str]:
+    """Start serving; return the runner, and the URL. Raises OSError."""
+    runner = web.AppRunner(site.application(), access_log=None, handler_cancellation=True)
+    await runner.setup()
+    listener = web.TCPSite(runner, host, port)
+    try:
+        await listener.start()
+    except OSError:
+        with suppress(Exception):
+            await runner.cleanup()
+        raise
+    bound_host, bound_port = runner.addresses[0][:2]
+    shown = "127.0.0.1" if bound_host in ("0.0.0.0", "::") else bound_host
+    return runner, f"http://{shown}:{bound_port}/"

@@ -1,0 +1,204 @@
+"""Sources of a timeline: a live cluster, or a recording.
+
+A live source lists the keys of the cluster once and then watches them, once for all viewers, while there is at least one. It
+uses the Keys service, so revisions and their order are etcd's. Decisions are not stored: they are computed on demand from the
+objects at a revision, which etcd keeps until it is compacted.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse, WatchKeysRequest, WatchKeysResponse
+from pinnace.api.resources import CANDIDATES_PREFIX, ELECTIONS_PREFIX, EVENTS, NODES, PODS, TERMS_PREFIX
+from pinnace.check.history import Stored, facts_of
+from pinnace.client.connection import Connection
+from pinnace.client.errors import ApiError, Expired
+from pinnace.timeline.items import Item, ItemLog, Translator
+
+LIST_TIMEOUT = 10.0
+DECISION_TIMEOUT = 20.0
+SILENCE_TIMEOUT = 5.0
+"""Seconds without a response after which the watch moves to another server."""
+RETRY_INTERVAL = 1.0
+"""Seconds between two attempts to follow the cluster."""
+SHOWN = (PODS.prefix, NODES.prefix, ELECTIONS_PREFIX, CANDIDATES_PREFIX, TERMS_PREFIX)
+"""Prefixes whose present keys a live timeline begins with. It follows all keys."""
+_TURN = 200
+"""Records that are translated before other tasks run."""
+
+
+class DecisionError(Exception):
+    """A decision cannot be explained. The message names the reason."""
+
+
+class Source(Protocol):
+    title: str
+    live: bool
+    log: ItemLog
+
+    async def wait(self, sequence: int) -> None:
+        """Return when the log has items after this sequence number."""
+        ...
+
+    async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
+        """The explanation of "namespace/name" as of a revision (0: now), as JSON. Raises DecisionError."""
+        ...
+
+    async def keys(self, prefix: str, after: str) -> Mapping[str, Any]:
+        """A page of the keys of the store, as JSON. Raises DecisionError."""
+        ...
+
+
+class LiveSource:
+    live = True
+
+    def __init__(self, connection: Connection, title: str, *, now: Callable[[], float] = time.time) -> None:
+        self.title = title
+        self.log = ItemLog()
+        self._connection = connection
+        self._now = now
+        self._translator = Translator()
+        self._grown = asyncio.Condition()
+        self._revision = 0
+        """The last revision in the log."""
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled. Survives the absence of the API servers."""
+        while True:
+            try:
+                if not self._revision:
+                    await self._load()
+                await self._follow()
+            except Expired:
+                self._revision = 0  # compacted while nobody followed: the present state is listed again
+            except ApiError as error:
+                await self.add([self._translator.mark("connection", self._now(), "gateway", "event", error.message)])
+                await asyncio.sleep(RETRY_INTERVAL)
+
+    async def add(self, items: Iterable[Item]) -> None:
+        self.log.extend(items)
+        async with self._grown:
+            self._grown.notify_all()
+
+    def mark(self, name: str, lane: str, kind: str, text: str, ended: float | None = None) -> Item:
+        return self._translator.mark(name, self._now(), lane, kind, text, ended)
+
+    async def wait(self, sequence: int) -> None:
+        async with self._grown:
+            await self._grown.wait_for(lambda: self.log.last > sequence)
+
+    async def _load(self) -> None:
+        revision = 0
+        for prefix in SHOWN:
+            async for page in self._pages(prefix, revision):
+                revision = page.revision
+                await self._translate(page.items)
+        self._revision = revision
+
+    async def _follow(self) -> None:
+        request = WatchKeysRequest(start_revision=self._revision + 1)
+        stream = await self._connection.stream("/pinnace.v1.Keys/Watch", request, WatchKeysResponse)
+        try:
+            while (response := await stream.read(SILENCE_TIMEOUT)) is not None:
+                await self._translate(response.changes)
+                self._revision = max(self._revision, response.revision)
+        finally:
+            stream.cancel()
+
+    async def _translate(self, versions: Sequence[KeyVersion]) -> None:
+        now = self._now()
+        for start in range(0, len(versions), _TURN):
+            await self.add(item for each in versions[start : start + _TURN] for item in self._translator.of(_stored(each, now)))
+            await asyncio.sleep(0)
+
+    async def _pages(self, prefix: str, revision: int) -> AsyncIterator[ListKeysResponse]:
+        after, more = "", True
+        while more:
+            request = ListKeysRequest(prefix=prefix, after=after, revision=revision)
+            page = await self._list(request)
+            yield page
+            revision, more = page.revision, page.more
+            after = page.items[-1].key if page.items else ""
+
+    async def _list(self, request: ListKeysRequest) -> ListKeysResponse:
+        found: ListKeysResponse = await self._connection.call(
+            "/pinnace.v1.Keys/List", request, ListKeysResponse, timeout=LIST_TIMEOUT, retry=True
+        )
+        return found
+
+    async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
+            path = Path(folder) / "objects"
+            try:
+                with path.open("wb") as file:
+                    async for page in self._pages("/registry/", revision):
+                        for each in page.items:
+                            if not each.key.startswith(EVENTS.prefix) and each.value:
+                                file.write(_line(each.key, each.value))
+            except Expired:
+                raise DecisionError("etcd has compacted this revision; decisions are shown for the last minutes") from None
+            except ApiError as error:
+                raise DecisionError(error.message) from None
+            return await explain(pod, path)
+
+    async def keys(self, prefix: str, after: str) -> Mapping[str, Any]:
+        leases = prefix.startswith((ELECTIONS_PREFIX, CANDIDATES_PREFIX))
+        request = ListKeysRequest(prefix=prefix, after=after, limit=100, leases=leases, keys_only=True)
+        try:
+            page = await self._list(request)
+        except ApiError as error:
+            raise DecisionError(error.message) from None
+        return {"revision": page.revision, "more": page.more, "items": [_key_document(each) for each in page.items]}
+
+
+def _stored(each: KeyVersion, now: float) -> Stored:
+    facts = facts_of(each.key, each.value)
+    return Stored(now, each.mod_revision, each.key, "", each.create_revision, each.lease, facts)
+
+
+def _key_document(each: KeyVersion) -> Mapping[str, Any]:
+    age = each.lease_age_seconds if each.HasField("lease_age_seconds") else None
+    return {
+        "key": each.key,
+        "create": each.create_revision,
+        "mod": each.mod_revision,
+        "version": each.version,
+        "lease": f"{each.lease:x}" if each.lease else "",
+        "age": age,
+        "size": each.size,
+    }
+
+
+def _line(key: str, value: bytes) -> bytes:
+    return key.encode() + b" " + b64encode(value) + b"\n"
+
+
+async def explain(pod: str, objects: Path) -> Mapping[str, Any]:
+    """The scheduler's explanation of a pod by a file of objects. Raises DecisionError."""
+    namespace, _, name = pod.partition("/")
+    arguments = ("-m", "scheduler.explaining", "--objects", str(objects), "--", namespace, name)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(DECISION_TIMEOUT):
+            out, err = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise DecisionError(f"the explanation took more than {DECISION_TIMEOUT:g} s") from None
+    try:
+        answer: Mapping[str, Any] = json.loads(out)
+    except ValueError:
+        raise DecisionError((err.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]) from None
+    if (unexplained := answer.get("unexplained")) is not None:
+        raise DecisionError(str(unexplained.get("error", "")))
+    explanation: Mapping[str, Any] = answer["explanation"]
+    return explanation

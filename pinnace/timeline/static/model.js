@@ -1,0 +1,212 @@
+// The state of a cluster at any moment of the timeline. Items are described in pinnace/timeline/items.py.
+//
+// Items are immutable and have the whole state of their subject. A moment is a position in the list of items: moving forward
+// applies items, moving back begins at the last checkpoint before the moment.
+
+const CHECKPOINT = 20000;
+export const PHASES = ["pending", "bound", "running", "terminating", "succeeded", "failed"];
+
+class State {
+  constructor() {
+    this.nodes = new Map();
+    this.pods = new Map();
+    this.usage = new Map(); // node id -> [pods, cpu, memory]
+    this.counts = Object.fromEntries(PHASES.map((phase) => [phase, 0]));
+    this.terms = new Map(); // election -> the item of its last term
+    this.candidates = new Map();
+    this.processes = new Map();
+    this.queue = null;
+    this.revision = 0;
+    this.time = 0;
+  }
+
+  copy() {
+    const made = new State();
+    for (const name of ["nodes", "pods", "terms", "candidates", "processes"]) made[name] = new Map(this[name]);
+    for (const [id, used] of this.usage) made.usage.set(id, [...used]);
+    made.counts = { ...this.counts };
+    made.queue = this.queue;
+    made.revision = this.revision;
+    made.time = this.time;
+    return made;
+  }
+
+  apply(item) {
+    const [kind, time, revision, id] = item;
+    if (time > this.time) this.time = time;
+    if (revision > this.revision) this.revision = revision;
+    if (kind === "p") this.pod(item);
+    else if (kind === "n") {
+      if (item[5] === "gone" && !this.usage.get(id)?.[0]) this.nodes.delete(id);
+      else this.nodes.set(id, item);
+    } else if (kind === "t") {
+      const before = this.terms.get(id);
+      if (!before || item[4] >= before[4]) this.terms.set(id, item);
+    } else if (kind === "c") {
+      if (item[5]) this.candidates.set(`${id}/${item[4]}`, item);
+      else this.candidates.delete(`${id}/${item[4]}`);
+    } else if (kind === "s") this.processes.set(id, item);
+    else if (kind === "q") this.queue = item;
+  }
+
+  pod(item) {
+    const id = item[3];
+    const before = this.pods.get(id);
+    if (before) this.account(before, -1);
+    if (item[5] === "deleted") {
+      this.pods.delete(id);
+      const node = this.nodes.get(item[6]);
+      if (node && node[5] === "gone" && !this.usage.get(item[6])?.[0]) this.nodes.delete(item[6]);
+    } else {
+      this.pods.set(id, item);
+      this.account(item, 1);
+    }
+  }
+
+  account(item, sign) {
+    this.counts[item[5]] += sign;
+    if (item[6] < 0 || item[5] === "succeeded" || item[5] === "failed") return;
+    let used = this.usage.get(item[6]);
+    if (!used) this.usage.set(item[6], (used = [0, 0, 0]));
+    used[0] += sign;
+    used[1] += sign * item[7];
+    used[2] += sign * item[8];
+  }
+}
+
+export class Model {
+  constructor() {
+    this.reset([], []);
+  }
+
+  reset(base, items) {
+    this.items = [];
+    this.checkpoints = [];
+    this.state = new State();
+    this.position = 0;
+    this.terms = new Map(); // "election/token" -> item
+    this.marks = new Map();
+    this.processes = new Map(); // name -> [[time, state], ...]
+    this.verdicts = new Map();
+    this.lanes = new Map();
+    this.first = this.last = 0;
+    for (const item of base) {
+      this.state.apply(item);
+      this.index(item);
+    }
+    this.start = this.state.copy();
+    this.first = items.length ? items[0][1] : this.state.time;
+    this.extend(items);
+  }
+
+  extend(items) {
+    for (const item of items) {
+      this.items.push(item);
+      this.index(item);
+    }
+  }
+
+  index(item) {
+    const [kind, time, , id] = item;
+    if (time > this.last) this.last = time;
+    if (kind === "t") {
+      this.terms.set(`${id}/${item[4]}`, item);
+      this.lane(item[5]);
+    } else if (kind === "c" && item[5]) this.lane(item[5]);
+    else if (kind === "m") {
+      this.marks.set(id, item);
+      this.lane(item[4]);
+    } else if (kind === "s") {
+      this.lane(id);
+      const states = this.processes.get(id);
+      if (states) states.push([time, item[4]]);
+      else this.processes.set(id, [[time, item[4]]]);
+    } else if (kind === "v") this.verdicts.set(id, item);
+  }
+
+  lane(name) {
+    if (!name || this.lanes.has(name)) return;
+    this.lanes.set(name, true);
+    this.lanes = new Map([...this.lanes].sort(([a], [b]) => order(a) - order(b) || a.localeCompare(b, "en", { numeric: true })));
+  }
+
+  // The state after the last item at or before `time`.
+  seek(time) {
+    let end = this.items.length;
+    if (this.items.length && this.items[end - 1][1] > time) {
+      let low = 0;
+      while (low < end) {
+        const middle = (low + end) >> 1;
+        if (this.items[middle][1] > time) end = middle;
+        else low = middle + 1;
+      }
+    }
+    return this.to(end);
+  }
+
+  to(end) {
+    if (end < this.position) {
+      const index = Math.floor(end / CHECKPOINT);
+      this.state = index ? this.checkpoints[index - 1].copy() : this.start.copy();
+      this.position = index * CHECKPOINT;
+    }
+    while (this.position < end) {
+      this.state.apply(this.items[this.position++]);
+      if (this.position % CHECKPOINT === 0) this.checkpoints[this.position / CHECKPOINT - 1] ??= this.state.copy();
+    }
+    return this.state;
+  }
+
+  // The time of the next (or, with -1, the previous) revision; undefined at the end.
+  step(direction) {
+    const revision = this.state.revision;
+    let index = this.position;
+    if (direction > 0) {
+      while (index < this.items.length && this.items[index][2] <= revision) index++;
+      return this.items[index]?.[1];
+    }
+    index--;
+    while (index >= 0 && (this.items[index][2] === 0 || this.items[index][2] >= revision)) index--;
+    return this.items[index]?.[1];
+  }
+
+  // The terms of an election, oldest first, each with the gap before it in milliseconds (null: unknown).
+  termsOf(election) {
+    const terms = [...this.terms.values()].filter((term) => term[3] === election).sort((a, b) => a[4] - b[4]);
+    return terms.map((term, index) => {
+      const ended = index ? terms[index - 1][6] : null;
+      return { term, gap: ended === null ? null : Math.max(0, (term[1] - ended) * 1000) };
+    });
+  }
+
+  elections() {
+    return [...new Set([...this.terms.values()].map((term) => term[3]))].sort((a, b) => (a === "scheduler" ? -1 : b === "scheduler" ? 1 : a.localeCompare(b)));
+  }
+
+  // Whether the process was down or frozen at a time.
+  processAt(name, time) {
+    let found = "up";
+    for (const [at, state] of this.processes.get(name) ?? []) if (at <= time) found = state;
+    return found;
+  }
+}
+
+const ORDER = ["scheduler", "controllers", "apiserver", "etcd", "kubelet", "gateway", "run", "faults"];
+function order(name) {
+  const index = ORDER.findIndex((prefix) => name.startsWith(prefix));
+  return index < 0 ? ORDER.length : index;
+}
+
+export function clock(time, digits = 0) {
+  if (!time) return "–";
+  const date = new Date(time * 1000);
+  const text = date.toLocaleTimeString("en-GB");
+  return digits ? `${text}.${String(Math.floor((time % 1) * 10 ** digits)).padStart(digits, "0")}` : text;
+}
+
+export function duration(milliseconds) {
+  if (milliseconds < 1000) return `${milliseconds < 10 ? milliseconds.toFixed(1) : Math.round(milliseconds)} ms`;
+  const seconds = milliseconds / 1000;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+}

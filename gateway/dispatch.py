@@ -31,8 +31,18 @@ Ready = Callable[[], str]
 """Why the gateway cannot serve; "" when it can."""
 
 
+LINKS_PATH = "/timeline/links"
+Link = Callable[[Request], Awaitable[Response]]
+
+
+async def no_link(request: Request) -> Response:
+    raise path_not_found()
+
+
 class Dispatcher:
-    def __init__(self, backend: Backend, ready: Ready) -> None:
+    def __init__(self, backend: Backend, ready: Ready, link: Link = no_link) -> None:
+        """`link`: responds to requests for a link to the timeline."""
+        self._link = link
         cache = JsonCache()
         objects = Objects(backend, cache)
         subresources = Subresources(backend, objects)
@@ -75,6 +85,8 @@ class Dispatcher:
         if request.acting_as is not None:
             await self._reviews.check_impersonation(request, request.acting_as)
             request.user = request.acting_as
+        if path == LINKS_PATH and request.method == "POST":
+            return await self._link(request)
         if path.startswith("/openapi/"):
             return self._openapi.respond(request)
         if path == "/":

@@ -15,6 +15,7 @@ from gateway.authentication import Authenticator
 from gateway.backend import Backend, add_warning, note_created
 from gateway.dispatch import Dispatcher
 from gateway.server import Server, tls_context
+from gateway.timeline import Timeline
 from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo
 from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
@@ -39,6 +40,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--tls-private-key-file", type=_FILE, required=True, help="Its private key, in PEM.")
 @click.option("--client-ca-file", type=_FILE, required=True, help="The authority of client certificates, in PEM.")
 @click.option("--http", type=flags.address, default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz.")
+@click.option("--timeline", type=flags.address, default="127.0.0.1:7484", help="Address of the timeline, over HTTP.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="The folder of a local cluster. The timeline shows its processes, and administrators may kill them.",
+)
 def main(
     name: str,
     servers: Servers,
@@ -47,6 +54,8 @@ def main(
     tls_private_key_file: Path,
     client_ca_file: Path,
     http: tuple[str, int],
+    timeline: tuple[str, int],
+    data_dir: Path | None,
 ) -> None:
     """Serve the Kubernetes API over HTTPS to kubectl and other clients.
 
@@ -56,7 +65,7 @@ def main(
         context = tls_context(str(tls_cert_file), str(tls_private_key_file), str(client_ca_file))
     except OSError as error:
         raise click.UsageError(f"the certificates cannot be used: {error}") from None
-    options = Options(name, servers(), listen, context, http)
+    options = Options(name, servers(), listen, context, http, timeline, data_dir)
     sys.exit(process.run(lambda stop: serve(stop, options)))
 
 
@@ -67,6 +76,8 @@ class Options:
     listen: tuple[str, int]
     context: ssl.SSLContext
     http: tuple[str, int]
+    timeline: tuple[str, int]
+    data_dir: Path | None
 
 
 class Readiness:
@@ -91,7 +102,8 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     connection = Connection(options.servers.endpoints, tls=options.servers.tls, on_warning=add_warning, on_created=note_created)
     readiness = Readiness(connection)
     backend = Backend(connection)
-    dispatcher = Dispatcher(backend, lambda: readiness.problem)
+    timeline = Timeline(connection, backend, options.timeline, options.data_dir)
+    dispatcher = Dispatcher(backend, lambda: readiness.problem, timeline.link)
     server = Server(dispatcher, Authenticator(backend), options.context)
     status = StatusServer(
         *options.http,
@@ -104,9 +116,10 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     log.info("the Kubernetes API on https://%s:%d, status on %s", host, port, status.address)
     try:
         async with asyncio.TaskGroup() as group:
-            checking = group.create_task(readiness.run())
+            working = [group.create_task(readiness.run()), group.create_task(timeline.run())]
             await stop.wait()
-            checking.cancel()
+            for task in working:
+                task.cancel()
             await server.stop()
     finally:
         status.stop()

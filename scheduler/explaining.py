@@ -247,7 +247,8 @@ def _offline(
     elections = [Election.FromString(value) for each, value in objects.items() if each.startswith(ELECTIONS_PREFIX)]
     followed = select_configuration(pod.spec.schedulerName or wellknown.DEFAULT_SCHEDULER, elections, given, kept)
     stores: dict[Resource[Any], dict[str, Any]] = {}
-    for resource in dict.fromkeys((PODS, NODES, *needs(followed.configuration))):
+    resources: list[Resource[Any]] = list(dict.fromkeys((PODS, NODES, *needs(followed.configuration))))
+    for resource in resources:
         found = [resource.message.FromString(value) for each, value in objects.items() if each.startswith(resource.prefix)]
         stores[resource] = {store_key(obj): obj for obj in found if resource is not PODS or obj.status.phase not in ENDED}
     return explanation(pod, stores, followed, node)

@@ -296,6 +296,8 @@ class Stored:
     """0 for a deletion; equal to `revision` for a creation."""
     lease: int = 0
     facts: Facts | None = None
+    value: str = ""
+    """The object in base64, in recordings from which decisions are computed. Checkers do not use it."""
 
 
 @dataclass(frozen=True, slots=True)

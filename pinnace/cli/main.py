@@ -24,6 +24,8 @@ SECTIONS = {
         "restart": "Restart processes of a local cluster, and renew its certificates.",
         "down": "Stop a local cluster and delete it with all its objects.",
         "doctor": "Diagnose a cluster and this client.",
+        "ui": "Open the timeline of a cluster in a browser.",
+        "timeline": "Record a timeline, or open recordings.",
         "demo": "Demonstrate failover on a real cluster.",
         "bench": "Measure pinnace on this machine.",
         "chaos": "Inject faults into a cluster and check the history.",
@@ -94,6 +96,7 @@ MODULES = {
     "status": "processes",
     "stop": "processes",
     "taint": "label",
+    "timeline": "ui",
     "uncordon": "drain",
 }
 """The modules of the verbs that share one with a verb of another name."""

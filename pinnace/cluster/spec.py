@@ -253,6 +253,7 @@ def plan(
         name, listen, http = f"{GATEWAY}-{i}", address(), address()
         argv = _module(
             GATEWAY, "--name", name, "--server", reaching(name, endpoints), "--listen", listen, "--http", http, *serving,
+            "--timeline", address(), "--data-dir", str(spec.data_dir),
             "--kubeconfig", str(certificates.configuration(pki, GATEWAY)),
         )  # fmt: skip
         plans.append(Plan(GATEWAY, name, listen, http, argv))

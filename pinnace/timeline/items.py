@@ -55,11 +55,12 @@ class ItemLog:
     The sequence number of an item counts from 1 and is its position in all items ever appended.
     """
 
-    def __init__(self, limit: int = MAX_ITEMS) -> None:
+    def __init__(self, limit: int = MAX_ITEMS, last: int = 0) -> None:
+        """`last`: the sequence number before the first item, for a log that follows another one."""
         self._limit = limit
         self._base: dict[tuple[Any, ...], Item] = {}
         self._items: deque[Item] = deque()
-        self.last = 0
+        self.last = last
         """The sequence number of the last item."""
 
     def extend(self, items: Iterable[Item]) -> None:
@@ -108,7 +109,6 @@ def _is_over(item: Item) -> bool:
         or (kind == "n" and item[5] == "gone")
         or (kind == "c" and not item[5])
         or (kind == "k" and item[4] == "delete")
-        or kind == "m"
     )
 
 
@@ -152,6 +152,11 @@ class Translator:
         if number is None:
             number = self._marks[name] = self._number("m")
         return ["m", t, revision, number, lane, kind, text, ended]
+
+    def leader(self, election: str) -> str:
+        """The holder of an election; "" without one."""
+        found = self._terms.get(election)
+        return found[1].holder if found else ""
 
     def verdicts(self, t: float, verdicts: Iterable[Verdict]) -> Iterator[Item]:
         for each in verdicts:

@@ -11,14 +11,15 @@ import sys
 import tempfile
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
 
 from pinnace.api.keys_pb2 import KeyVersion, ListKeysRequest, ListKeysResponse, WatchKeysRequest, WatchKeysResponse
 from pinnace.api.resources import CANDIDATES_PREFIX, ELECTIONS_PREFIX, EVENTS, NODES, PODS, TERMS_PREFIX
 from pinnace.check.history import Stored, facts_of
-from pinnace.client.connection import Connection
+from pinnace.client.channel import Caller
 from pinnace.client.errors import ApiError, Expired
 from pinnace.timeline.items import Item, ItemLog, Translator
 
@@ -56,28 +57,73 @@ class Source(Protocol):
         ...
 
 
+class KeyReader:
+    """Reads the keys of a cluster: its present state, and then every change."""
+
+    def __init__(self, connection: Caller) -> None:
+        self._connection = connection
+        self.revision = 0
+        """All changes up to this revision were returned. 0: the present state has not been read."""
+
+    async def versions(self) -> AsyncGenerator[Sequence[KeyVersion], None]:
+        """The present keys under SHOWN, then changes of all keys, until closed. A later call resumes.
+
+        Raises ApiError: Expired if a change was compacted away before it was read.
+        """
+        if not self.revision:
+            revision = 0
+            for prefix in SHOWN:
+                async for page in self.pages(prefix, revision):
+                    revision = page.revision
+                    yield page.items
+            self.revision = revision
+        request = WatchKeysRequest(start_revision=self.revision + 1)
+        stream = await self._connection.stream("/pinnace.v1.Keys/Watch", request, WatchKeysResponse)
+        try:
+            while (response := await stream.read(SILENCE_TIMEOUT)) is not None:
+                yield response.changes
+                self.revision = max(self.revision, response.revision)
+        finally:
+            stream.cancel()
+
+    async def pages(self, prefix: str, revision: int) -> AsyncIterator[ListKeysResponse]:
+        """All keys with a prefix at a revision (0: now). Raises ApiError."""
+        after, more = "", True
+        while more:
+            page = await self.list(ListKeysRequest(prefix=prefix, after=after, revision=revision))
+            yield page
+            revision, more = page.revision, page.more
+            after = page.items[-1].key if page.items else ""
+
+    async def list(self, request: ListKeysRequest) -> ListKeysResponse:
+        """Raises ApiError."""
+        method = "/pinnace.v1.Keys/List"
+        found: ListKeysResponse = await self._connection.call(method, request, ListKeysResponse, timeout=LIST_TIMEOUT)
+        return found
+
+
 class LiveSource:
     live = True
 
-    def __init__(self, connection: Connection, title: str, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, connection: Caller, title: str, *, now: Callable[[], float] = time.time) -> None:
         self.title = title
         self.log = ItemLog()
-        self._connection = connection
+        self._reader = KeyReader(connection)
         self._now = now
         self._translator = Translator()
         self._grown = asyncio.Condition()
-        self._revision = 0
-        """The last revision in the log."""
 
     async def run(self) -> None:
         """Follow the cluster until cancelled. Survives the absence of the API servers."""
         while True:
             try:
-                if not self._revision:
-                    await self._load()
-                await self._follow()
-            except Expired:
-                self._revision = 0  # compacted while nobody followed: the present state is listed again
+                async with aclosing(self._reader.versions()) as read:
+                    async for versions in read:
+                        await self._translate(versions)
+            except Expired:  # compacted while nobody followed
+                self._reader.revision = 0
+                self.log = ItemLog(last=self.log.last + 1)
+                self._translator = Translator()
             except ApiError as error:
                 await self.add([self._translator.mark("connection", self._now(), "gateway", "event", error.message)])
                 await asyncio.sleep(RETRY_INTERVAL)
@@ -87,6 +133,10 @@ class LiveSource:
         async with self._grown:
             self._grown.notify_all()
 
+    def leader(self, election: str) -> str:
+        """The holder of an election; "" without one."""
+        return self._translator.leader(election)
+
     def mark(self, name: str, lane: str, kind: str, text: str, ended: float | None = None) -> Item:
         return self._translator.mark(name, self._now(), lane, kind, text, ended)
 
@@ -94,65 +144,29 @@ class LiveSource:
         async with self._grown:
             await self._grown.wait_for(lambda: self.log.last > sequence)
 
-    async def _load(self) -> None:
-        revision = 0
-        for prefix in SHOWN:
-            async for page in self._pages(prefix, revision):
-                revision = page.revision
-                await self._translate(page.items)
-        self._revision = revision
-
-    async def _follow(self) -> None:
-        request = WatchKeysRequest(start_revision=self._revision + 1)
-        stream = await self._connection.stream("/pinnace.v1.Keys/Watch", request, WatchKeysResponse)
-        try:
-            while (response := await stream.read(SILENCE_TIMEOUT)) is not None:
-                await self._translate(response.changes)
-                self._revision = max(self._revision, response.revision)
-        finally:
-            stream.cancel()
-
     async def _translate(self, versions: Sequence[KeyVersion]) -> None:
         now = self._now()
         for start in range(0, len(versions), _TURN):
             await self.add(item for each in versions[start : start + _TURN] for item in self._translator.of(_stored(each, now)))
             await asyncio.sleep(0)
 
-    async def _pages(self, prefix: str, revision: int) -> AsyncIterator[ListKeysResponse]:
-        after, more = "", True
-        while more:
-            request = ListKeysRequest(prefix=prefix, after=after, revision=revision)
-            page = await self._list(request)
-            yield page
-            revision, more = page.revision, page.more
-            after = page.items[-1].key if page.items else ""
-
-    async def _list(self, request: ListKeysRequest) -> ListKeysResponse:
-        found: ListKeysResponse = await self._connection.call(
-            "/pinnace.v1.Keys/List", request, ListKeysResponse, timeout=LIST_TIMEOUT, retry=True
-        )
-        return found
-
     async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
+        found: list[tuple[str, bytes]] = []
+        try:
+            async for page in self._reader.pages("/registry/", revision):
+                found += [(each.key, each.value) for each in page.items if not each.key.startswith(EVENTS.prefix)]
+        except Expired:
+            raise DecisionError("etcd has compacted this revision; decisions are shown for the last minutes") from None
+        except ApiError as error:
+            raise DecisionError(error.message) from None
         with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
-            path = Path(folder) / "objects"
-            try:
-                with path.open("wb") as file:
-                    async for page in self._pages("/registry/", revision):
-                        for each in page.items:
-                            if not each.key.startswith(EVENTS.prefix) and each.value:
-                                file.write(_line(each.key, each.value))
-            except Expired:
-                raise DecisionError("etcd has compacted this revision; decisions are shown for the last minutes") from None
-            except ApiError as error:
-                raise DecisionError(error.message) from None
-            return await explain(pod, path)
+            return await explain(pod, objects_file(Path(folder), found))
 
     async def keys(self, prefix: str, after: str) -> Mapping[str, Any]:
         leases = prefix.startswith((ELECTIONS_PREFIX, CANDIDATES_PREFIX))
         request = ListKeysRequest(prefix=prefix, after=after, limit=100, leases=leases, keys_only=True)
         try:
-            page = await self._list(request)
+            page = await self._reader.list(request)
         except ApiError as error:
             raise DecisionError(error.message) from None
         return {"revision": page.revision, "more": page.more, "items": [_key_document(each) for each in page.items]}
@@ -176,8 +190,12 @@ def _key_document(each: KeyVersion) -> Mapping[str, Any]:
     }
 
 
-def _line(key: str, value: bytes) -> bytes:
-    return key.encode() + b" " + b64encode(value) + b"\n"
+def objects_file(folder: Path, objects: Iterable[tuple[str, bytes]]) -> Path:
+    """A file for `explain`, see scheduler.explaining.read_objects."""
+    path = folder / "objects"
+    with path.open("wb") as file:
+        file.writelines(key.encode() + b" " + b64encode(value) + b"\n" for key, value in objects if value)
+    return path
 
 
 async def explain(pod: str, objects: Path) -> Mapping[str, Any]:

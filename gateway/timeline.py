@@ -1,0 +1,255 @@
+"""The timeline in the gateway: its site on a listener of its own, and links for users of the Kubernetes API.
+
+A user with a certificate or token requests a link at the Kubernetes API (`POST /timeline/links`) and opens it in a browser. The
+link has a one-time token; the session acts as this user. The user needs the permission to watch keys in the group pinnace.io,
+which is checked again while a page is open.
+
+For a cluster on this machine (`--data-dir`) the timeline also shows processes that are down or frozen and the scheduling queue,
+and members of system:masters may kill and freeze processes. The gateway runs the command line for that, so the page can do
+nothing that the command line cannot.
+
+While nobody looks, nothing is followed. VIEWER_GRACE seconds after the last viewer has left, the watch of the keys ends.
+"""
+
+import asyncio
+import logging
+import re
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from gateway.backend import Backend
+from gateway.dispatch import LINKS_PATH
+from gateway.http import ApiStatus, Request, Response, User, dump
+from pinnace.api.authorization_pb2 import AccessReview, ResourceAttributes, SelfSubjectAccessReviewRequest
+from pinnace.client.connection import Connection
+from pinnace.client.errors import ApiError
+from pinnace.cluster import processes
+from pinnace.cluster.errors import ClusterError
+from pinnace.cluster.folder import Folder
+from pinnace.runtime import procfs
+from pinnace.timeline.items import Item, process_item, queue_item
+from pinnace.timeline.site import ActionError, Sessions, Site, Viewer, serve
+from pinnace.timeline.source import LiveSource
+
+log = logging.getLogger(__name__)
+
+VIEWER_GRACE = 60.0
+POLL_INTERVAL = 0.1
+"""Seconds between two looks at the processes of a local cluster."""
+QUEUE_INTERVAL = 1.0
+ACTION_TIMEOUT = 20.0
+MASTERS = "system:masters"
+
+
+class Action(NamedTuple):
+    """Arguments of the command line; "{}" is the target."""
+
+    arguments: tuple[str, ...]
+    done: str
+
+
+ACTIONS: Mapping[str, Action] = {
+    "kill": Action(("kill", "{}"), "killed {}"),
+    "freeze": Action(("kill", "{}", "--signal", "STOP"), "froze {}"),
+    "resume": Action(("kill", "{}", "--signal", "CONT"), "resumed {}"),
+    "start": Action(("start",), "started what was down"),
+}
+_TARGET = re.compile(r"[a-z][a-z0-9-]{0,62}")
+
+
+class LocalCluster:
+    """The processes of a cluster in a folder on this machine."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._folder = Folder(data_dir)
+        self._states: dict[str, str] = {}
+        self._http: dict[str, str] = {}
+
+    def changes(self, now: float) -> list[Item]:
+        """Items of the processes whose state has changed since the last call."""
+        found = []
+        for name, state in self._read().items():
+            if self._states.get(name) != state:
+                self._states[name] = state
+                found.append(process_item(now, name, state))
+        return found
+
+    def status_address(self, name: str) -> str | None:
+        """ "host:port" of the status server of a process."""
+        return self._http.get(name)
+
+    def _read(self) -> dict[str, str]:
+        try:
+            state = self._folder.read()
+        except ClusterError:
+            state = None
+        if state is None:  # the cluster was deleted
+            return {}
+        self._http = {record.name: record.plan.http for record in state.processes}
+        return {record.name: _state_of(processes.running(record)) for record in state.processes}
+
+    async def run(self, arguments: Sequence[str]) -> str:
+        """Run the command line on this cluster. Raises ActionError with the error that it prints."""
+        command = (sys.executable, "-m", "pinnace.cli.main", *arguments, "--data-dir", str(self._data_dir))
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        try:
+            async with asyncio.timeout(ACTION_TIMEOUT):
+                out, _ = await process.communicate()
+        except TimeoutError:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+            raise ActionError(f"no result after {ACTION_TIMEOUT:g} s") from None
+        text = out.decode(errors="replace").strip()
+        if process.returncode:
+            raise ActionError(text[-400:] or f"exit code {process.returncode}")
+        return text
+
+
+def _state_of(process: procfs.Identity | None) -> str:
+    if process is None:
+        return "down"
+    return "frozen" if procfs.suspended(process) else "up"
+
+
+class LocalActions:
+    def __init__(self, cluster: LocalCluster, source: LiveSource) -> None:
+        self._cluster = cluster
+        self._source = source
+        self._count = 0
+
+    def permitted(self, viewer: Viewer) -> Sequence[str]:
+        return tuple(ACTIONS) if MASTERS in viewer.groups else ()
+
+    async def run(self, viewer: Viewer, name: str, target: str) -> str:
+        if not _TARGET.fullmatch(target):
+            raise ActionError(f'"{target[:80]}" is not the name of a process')
+        action = ACTIONS[name]
+        self._count += 1
+        text = action.done.format(target)
+        log.info("%s %s, by %s", name, target, viewer.name)
+        mark = self._source.mark(f"action/{self._count}", target, "action", f"{viewer.name}: {name} {target}")
+        await self._cluster.run([each.format(target) for each in action.arguments])
+        await self._source.add([mark])
+        return text
+
+
+class Timeline:
+    """The site with its live source. `run` serves it."""
+
+    def __init__(self, connection: Connection, backend: Backend, address: tuple[str, int], data_dir: Path | None) -> None:
+        self._backend = backend
+        self._address = address
+        self._source = LiveSource(connection, f"pinnace · {data_dir.name}" if data_dir else "pinnace")
+        self._cluster = LocalCluster(data_dir) if data_dir else None
+        self._sessions = Sessions()
+        self._viewed = asyncio.Event()
+        self._viewers = 0
+        actions = LocalActions(self._cluster, self._source) if self._cluster else None
+        self._site = Site(self._source, self._sessions, actions, self._permits, self._watched)
+        self._url = ""
+
+    async def run(self) -> None:
+        """Serve until cancelled. An address that is taken is logged; the Kubernetes API works without the timeline."""
+        try:
+            runner, self._url = await serve(self._site, *self._address)
+        except OSError as error:
+            log.error("no timeline: %s:%d: %s", *self._address, error.strerror or error)
+            return
+        log.info("the timeline on %s", self._url)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._site.run())
+                group.create_task(self._follow())
+        finally:
+            await runner.cleanup()
+
+    async def link(self, request: Request) -> Response:
+        """Respond with a one-time link for the user of the request. Raises ApiStatus."""
+        if not self._url:
+            raise ApiStatus(503, "ServiceUnavailable", "this gateway serves no timeline; see its log")
+        if not await self._permitted(request.user):
+            raise ApiStatus(
+                403, "Forbidden", f'User "{request.user.name}" cannot watch resource "keys" in API group "pinnace.io"'
+            )
+        token = self._sessions.token(Viewer(request.user.name, request.user.groups))
+        return Response(201, dump({"url": f"{self._url}?token={token}"}))
+
+    async def _permits(self, viewer: Viewer) -> bool:
+        return await self._permitted(User(viewer.name, viewer.groups))
+
+    async def _permitted(self, user: User) -> bool:
+        attributes = ResourceAttributes(verb="watch", group="pinnace.io", resource="keys")
+        message = SelfSubjectAccessReviewRequest(attributes=attributes)
+        request = Request("POST", LINKS_PATH, {}, {}, user=user)
+        try:
+            data = await self._backend.call(request, "/pinnace.v1.Authorization/SelfSubjectAccessReview", message, retry=True)
+        except ApiError as error:
+            log.warning("permission of %s: %s", user.name, error.message)
+            return False
+        return AccessReview.FromString(data).allowed
+
+    def _watched(self, count: int) -> None:
+        self._viewers = count
+        if count:
+            self._viewed.set()
+        else:
+            self._viewed.clear()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._viewed.wait()
+            following = [asyncio.create_task(self._source.run()), asyncio.create_task(self._poll())]
+            try:
+                idle = 0.0
+                while idle < VIEWER_GRACE:
+                    await asyncio.sleep(1.0)
+                    idle = 0.0 if self._viewers else idle + 1.0
+                    for task in following:
+                        if task.done():
+                            task.result()
+            finally:
+                for task in following:
+                    task.cancel()
+                await asyncio.gather(*following, return_exceptions=True)
+
+    async def _poll(self) -> None:
+        """Follow the processes and the queue of a local cluster."""
+        cluster = self._cluster
+        if cluster is None:
+            return
+        asked, sizes = 0.0, None
+        async with ClientSession(timeout=ClientTimeout(total=QUEUE_INTERVAL)) as http:
+            while True:
+                now = time.time()
+                if items := cluster.changes(now):
+                    await self._source.add(items)
+                if now - asked > QUEUE_INTERVAL:
+                    asked = now
+                    found = await self._queue(cluster, http)
+                    if found is not None and found != sizes:
+                        sizes = found
+                        await self._source.add([queue_item(now, found)])
+                await asyncio.sleep(POLL_INTERVAL)
+
+    async def _queue(self, cluster: LocalCluster, http: ClientSession) -> dict[str, int] | None:
+        address = cluster.status_address(self._source.leader("scheduler"))
+        if address is None:
+            return None
+        with suppress(ClientError, TimeoutError, OSError, ValueError):
+            async with http.get(f"http://{address}/metrics") as response:
+                text = await response.text()
+            return {name: int(float(value)) for name, value in _PENDING.findall(text)}
+        return None
+
+
+_PENDING = re.compile(r'^scheduler_pending_pods\{[^}]*queue="(\w+)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE)

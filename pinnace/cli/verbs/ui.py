@@ -1,0 +1,182 @@
+"""`pinnace ui` and `pinnace timeline`: the timeline of a cluster in a browser, and recordings of it."""
+
+import asyncio
+import sys
+import webbrowser
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+
+import click
+
+from pinnace.check.history import HistoryError
+from pinnace.cli.command import VerbGroup, verb
+from pinnace.cli.local import clusters
+from pinnace.cli.local.clusters import data_dir_option
+from pinnace.cli.local.running import translated
+from pinnace.cli.outcomes import ExitCode, Failure, usage
+from pinnace.cli.servers import configuration
+from pinnace.cli.session import Session, run
+from pinnace.cli.settings import Settings
+from pinnace.cli.terminal import err, out
+from pinnace.runtime import process
+
+_histories = click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="FILE...")
+
+
+@verb(
+    "ui",
+    examples="""
+        pinnace ui                      # prints a link that works once, and opens it
+        pinnace ui --no-open
+        pinnace ui --gateway 127.0.0.1:6443
+    """,
+)
+@click.option("--open/--no-open", "opens", default=None, help="Open a browser.  [default: in a terminal]")
+@click.option("--gateway", metavar="HOST:PORT", help="A gateway.  [default: that of the local cluster]")
+@data_dir_option
+def ui(settings: Settings, opens: bool | None, gateway: str | None, data_dir: Path | None) -> None:
+    """Open the timeline of a cluster in a browser.
+
+    The timeline shows terms and failovers, nodes, scheduling decisions and the keys of etcd, live. The printed link works once;
+    the page then stays open as the user of this client.
+    """
+    url = _local_link(settings, data_dir) if gateway is None else _link(gateway, settings)
+    out(f"{url}\n")
+    if sys.stdout.isatty() if opens is None else opens:
+        with suppress(webbrowser.Error):
+            webbrowser.open(url)
+
+
+@click.group("timeline", cls=VerbGroup)
+def timeline() -> None:
+    """Record a timeline, or open recordings.
+
+    A recording is a history, as `pinnace chaos run --save` writes it, too.
+    """
+
+
+@verb(
+    "record",
+    examples="""
+        pinnace timeline record failover.jsonl               # until Ctrl-C
+        pinnace timeline record lesson.jsonl --seconds 60
+    """,
+)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--seconds", type=click.FloatRange(min=0.1), help="Stop after this time.  [default: at Ctrl-C]")
+def record(settings: Settings, file: Path, seconds: float | None) -> None:
+    """Record the keys of a cluster into a new file, with the objects from which decisions are computed.
+
+    Values of Secrets are not recorded.
+    """
+
+    async def body(session: Session) -> None:
+        from pinnace.timeline import recording
+        from pinnace.timeline.source import KeyReader
+
+        session.wait_for_ever()
+        changes = 0
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                aclosing(recording.record(KeyReader(session.client.connection), file, "")) as made,
+            ):
+                async for count in made:
+                    changes = count
+        except TimeoutError:
+            pass
+        except FileExistsError:
+            raise usage(f"{file} exists", hint="give the name of a new file") from None
+        finally:
+            err(f"recorded {changes:,} changes; open them with `pinnace timeline open {file}`")
+
+    run(settings, body)
+
+
+@verb(
+    "open",
+    examples="""
+        pinnace timeline open failover.jsonl
+        pinnace timeline open results/*.jsonl            # of `pinnace chaos run --save results`
+        pinnace timeline open failover.jsonl --html failover.html
+    """,
+)
+@_histories
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write one HTML file, and serve nothing.")
+@click.option("--open/--no-open", "opens", default=None, help="Open a browser.  [default: in a terminal]")
+@click.option("--title", default="", help="The title of the page.")
+def open_(settings: Settings, files: Sequence[Path], html: Path | None, opens: bool | None, title: str) -> None:
+    """Open recordings in a browser, until Ctrl-C. The files of one run are merged, and their invariants are checked."""
+    from pinnace.timeline import site
+    from pinnace.timeline.recording import RecordedSource
+
+    try:
+        source = RecordedSource(files, title)
+    except HistoryError as error:
+        raise Failure(
+            str(error), hint="give files that `pinnace timeline record` or --save wrote", code=ExitCode.INVALID
+        ) from None
+    if not source.log.last:
+        raise Failure("the files have nothing to show", hint="a history begins with the records of etcd", code=ExitCode.INVALID)
+    if html is not None:
+        html.write_bytes(site.export(source))
+        out(f"{html}\n")
+        return
+
+    async def serve() -> None:
+        sessions = site.Sessions()
+        page = site.Site(source, sessions)
+        runner, url = await site.serve(page, "127.0.0.1", 0)
+        try:
+            link = f"{url}?token={sessions.token(site.Viewer('you'))}"
+            out(f"{link}\n")
+            err("serving the recording; press Ctrl-C to stop")
+            if sys.stdout.isatty() if opens is None else opens:
+                with suppress(webbrowser.Error):
+                    webbrowser.open(link)
+            await page.run()
+        finally:
+            await runner.cleanup()
+
+    process.run_command(serve())
+
+
+timeline.add_command(record)
+timeline.add_command(open_)
+
+
+def _local_link(settings: Settings, data_dir: Path | None) -> str:
+    from pinnace.cluster import certificates
+    from pinnace.cluster.cluster import Cluster
+    from pinnace.cluster.processes import running
+    from pinnace.cluster.spec import GATEWAY, data_dir_flag, pki_folder
+    from pinnace.pki.folder import ADMIN
+    from pinnace.timeline.link import LinkError, request_link
+
+    with translated():
+        cluster = Cluster.load(clusters.present_data_dir(settings, data_dir))
+    folder = cluster.spec.data_dir
+    gateways = cluster.state.of(GATEWAY)
+    if not gateways:
+        hint = f"`pinnace up{data_dir_flag(folder)} --fresh --gateways 1` makes a cluster with one"
+        raise Failure(f"the cluster in {folder} has no gateway", hint=hint, code=ExitCode.NOT_FOUND)
+    alive = [each for each in gateways if running(each)]
+    if not alive:
+        raise Failure("no gateway runs", hint="`pinnace start` starts what is down", code=ExitCode.UNAVAILABLE)
+    try:
+        return request_link(alive[0].plan.address, certificates.files(pki_folder(folder), ADMIN))
+    except (LinkError, OSError) as error:
+        raise Failure(str(error), hint="`pinnace doctor` looks for the cause", code=ExitCode.UNAVAILABLE) from None
+
+
+def _link(gateway: str, settings: Settings) -> str:
+    from pinnace.timeline.link import LinkError, request_link
+
+    config = configuration(settings)
+    if config.tls is None:
+        raise usage("the context has no certificate", hint="`pinnace config view` shows the contexts")
+    try:
+        return request_link(gateway, config.tls)
+    except (LinkError, OSError, ValueError) as error:
+        raise Failure(str(error), code=ExitCode.UNAVAILABLE) from None

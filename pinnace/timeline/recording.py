@@ -1,0 +1,103 @@
+"""Recordings: a timeline in a file, written from a live cluster or by `pinnace chaos --save`.
+
+A recording is a history (pinnace.check.history), one record a line. A live one also has the values of objects, from which
+decisions are computed as of any moment. The order of the files does not matter: items are sorted by time.
+"""
+
+import asyncio
+import tempfile
+import time
+from base64 import b64decode, b64encode
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pinnace.api.keys_pb2 import KeyVersion
+from pinnace.api.resources import EVENTS
+from pinnace.check.check import check
+from pinnace.check.history import Fault, Record, Run, Stored, digest_of, encode, facts_of, read
+from pinnace.timeline.items import Item, ItemLog, Translator
+from pinnace.timeline.source import DecisionError, KeyReader, explain, objects_file
+
+MAX_ITEMS = 400_000
+"""Items that a page gets. Older ones are folded into the state with which it begins."""
+
+
+async def record(reader: KeyReader, path: Path, what: str) -> AsyncGenerator[int, None]:
+    """Record a live cluster until closed. Yields the number of recorded changes now and then. Raises ApiError, OSError."""
+    count = 0
+    with path.open("x", encoding="utf-8") as file:
+        file.write(encode(Run(started=time.time(), what=what)))
+        async for versions in reader.versions():
+            now = time.monotonic()
+            for each in versions:
+                file.write(encode(stored(each, now)))
+            file.flush()
+            count += len(versions)
+            yield count
+
+
+def stored(each: KeyVersion, now: float) -> Stored:
+    """One change as a record with its value."""
+    value = None if each.deleted else each.value
+    return Stored(
+        now,
+        each.mod_revision,
+        each.key,
+        digest_of(each.key, value),
+        each.create_revision,
+        each.lease,
+        facts_of(each.key, value),
+        b64encode(each.value).decode(),
+    )
+
+
+class RecordedSource:
+    """The timeline of histories in files."""
+
+    live = False
+
+    def __init__(self, paths: Sequence[Path], title: str = "") -> None:
+        """Reads all of them. Raises HistoryError, OSError."""
+        records = [each for path in paths for each in read(path)]
+        run = next((each for each in records if isinstance(each, Run)), None)
+        self.title = title or (run.what if run else "") or ", ".join(path.name for path in paths)
+        self.log = ItemLog(MAX_ITEMS)
+        self.log.extend(sorted(_items(records, run), key=lambda item: float(item[1])))
+        self._stored = [each for each in records if isinstance(each, Stored) and (each.value or not each.create_revision)]
+        self.has_values = any(each.value for each in self._stored)
+
+    async def wait(self, sequence: int) -> None:
+        await asyncio.Event().wait()
+
+    async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
+        if not self.has_values:
+            raise DecisionError("this recording has no objects; `pinnace timeline record` keeps them")
+        state: dict[str, str] = {}
+        for each in self._stored:
+            if revision and each.revision > revision:
+                break
+            if not each.key.startswith(EVENTS.prefix):
+                state[each.key] = each.value
+        with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
+            path = objects_file(Path(folder), ((key, b64decode(value)) for key, value in state.items() if value))
+            return await explain(pod, path)
+
+    async def keys(self, prefix: str, after: str) -> Mapping[str, Any]:
+        raise DecisionError("a recording has no present keys")
+
+
+def _items(records: Iterable[Record], run: Run | None) -> Iterator[Item]:
+    records = list(records)
+    first = next((each.at for each in records if isinstance(each, Stored)), 0.0)
+    translator = Translator(run.started - first if run else 0.0)
+    last = 0.0
+    for each in sorted((each for each in records if isinstance(each, Stored)), key=lambda each: (each.revision, each.key)):
+        for item in translator.of(each):
+            last = max(last, float(item[1]))
+            yield item
+    for other in records:
+        if not isinstance(other, Stored):
+            yield from translator.of(other)
+    if any(isinstance(each, Fault) for each in records):
+        yield from translator.verdicts(last, check(records).verdicts)

@@ -164,15 +164,15 @@ function App() {
       <span class=${`status ${status}`} role="status">${status}</span>
       <span class="time">${clock(screen.at, 3)}</span><span class="muted">revision ${state.revision}</span>
       <nav aria-label="Time">
-        <button onClick=${() => jump(screen.at - screen.span / 4)} title="Back (←)">⏪</button>
+        <button onClick=${() => jump(screen.at - screen.span / 4)} title="Back (←)">«</button>
         <button onClick=${() => { const time = model.step(-1); if (time) jump(time); }} title="Previous revision (,)">‹</button>
-        ${screen.paused ? html`<button class="main" onClick=${follow} title="Follow (space)">▶ ${session.live ? "Live" : "End"}</button>` : html`<button class="main" onClick=${() => jump(screen.at)} title="Pause (space)">⏸ Pause</button>`}
+        ${screen.paused ? html`<button class="main" onClick=${follow} title="Follow (space)">${session.live ? "Go live" : "Go to the end"}</button>` : html`<button class="main" onClick=${() => jump(screen.at)} title="Pause (space)">Pause</button>`}
         <button onClick=${() => { const time = model.step(1); if (time) jump(time); }} title="Next revision (.)">›</button>
-        <button onClick=${() => { screen.paused = true; screen.speed = screen.speed ? 0 : 1; if (screen.at >= now()) screen.at = model.first; refresh(); }} title="Replay">${screen.speed ? "◼ Stop" : "Replay"}</button>
+        <button onClick=${() => { screen.paused = true; screen.speed = screen.speed ? 0 : 1; if (screen.at >= now()) screen.at = model.first; refresh(); }} title="Replay">${screen.speed ? "Stop" : "Replay"}</button>
         <select aria-label="Speed" onChange=${(event) => (screen.speed = Number(event.target.value)) && refresh()}>${[0.01, 0.1, 1, 5, 20].map((each) => html`<option value=${each} selected=${each === (screen.speed || 1)}>${each}×</option>`)}</select>
-        <button onClick=${() => zoom(-1)} title="Zoom in (+)" aria-label="Zoom in">＋</button>
+        <button onClick=${() => zoom(-1)} title="Zoom in (+)" aria-label="Zoom in">+</button>
         <span class="muted span">${duration(screen.span * 1000)}</span>
-        <button onClick=${() => zoom(1)} title="Zoom out (-)" aria-label="Zoom out">－</button>
+        <button onClick=${() => zoom(1)} title="Zoom out (-)" aria-label="Zoom out">−</button>
         ${session.live && html`<a class="button" href="/api/export" download>Export</a>`}
       </nav>
     </header>

@@ -127,6 +127,7 @@ function drawGap(pen, from, to, gap, y, row, color, shapes, election, holder) {
   const right = Math.max(from + 2, to) - 2;
   pen.fillStyle = color("--gap");
   pen.fillRect(from, y + 1, Math.max(2, to - from), row - 3);
+  pen.fillStyle = color("--bad");
   round(pen, right - width, y + 6, width, row - 13, 4);
   pen.fillStyle = color("--on-gap");
   pen.textAlign = "left";

@@ -1,0 +1,197 @@
+"""The site of the timeline: access, the stream, and what it refuses."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse, ClientSession, CookieJar
+
+from pinnace.timeline.items import ItemLog
+from pinnace.timeline.site import COOKIE, TOKEN_TTL, ActionError, Sessions, Site, Viewer, export, serve
+from pinnace.timeline.source import DecisionError
+
+ADMIN = Viewer("admin", ("system:masters",))
+HOSTILE = "default/<script>alert(1)</script>"
+
+
+class FakeSource:
+    title, live = "test", True
+
+    def __init__(self) -> None:
+        self.log = ItemLog()
+        self.grown = asyncio.Event()
+
+    def add(self, *names: str) -> None:
+        self.log.extend(["p", 1.0, 5, number, name, "pending", -1, 0, 0] for number, name in enumerate(names))
+        self.grown.set()
+
+    async def wait(self, sequence: int) -> None:
+        while self.log.last <= sequence:
+            self.grown.clear()
+            await self.grown.wait()
+
+    async def decision(self, pod: str, revision: int) -> Mapping[str, Any]:
+        if revision == 1:
+            raise DecisionError("compacted")
+        return {"pod": pod, "revision": revision}
+
+    async def keys(self, prefix: str, after: str) -> Mapping[str, Any]:
+        return {"items": [prefix]}
+
+
+class FakeActions:
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def permitted(self, viewer: Viewer) -> Sequence[str]:
+        return ("kill",) if "system:masters" in viewer.groups else ()
+
+    async def run(self, viewer: Viewer, name: str, target: str) -> str:
+        if target == "nobody":
+            raise ActionError("nobody does not run")
+        self.done.append(f"{viewer.name} {name} {target}")
+        return "done"
+
+
+class World:
+    def __init__(self) -> None:
+        self.source = FakeSource()
+        self.now = 0.0
+        self.sessions = Sessions(lambda: self.now)
+        self.actions = FakeActions()
+        self.permitted = True
+        self.viewers: list[int] = []
+        self.site = Site(self.source, self.sessions, self.actions, self.permits, self.viewers.append)
+        self.url = ""
+
+    async def permits(self, viewer: Viewer) -> bool:
+        return self.permitted
+
+    async def session(self, viewer: Viewer = ADMIN) -> ClientSession:
+        """A browser that has opened its link."""
+        made = ClientSession(base_url=self.url, cookie_jar=CookieJar(unsafe=True))
+        async with made.get("/", params={"token": self.sessions.token(viewer)}) as response:
+            assert response.status == 200
+        return made
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    runner, made.url = await serve(made.site, "127.0.0.1", 0)
+    running = asyncio.ensure_future(made.site.run())
+    yield made
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await runner.cleanup()
+
+
+async def received(response: ClientResponse) -> tuple[str, int, dict[str, Any]]:
+    """The next server-sent event with items."""
+    async with asyncio.timeout(10):
+        while True:
+            fields = {}
+            while (line := (await response.content.readline()).decode().strip()) != "":
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            data = json.loads(fields["data"])
+            if data["items"] or fields["event"] == "reset":
+                return fields["event"], int(fields["id"]), data
+
+
+async def test_a_link_works_once_and_for_some_minutes(world: World) -> None:
+    token, late = world.sessions.token(ADMIN), world.sessions.token(ADMIN)
+    async with ClientSession(base_url=world.url, cookie_jar=CookieJar(unsafe=True)) as first:
+        async with first.get("/", params={"token": token}) as response:
+            assert response.status == 200 and "token" not in str(response.url), "the address bar has no secret"
+        cookie = next(iter(first.cookie_jar))
+        assert cookie.key == COOKIE and cookie["httponly"] and cookie["samesite"] == "Strict"
+    async with ClientSession(base_url=world.url) as second:
+        async with second.get("/", params={"token": token}) as response:
+            assert response.status == 401 and "pinnace ui" in await response.text()
+        world.now += TOKEN_TTL + 1
+        async with second.get("/", params={"token": late}) as response:
+            assert response.status == 401
+
+
+@pytest.mark.parametrize("path", ["/", "/api/session", "/api/stream", "/api/decision?pod=a/b", "/api/keys", "/api/export"])
+async def test_nothing_is_served_without_a_session(world: World, path: str) -> None:
+    async with ClientSession(base_url=world.url) as browser, browser.get(path) as response:
+        assert response.status == 401
+
+
+async def test_every_response_forbids_inline_scripts(world: World) -> None:
+    async with await world.session() as browser:
+        for path in ("/", "/static/app.js", "/api/session"):
+            async with browser.get(path) as response:
+                policy = response.headers["Content-Security-Policy"]
+                assert "script-src 'self'" in policy and "unsafe" not in policy and "default-src 'none'" in policy
+
+
+async def test_a_viewer_gets_everything_and_then_what_is_new(world: World) -> None:
+    world.source.add("default/a")
+    async with await world.session() as browser, browser.get("/api/stream") as stream:
+        name, sequence, data = await received(stream)
+        assert (name, sequence) == ("reset", 1) and data["items"][0][4] == "default/a"
+        world.source.add("default/b")
+        name, sequence, data = await received(stream)
+        assert (name, sequence) == ("frame", 2) and [item[4] for item in data["items"]] == ["default/b"]
+    assert world.viewers[0] == 1
+
+
+async def test_a_viewer_that_reconnects_resumes(world: World) -> None:
+    world.source.add("default/a", "default/b")
+    async with await world.session() as browser:
+        async with browser.get("/api/stream", headers={"Last-Event-ID": "1"}) as stream:
+            name, _, data = await received(stream)
+            assert name == "frame" and [item[4] for item in data["items"]] == ["default/b"]
+        async with browser.get("/api/stream", headers={"Last-Event-ID": "99"}) as stream:
+            assert (await received(stream))[0] == "reset"
+
+
+async def test_a_user_without_the_permission_sees_nothing(world: World) -> None:
+    async with await world.session() as browser:
+        world.permitted = False
+        for path in ("/api/stream", "/api/keys", "/api/decision?pod=a/b", "/api/export"):
+            async with browser.get(path) as response:
+                assert response.status in (401, 403)
+
+
+async def test_decisions_and_their_errors(world: World) -> None:
+    async with await world.session() as browser:
+        async with browser.get("/api/decision", params={"pod": "default/a", "revision": "7"}) as response:
+            assert await response.json() == {"pod": "default/a", "revision": 7}
+        async with browser.get("/api/decision", params={"pod": "default/a", "revision": "1"}) as response:
+            assert response.status == 409 and (await response.json())["error"] == "compacted"
+        for pod, revision in (("a", "1"), ("--help/x", "1"), ("a/b", "x")):
+            async with browser.get("/api/decision", params={"pod": pod, "revision": revision}) as response:
+                assert response.status == 400
+
+
+async def test_actions_come_from_the_page_and_from_those_who_may(world: World) -> None:
+    origin = {"Origin": world.url.rstrip("/")}
+    kill = {"name": "kill", "target": "scheduler-0"}
+    async with await world.session() as browser:
+        async with browser.post("/api/action", json=kill, headers=origin) as response:
+            assert response.status == 200
+        async with browser.post("/api/action", json=kill, headers={"Origin": "http://evil.example"}) as response:
+            assert response.status == 403
+        async with browser.post("/api/action", json={"name": "format", "target": "a"}, headers=origin) as response:
+            assert response.status == 403
+        async with browser.post("/api/action", json=kill | {"target": "nobody"}, headers=origin) as response:
+            assert response.status == 409 and "does not run" in (await response.json())["error"]
+        async with browser.post("/api/action", data=b"[", headers=origin) as response:
+            assert response.status == 400
+    someone = await world.session(Viewer("someone"))
+    async with someone, someone.post("/api/action", json=kill, headers=origin) as response:
+        assert response.status == 403
+    assert world.actions.done == ["admin kill scheduler-0"]
+
+
+async def test_an_exported_page_needs_no_server_and_hostile_names_stay_text(world: World) -> None:
+    world.source.add(HOSTILE)
+    page = export(world.source).decode()
+    assert "<script>alert" not in page and "\\u003cscript>alert(1)\\u003c/script>" in page
+    assert 'src="/static' not in page and "http://" not in page.replace("http://www.w3.org/", "")

@@ -1,18 +1,18 @@
-"""Converts API objects to dictionaries in the form of Kubernetes' JSON and YAML, and back.
+"""Conversion between API objects and dictionaries in the form of Kubernetes' JSON and YAML.
 
     to_dict(pod)          {"apiVersion": "v1", "kind": "Pod", "metadata": {...}, "spec": {...}, "status": {...}}
-    from_dict(PODS, data) the pod; or CodecError with *all* problems of the data, each with its field's path
-    as_written(pod, data) the data in the form of `to_dict`, with every field that they contain, zeros and nulls included
+    from_dict(PODS, data) the pod, or CodecError with *all* problems of the data, each with the path of its field
+    as_written(pod, data) the form of `to_dict` with exactly the fields of the data, including zeros and nulls
 
 The forms are those of Kubernetes: quantities, times and int-or-strings are scalars, 64-bit integers are numbers, bytes are
 base64, null means absent, and fields that are inlined in Kubernetes' Go types appear in their parent. Absent and empty fields
-are left out, except for `securityContext: {}` and the like, whose presence has a meaning. Fields are in alphabetical order,
-after apiVersion, kind and metadata. Fractions of a second are shown for MicroTime only.
+are omitted, except for fields whose presence has a meaning, such as `securityContext: {}`. Fields are in alphabetical order
+after apiVersion, kind and metadata. Only MicroTime has fractions of a second.
 
-Fields that this version of the messages does not have are kept as bytes (protobuf's unknown fields). They are neither validated
-nor defaulted, and JSON does not show them. `revised` changes an object by its JSON form and keeps them. To find the fields
-that the form hides, it compares the old object with the object that is read from its own form: where both are equal, nothing is
-hidden. (Writing and comparing every part as JSON took a second for an object with 10,000 parts.)
+Fields that this version of the messages does not define are kept as bytes (protobuf's unknown fields). They are not validated
+or defaulted, and JSON does not contain them. `revised` changes an object by its JSON form and keeps them. To find hidden
+fields, it compares the old object with the object that is decoded from the old object's JSON form. Equal parts hide nothing.
+(Comparing the JSON of each part took a second for an object with 10,000 parts.)
 """
 
 import difflib
@@ -47,21 +47,22 @@ INLINED = frozenset(
         "SecretProjection.localObjectReference",
     )
 )
-"""Message fields without a name of their own in JSON: their fields appear in the parent (`json:",inline"` in Go)."""
+"""Message fields that are inlined in JSON: their fields appear in the parent (`json:",inline"` in Go)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`parents`: names of the inlined messages that contain the field. `value`: for a map, the type of its values."""
+    """A field by its JSON name. `parents`: the names of the inlined messages that contain it. `value`: the value type of a
+    map."""
 
     descriptor: FieldDescriptor
     parents: tuple[str, ...]
     value: FieldDescriptor | None
 
 
-@cache  # bounded: one entry per message type
+@cache  # one entry per message type
 def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
-    """The fields of a message by JSON name, including those of inlined messages."""
+    """Return the fields of a message by JSON name, including the fields of inlined messages."""
     fields: dict[str, Field] = {}
     for descriptor in message_type.fields:
         if descriptor.full_name in INLINED and descriptor.message_type is not None:
@@ -73,7 +74,7 @@ def fields_of(message_type: Descriptor) -> Mapping[str, Field]:
 
 
 def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
-    """The type of a map's values; None when the field is not a map."""
+    """Return the value type of a map field, or None if the field is not a map."""
     entry = field.message_type
     if entry is None or not entry.GetOptions().map_entry:
         return None
@@ -81,7 +82,7 @@ def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
 
 
 MAX_HINTS = 10
-"""The number of unknown fields of one object for which a similar name is suggested. One search takes about 0.1 ms."""
+"""The maximum number of unknown fields of an object for which a similar name is suggested. A search takes about 0.1 ms."""
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T", bound=Object)
@@ -100,14 +101,14 @@ SHOWN_WHEN_ZERO = {
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
 }
-"""Fields that Kubernetes writes even when they are zero."""
+"""Fields that Kubernetes serializes even if they are zero."""
 _KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in ALL}
 _SECRET = "pinnace.core.v1.Secret"
 _FIRST = {"apiVersion": 0, "kind": 1, "metadata": 2}
 
 
 class MapKey(str):
-    """A map key as a step of a path: labels[app]."""
+    """A map key in a path: labels[app]."""
 
     __slots__ = ()
 
@@ -117,16 +118,16 @@ FieldPath = tuple[str | int | MapKey, ...]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error in the data, with its path."""
+    """An error in the data, with its path."""
 
     path: FieldPath
     message: str
     unknown: bool = False
-    """Whether the field is unknown. The rest of the data can be read without it."""
+    """Whether the field is unknown. Unknown fields can be ignored."""
 
     @property
     def field(self) -> str:
-        """The path as Kubernetes writes it: spec.containers[0].resources.requests[cpu]."""
+        """The path in Kubernetes' notation: spec.containers[0].resources.requests[cpu]."""
         text = ""
         for step in self.path:
             if isinstance(step, int | MapKey):
@@ -140,7 +141,7 @@ class Problem:
 
 
 class CodecError(ValueError):
-    """The data does not describe a valid object of the requested type."""
+    """The data is not a valid object of the requested type."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -148,7 +149,7 @@ class CodecError(ValueError):
 
 
 def to_dict(obj: Message | Object) -> dict[str, Any]:
-    """The object in the form of JSON, with apiVersion and kind when it is an object of the API."""
+    """Return the object as a dictionary. API objects include apiVersion and kind."""
     message = cast(Message, obj)
     resource = _KINDS.get(message.DESCRIPTOR.full_name)
     if resource is None:
@@ -162,9 +163,9 @@ def from_dict(target: Resource[T], data: object, path: FieldPath = ()) -> T: ...
 @overload
 def from_dict(target: type[M], data: object, path: FieldPath = ()) -> M: ...
 def from_dict(target: Any, data: object, path: FieldPath = ()) -> Any:
-    """The object that the data describes. `path` is the position of the data, for error messages.
+    """Decode an object. `path` is the position of the data, for error messages.
 
-    apiVersion and kind may be absent, but must be correct if they are present. Raises CodecError with all problems.
+    apiVersion and kind are optional but must match if present. Raises CodecError with all problems.
     """
     message, problems = _read(target, data, path)
     if problems:
@@ -173,16 +174,16 @@ def from_dict(target: Any, data: object, path: FieldPath = ()) -> Any:
 
 
 def as_written(obj: Message | Object, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that the data contain explicitly, in the form of `to_dict`. `obj` is the object that was read from the data.
+    """Return the fields that the data contains explicitly, in the form of `to_dict`. `obj` is the object decoded from the data.
 
-    Fields that are zero, empty or null in the data are included. Absent and unknown fields are not."""
+    Zero, empty and null fields of the data are included. Absent and unknown fields are not."""
     said = {name: data[name] for name in ("apiVersion", "kind") if name in data}
     return said | _written(cast(Message, obj), data)
 
 
 def readable(resource: Resource[T], data: object, path: FieldPath = ()) -> tuple[T, Sequence[Problem]]:
-    """The readable part of the object that the data describes, and the problems of the rest. Invalid values are left out;
-    invalid messages are empty."""
+    """Decode the valid part of an object. Return the object and the problems. Invalid values are skipped; invalid messages are
+    empty."""
     message, problems = _read(resource, data, path)
     return message, problems
 
@@ -215,7 +216,7 @@ def _write(message: Message) -> dict[str, Any]:
 
 
 def write_value(field: FieldDescriptor, value: Any) -> Any:
-    """The JSON form of one value of a field; for a list or map, of one item."""
+    """Return the JSON form of a field's value; for a list or map, of one item."""
     if field.message_type is None:
         return write_primitive(value)
     scalar = SCALARS.get(field.message_type.full_name)
@@ -248,7 +249,7 @@ def _value_written(of: FieldDescriptor, value: Any, data: Any) -> Any:
 
 
 class _Reader:
-    """Fills messages from data, and collects the problems."""
+    """Fills messages from data and collects the problems."""
 
     def __init__(self) -> None:
         self._hints = MAX_HINTS
@@ -315,7 +316,7 @@ class _Reader:
             self._wrong(path, str(error))
 
     def _primitive(self, of: FieldDescriptor, value: object, path: FieldPath) -> str | int | bytes | None:
-        """The value; None when it is invalid."""
+        """Return the value, or None if it is invalid."""
         try:
             return read_primitive(of, value)
         except ValueError as error:
@@ -323,7 +324,7 @@ class _Reader:
             return None
 
     def _unknown(self, name: str, fields: Mapping[str, Field]) -> str:
-        """The message for an unknown field, with a similar name if there is one."""
+        """Return the error for an unknown field. It suggests a similar name if there is one."""
         if not self._hints or len(name) > 3 * max(map(len, fields), default=0):  # too long to be similar to a known name
             return "unknown field"
         self._hints -= 1
@@ -343,24 +344,24 @@ def _without_value(of: FieldDescriptor, message: str) -> str:
 
 
 def says_more(message: Message) -> bool:
-    """Whether the message has unknown fields. If it has, a union that looks empty may hold a choice that this version does not
-    know."""
+    """Return whether the message has unknown fields. If it has, a union that appears empty may contain a member that this
+    version does not define."""
     return len(UnknownFieldSet(message)) > 0
 
 
 def revised(resource: Resource[T], old: T, form: Mapping[str, Any], data: object) -> T:
-    """The object that the data describes, with the unknown fields of `old`. `form`: the JSON form of `old`.
+    """Decode an object from data that is based on `old`, and keep the unknown fields of `old`. `form`: the JSON form of `old`.
 
-    Parts that the data do not change stay as they are in `old`. Changed messages keep their unknown fields; so do changed list
-    items that have an identity (`merge.key_of`). Values in `old` that are already invalid are kept and not reported; the data
-    may correct them. Raises CodecError for all other problems.
+    Unchanged parts are copied from `old`. Changed messages keep their unknown fields, and so do changed list items with an
+    identity (`merge.key_of`). Invalid values of `old` that the data does not correct are kept and not reported. Raises
+    CodecError for all other problems.
     """
     new, problems = readable(resource, data)
     shown, before = readable(resource, form)
     known = frozenset(before)
     _refuse(problems, known)
     _restore(cast(Message, new), cast(Message, old), cast(Message, shown))
-    if problems:  # a value that moved is not matched with its old position
+    if problems:  # moved values are not matched with their old position
         _refuse(readable(resource, to_dict(new))[1], known)
     return new
 
@@ -385,13 +386,13 @@ def _restore(new: Message, old: Message, shown: Message) -> None:
 
 
 def _same_scalar(new: Message, shown: Message) -> bool:
-    """Whether both have the same JSON form. A scalar such as a quantity has several encodings of one value."""
+    """Return whether both have the same JSON form. A scalar such as a quantity has several encodings of the same value."""
     scalar = SCALARS.get(new.DESCRIPTOR.full_name)
     return scalar is not None and scalar.write(new) == scalar.write(shown)
 
 
 def _unmodelled(message: Message) -> Message:
-    """A message that has only the unknown fields."""
+    """Return a message with only the unknown fields."""
     rest = type(message)()
     rest.CopyFrom(message)
     for field, _ in message.ListFields():
@@ -400,7 +401,7 @@ def _unmodelled(message: Message) -> Message:
 
 
 def _pairs(field: FieldDescriptor, new: Message, before: Any, shown: Any) -> Iterator[tuple[Message, Message, Message]]:
-    """The matching messages of a field: in the new object, in the old object, and in the old object as its form shows it."""
+    """Yield matching messages of a field: in the new object, in the old object, and in the old object decoded from JSON."""
     after = getattr(new, field.name)
     value = map_value(field)
     if value is not None:
@@ -415,7 +416,7 @@ def _pairs(field: FieldDescriptor, new: Message, before: Any, shown: Any) -> Ite
 def _items(
     field: FieldDescriptor, after: Sequence[Message], known: Sequence[tuple[Message, Message]]
 ) -> Iterator[tuple[Message, Message, Message]]:
-    """The matching items of a list. Items match by equality, or else by their identity."""
+    """Yield matching items of a list. Items match if they are equal or have the same identity."""
     alike = {_bytes(shown): at for at, (_, shown) in enumerate(known)}
     same: dict[Key, int] | None = None
     for into in after:
@@ -438,7 +439,7 @@ def _identity(field: FieldDescriptor, item: Message) -> Key | None:
 
 
 def _plain(message: Message) -> dict[str, Any]:
-    """The primitive fields of a message in the form of JSON. Identities consist of these."""
+    """Return the primitive fields of a message in JSON form. Identities consist of primitive fields."""
     plain: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.full_name in INLINED:
@@ -453,7 +454,7 @@ _REQUIRED = "Required."
 
 
 class Description(NamedTuple):
-    """`text`: sentences on one line; "" when the field is not documented."""
+    """The documentation of a field. `text`: sentences on one line, or "" if the field is not documented."""
 
     text: str
     required: bool = False
@@ -470,6 +471,6 @@ def of_field(field: FieldDescriptor) -> Description:
 
 @cache
 def _all() -> Mapping[str, Mapping[str, str]]:
-    """All descriptions, by full name of the message and JSON name of the field."""
+    """Return all descriptions by the full name of the message and the JSON name of the field."""
     found: Mapping[str, Mapping[str, str]] = json.loads(FILE.read_text())
     return found

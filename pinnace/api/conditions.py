@@ -1,6 +1,6 @@
-"""Conditions of an object's status, whatever its kind: at most one for each type, with the time of its last transition.
+"""Conditions in the status of objects: at most one of each type, with the time of its last transition.
 
-Further fields of a kind's conditions (lastHeartbeatTime, observedGeneration) are set by the caller.
+The caller sets additional fields, such as lastHeartbeatTime and observedGeneration.
 Source: SetStatusCondition in k8s.io/apimachinery/pkg/api/meta/conditions.go of Kubernetes.
 """
 
@@ -12,7 +12,7 @@ from pinnace.api.scalars import to_time
 
 
 class Condition(Protocol):
-    """PodCondition, NodeCondition and the like."""
+    """The common fields of PodCondition, NodeCondition and other conditions."""
 
     type: str
     status: str
@@ -27,7 +27,7 @@ C_co = TypeVar("C_co", bound=Condition, covariant=True)
 
 
 class Conditions(Protocol[C_co]):
-    """The repeated field of a status."""
+    """A repeated condition field of a status."""
 
     def __iter__(self) -> Iterator[C_co]: ...
 
@@ -42,14 +42,14 @@ def find(conditions: Iterable[C], type_: str) -> C | None:
 
 
 def is_true(conditions: Iterable[Condition], type_: str) -> bool:
-    """False also where nothing is said."""
+    """Return whether the condition exists and is True."""
     found = find(conditions, type_)
     return found is not None and found.status == "True"
 
 
 def say(conditions: Conditions[C], type_: str, status: str, reason: str, message: str, now: float) -> C:
-    """The condition of that type, in place, new if there is none. lastTransitionTime moves to `now`, in Unix time, only when
-    `status` changes."""
+    """Set the condition of this type in place, and return it. It is added if it does not exist. lastTransitionTime is set to
+    `now`, in Unix time, if `status` changes."""
     said = find(conditions, type_)
     if said is None:
         said = conditions.add(type=type_)

@@ -1,12 +1,11 @@
-"""Reads YAML or JSON text as plain data with line numbers.
+"""A parser that reads YAML or JSON text as plain data with line numbers.
 
-The data are dictionaries with string keys, lists, and the scalars of JSON. Scalars are read as Kubernetes' tools read them (as
-in YAML 1.1, an unquoted `yes` is a boolean and `0644` is octal), but dates stay text and keys are always text. Most JSON is
-valid YAML. JSON that is not, such as a sequence of objects (the output of jq), is read as JSON, with one line number per
-object.
+The data consists of dictionaries with string keys, lists, and JSON scalars. Scalars are interpreted as by Kubernetes' tools: as
+in YAML 1.1, an unquoted `yes` is a boolean and `0644` is octal. Dates and keys remain strings. Most JSON is valid YAML. JSON
+that is not, such as a sequence of objects (the output of jq), is parsed as JSON with one line number per object.
 
-The text is not trusted. It is read event by event (JSON object by object), and reading stops at the first limit that is
-exceeded: size, depth, or number of values after alias expansion. Values are plain data: no tag creates an object.
+The text is untrusted. It is parsed event by event (JSON object by object), and parsing stops when a limit is exceeded: size,
+depth, or number of values after alias expansion. Values are plain data: no tag creates an object.
 """
 
 import json
@@ -20,7 +19,7 @@ import yaml
 from yaml.events import AliasEvent, MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
 MAX_SIZE = 3 << 20
-"""The maximum size of a text, in bytes."""
+"""The maximum size of a text in bytes."""
 MAX_DEPTH = 64
 MAX_NODES = 500_000
 """The maximum number of values in a text, after alias expansion. A manifest with 1,000 pods has about 50,000."""
@@ -44,13 +43,13 @@ _NUMBERS = (_INTEGER, _BINARY, _OCTAL, _HEXADECIMAL, _FLOAT)
 _NUMERIC = frozenset("+-.0123456789")
 """The first characters of numbers."""
 _MAX_PLAIN = 64
-"""The maximum length of a number or word. Longer scalars are text."""
+"""The maximum length of a number or word. Longer scalars are strings."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NO_UNICODE = "not valid Unicode"
 
 
 class DocumentError(ValueError):
-    """The text cannot be read beyond this line."""
+    """The text cannot be parsed beyond this line."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -58,11 +57,12 @@ class DocumentError(ValueError):
 
 
 class _NotYaml(DocumentError):
-    """The text is not YAML, but may be JSON."""
+    """The text is not valid YAML. It may be valid JSON."""
 
 
 class LocatedDict(dict[str, Any]):
-    """`line`: the line where the mapping begins; `lines`: the line of each key. Lines count from 1."""
+    """A dictionary with line numbers. `line`: the first line of the mapping. `lines`: the line of each key. Lines start at
+    1."""
 
     __slots__ = ("line", "lines")
 
@@ -73,7 +73,7 @@ class LocatedDict(dict[str, Any]):
 
 
 class LocatedList(list[Any]):
-    """`line`: the line where the list begins; `lines`: the line of each item. Lines count from 1."""
+    """A list with line numbers. `line`: the first line of the list. `lines`: the line of each item. Lines start at 1."""
 
     __slots__ = ("line", "lines")
 
@@ -88,17 +88,17 @@ class Document:
     data: Any
     line: int
     mistakes: tuple[tuple[int, str], ...]
-    """Errors, such as duplicate keys, that do not prevent reading: (line, message)."""
+    """Errors that do not prevent parsing, such as duplicate keys: (line, message)."""
 
 
 def parse(text: str) -> Iterator[Document]:
-    """The documents of a text; empty ones are left out. Raises DocumentError."""
+    """Yield the documents of a text. Empty documents are skipped. Raises DocumentError."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise DocumentError(text.count("\n", 0, error.start) + 1, _NO_UNICODE) from None
     if size > MAX_SIZE:
-        raise DocumentError(1, f"the text has {size} bytes: at most {MAX_SIZE} are allowed")
+        raise DocumentError(1, f"the text is too large: {size} bytes, at most {MAX_SIZE} are allowed")
     if not text.lstrip().startswith("{"):
         yield from _yaml(text)
         return
@@ -111,7 +111,8 @@ def parse(text: str) -> Iterator[Document]:
 
 
 def plain(text: str) -> list[Any]:
-    """The documents of a configuration file, as plain dictionaries and lists. Raises DocumentError, also for duplicate keys."""
+    """Return the documents of a configuration file as plain dictionaries and lists. Raises DocumentError, including for
+    duplicate keys."""
     found = []
     for document in parse(text):
         for line, what in document.mistakes:
@@ -134,7 +135,7 @@ def _yaml(text: str) -> Iterator[Document]:
 
 
 def mistake(error: yaml.YAMLError, text: str) -> tuple[int, str]:
-    """The line of a YAML error in the text, and its message on one line."""
+    """Return the line of a YAML error and its message on one line."""
     match error:
         case yaml.MarkedYAMLError():
             mark = error.problem_mark or error.context_mark
@@ -146,13 +147,13 @@ def mistake(error: yaml.YAMLError, text: str) -> tuple[int, str]:
 
 
 def is_text(text: str) -> bool:
-    """Whether an unquoted scalar is read as this text. Numbers of any length are not: Kubernetes' tools read them as
-    numbers."""
+    """Return whether an unquoted scalar is interpreted as a string. Numbers of any length are not, because Kubernetes' tools
+    interpret them as numbers."""
     return text not in _WORDS and not any(form.fullmatch(_without_underscores(text)) for form in _NUMBERS)
 
 
 def line_of(data: object, path: tuple[str | int, ...], line: int) -> int:
-    """The line of the value at the path, or of its nearest parent that has one. `line` is the line of `data`."""
+    """Return the line of the value at the path, or of its nearest parent with a line. `line` is the line of `data`."""
     for step in path:
         if isinstance(data, LocatedDict) and step in data:
             line, data = data.lines[str(step)], data[str(step)]
@@ -188,7 +189,7 @@ class _Parser:
         before = self._nodes
         self._count(1, event)
         if event.tag not in _KNOWN_TAGS:
-            raise DocumentError(event.start_mark.line + 1, f"the tag {event.tag} is not supported: values are plain data")
+            raise DocumentError(event.start_mark.line + 1, f"the tag {event.tag} is not supported")
         value: Any
         if kind is ScalarEvent:
             value = _scalar(event)
@@ -214,7 +215,7 @@ class _Parser:
             if key == _MERGE and event.implicit[0]:
                 merged.extend(self._sources(item, line))
             elif key in lines:
-                self._mistakes.append((line, f'"{key}" is given twice; first on line {lines[key]}'))
+                self._mistakes.append((line, f'"{key}" is duplicated; first defined on line {lines[key]}'))
             else:
                 value[key], lines[key] = item, line
         for source in merged:
@@ -225,10 +226,11 @@ class _Parser:
         return value
 
     def _sources(self, item: Any, line: int) -> list[LocatedDict]:
-        """The mappings that a merge key names. Keys of the mapping itself take precedence, then those of the first mapping."""
+        """Return the mappings of a merge key. The mapping's own keys take precedence, followed by those of the first
+        mapping."""
         sources = item if isinstance(item, LocatedList) else [item]
         if not all(isinstance(each, LocatedDict) for each in sources):
-            raise DocumentError(line, "a merge key (<<) takes a mapping or a list of mappings")
+            raise DocumentError(line, "a merge key (<<) requires a mapping or a list of mappings")
         return list(sources)
 
     def _key(self, event: Any, line: int) -> str:
@@ -245,7 +247,7 @@ class _Parser:
 
     def _alias(self, event: Any) -> Any:
         if event.anchor not in self._anchors:
-            raise DocumentError(event.start_mark.line + 1, f"the alias *{event.anchor} has no anchor before it")
+            raise DocumentError(event.start_mark.line + 1, f"the alias *{event.anchor} has no preceding anchor")
         value, size = self._anchors[event.anchor]
         self._count(size, event)
         return value
@@ -269,7 +271,8 @@ class _JsonParser:
         )
 
     def documents(self, otherwise: DocumentError) -> Iterator[Document]:
-        """The objects of the text. Raises `otherwise` when the first cannot be read, because the text is then not JSON."""
+        """Yield the objects of the text. Raises `otherwise` if the first object is invalid, because the text is not JSON
+        then."""
         end = 0
         while (start := _next(self._json, end)) < len(self._json):
             self._line += self._json.count("\n", end, start)
@@ -292,7 +295,7 @@ class _JsonParser:
         value: dict[str, Any] = {}
         for key, item in pairs:
             if key in value:
-                self._mistakes.append((self._line, f'"{key}" is given twice'))
+                self._mistakes.append((self._line, f'"{key}" is duplicated'))
             else:
                 value[key] = item
         return value
@@ -317,7 +320,7 @@ class _JsonParser:
 
 
 def _next(text: str, at: int) -> int:
-    """The position where the next object begins, or the text ends."""
+    """Return the position of the next object, or of the end of the text."""
     found = _SPACE.match(text, at)
     return found.end() if found else at
 
@@ -327,15 +330,15 @@ def _no_constant(name: str) -> None:
 
 
 def _too_deep(line: int) -> DocumentError:
-    return DocumentError(line, f"more than {MAX_DEPTH} levels deep")
+    return DocumentError(line, f"nested more than {MAX_DEPTH} levels deep")
 
 
 def _too_many(line: int) -> DocumentError:
-    return DocumentError(line, f"more than {MAX_NODES} values, with aliases unfolded")
+    return DocumentError(line, f"more than {MAX_NODES} values after alias expansion")
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text is valid Unicode. JSON can contain an unpaired surrogate ("\\ud800"), which is not."""
+    """Return whether the text is valid Unicode. JSON can contain an unpaired surrogate ("\\ud800"), which is invalid."""
     if text.isascii():
         return True
     try:
@@ -346,8 +349,8 @@ def _is_unicode(text: str) -> bool:
 
 
 def _text(event: Any) -> str:
-    """The text of a scalar. Checked here because PyYAML's loader in Python accepts unpaired surrogates; the one in C does
-    not."""
+    """Return the text of a scalar. Unicode is checked here because PyYAML's pure Python loader accepts unpaired surrogates,
+    unlike its C loader."""
     text: str = event.value
     if not _is_unicode(text):
         raise _NotYaml(event.start_mark.line + 1, _NO_UNICODE)
@@ -366,13 +369,13 @@ def _unquoted(text: str) -> Any:
 
 
 def _without_underscores(text: str) -> str:
-    """The text without underscores if it begins like a number: go-yaml ignores them (1_000)."""
+    """Remove underscores from text that starts like a number, because go-yaml ignores them (1_000)."""
     return text.replace("_", "") if text[:1] in _NUMERIC else text
 
 
 @lru_cache(maxsize=4096)
 def _plain(text: str) -> Any:
-    """The value of an unquoted scalar."""
+    """Return the value of an unquoted scalar."""
     if text in _WORDS:
         return _WORDS[text]
     digits = _without_underscores(text)

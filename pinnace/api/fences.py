@@ -1,7 +1,7 @@
-"""Fences as text: in the metadata of a call, and in the annotation of a bound pod.
+"""Text forms of fences: in the metadata of a call, and in the annotation of a bound pod.
 
-pinnace-fence: scheduler/4711/9f86d0...     metadata: election, token, and the secret of the session in hexadecimal
-pinnace.io/fence: scheduler/4711            annotation: the term, without the secret, because every reader of the pod sees it
+pinnace-fence: scheduler/4711/9f86d0...     metadata: election, token, and the session's secret in hexadecimal
+pinnace.io/fence: scheduler/4711            annotation: the term, without the secret, because clients can read the pod
 """
 
 from typing import NamedTuple
@@ -12,16 +12,16 @@ from pinnace.api.scalars import natural
 from pinnace.api.wellknown import FENCE_ANNOTATION
 
 KEY = "pinnace-fence"
-"""Of a call's metadata."""
+"""The metadata key of a fence."""
 MAX_SECRET = 64
-"""Bytes."""
+"""The maximum size of a secret in bytes."""
 
 
 class Bound(NamedTuple):
-    """Under which fence a pod was bound."""
+    """The fence under which a pod was bound."""
 
     election: str
-    """"": under none."""
+    """The election, or "" if the pod was bound without a fence."""
     token: int
 
 
@@ -29,17 +29,17 @@ _UNFENCED = Bound("", 0)
 
 
 def term(fence: Fence) -> str:
-    """The election and the token, without the secret."""
+    """Return "election/token", without the secret."""
     return f"{fence.election}/{fence.token}"
 
 
 def header(fence: Fence) -> str:
-    """The fence as a value of KEY. It contains the secret."""
+    """Return the fence as the value of KEY. The value contains the secret."""
     return f"{fence.election}/{fence.token}/{fence.secret.hex()}"
 
 
 def parse(text: str) -> Fence:
-    """The fence in a value of KEY. Raises ValueError, whose message does not repeat the secret."""
+    """Parse the value of KEY. Raises ValueError; its message does not contain the secret."""
     election, _, rest = text.partition("/")
     written, _, secret = rest.partition("/")
     token = natural(written)
@@ -49,12 +49,12 @@ def parse(text: str) -> Fence:
         return Fence(election=election, token=token, secret=bytes.fromhex(secret))
     except ValueError:
         raise ValueError(
-            f"{KEY}: not a fence: expected an election, a token and a secret in hexadecimal, such as scheduler/4711/9f86d0"
+            f"{KEY}: invalid fence: expected ELECTION/TOKEN/SECRET with a hexadecimal secret, for example scheduler/4711/9f86d0"
         ) from None
 
 
 def of(pod: Pod) -> Bound:
-    """The term under which the pod was bound. An annotation that cannot be read counts as none."""
+    """Return the fence under which the pod was bound. An invalid annotation counts as none."""
     election, _, written = pod.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
     token = natural(written)
     return Bound(election, token) if election and token else _UNFENCED

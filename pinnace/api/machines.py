@@ -1,6 +1,6 @@
-"""The shape of virtual machines: their resources and zone, and the labels and taints with which they register.
+"""The shape of virtual machines: resources, zones, and the labels and taints that nodes are registered with.
 
-One description is used by `pinnace up`, `pinnace node add` and the flags of a kubelet. Different shapes come from a file:
+`pinnace up`, `pinnace node add` and the flags of a kubelet use one description. A file defines different shapes:
 
     - count: 2                     # node 0 and node 1
       cpu: 64
@@ -8,10 +8,10 @@ One description is used by `pinnace up`, `pinnace node add` and the flags of a k
       resources: {example.com/gpu: 8}
       labels: {disk: ssd}
       taints: ["dedicated=gpu:NoSchedule"]
-    - cpu: 8                       # all others
+    - cpu: 8                       # all other nodes
 
-Each shape applies to the next `count` nodes. The last one may omit `count`: it applies to all further nodes. If it has a
-`count`, the list starts over. A key that a shape omits has the value of the option of that name.
+Each shape applies to the next `count` nodes. The last shape can omit `count`: it then applies to all remaining nodes. If it has
+a `count`, the list is repeated. Keys that a shape omits default to the option of the same name.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ from pinnace.api.wellknown import (
 
 CPU, MEMORY, PODS, STORAGE = "4", "32Gi", "110", "100Gi"
 NATIVE = ("cpu", "memory", "pods", "ephemeral-storage")
-"""What every kubelet reports of its machine."""
+"""The resources that every kubelet reports."""
 ZONES = ("zone-a", "zone-b", "zone-c")
 REGION = "region-1"
 _PLAIN_KEYS = (HOSTNAME_LABEL, OS_LABEL, ARCH_LABEL, INSTANCE_TYPE_LABEL)
@@ -49,7 +49,7 @@ OS, ARCH = "linux", "amd64"
 _KEYS = (*NATIVE, "count", "zones", "region", "resources", "labels", "taints")
 _MOST_COUNT = 1_000_000
 _DOMAINS = ("kubernetes.io", "k8s.io")
-"""Labels of these domains, and of those below them, are not for a kubelet to set, but for those that follow."""
+"""Kubelets are not allowed to set labels of these domains and their subdomains, except for the labels and domains below."""
 _OWN_LABELS = frozenset({
     HOSTNAME_LABEL, OS_LABEL, ARCH_LABEL, INSTANCE_TYPE_LABEL, ZONE_LABEL, REGION_LABEL, OLD_ZONE_LABEL, OLD_REGION_LABEL,
     "beta.kubernetes.io/instance-type", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
@@ -59,7 +59,7 @@ _RESTRICTED = "node-restriction.kubernetes.io"
 
 
 class ShapeError(ValueError):
-    """The text does not describe a machine. `option`: the flag, or the file and line, that says so."""
+    """An invalid machine shape. `option`: the flag, or the file and line, that contains it."""
 
     def __init__(self, option: str, message: str) -> None:
         super().__init__(message)
@@ -68,8 +68,8 @@ class ShapeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MachineShape:
-    """`resources`: quantities by resource name. `zones`: nodes are dealt out to them by the number in their name; none: they
-    have no zone and no region. `labels` and `taints`: with which a node registers; nobody keeps them up afterwards."""
+    """The shape of one machine. `resources`: quantities by resource name. `zones`: nodes are assigned to zones by the number in
+    their name; without zones, nodes have no zone and no region. `labels` and `taints` are applied once, at registration."""
 
     resources: Mapping[str, str] = field(default_factory=lambda: dict(zip(NATIVE, (CPU, MEMORY, PODS, STORAGE), strict=True)))
     zones: Sequence[str] = ZONES
@@ -79,11 +79,11 @@ class MachineShape:
 
     @property
     def label_keys(self) -> Sequence[str]:
-        """Of `default_labels`."""
+        """The keys of `default_labels`."""
         return _ZONED_KEYS if self.zones else _PLAIN_KEYS
 
     def default_labels(self, name: str, resources: Mapping[str, str]) -> dict[str, str]:
-        """The labels that every node of this name has, with these `resources`."""
+        """Return the default labels of a node with this name and these `resources`."""
         found = {HOSTNAME_LABEL: name, OS_LABEL: OS, ARCH_LABEL: ARCH, INSTANCE_TYPE_LABEL: instance_type(resources)}
         if self.zones:
             found |= {ZONE_LABEL: self.zones[_number(name) % len(self.zones)], REGION_LABEL: self.region}
@@ -92,24 +92,24 @@ class MachineShape:
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The shapes of many nodes. `runs`: each shape, and for how many nodes in a row; None: for all that follow."""
+    """The shapes of a set of nodes. `runs`: each shape with its number of consecutive nodes; None means all remaining nodes."""
 
     runs: Sequence[tuple[MachineShape, int | None]]
 
     @property
     def count(self) -> int | None:
-        """How many nodes the file describes; None: any number."""
+        """The number of nodes that the file describes, or None if it is not limited."""
         counts = [count for _, count in self.runs]
         return None if None in counts else sum(count for count in counts if count)
 
     def check_registering(self) -> None:
-        """Raises ShapeError when a kubelet may not register nodes with these labels."""
+        """Raise ShapeError if kubelets are not allowed to register nodes with these labels."""
         for shape, _ in self.runs:
             if refused := sorted(filter(is_restricted, shape.labels)):
-                raise ShapeError("--labels", f"a kubelet may not set {', '.join(refused)}; use `pinnace label nodes`")
+                raise ShapeError("--labels", f"kubelets are not allowed to set {', '.join(refused)}; use `pinnace label nodes`")
 
     def of(self, index: int) -> MachineShape:
-        """Of the node that is this number."""
+        """Return the shape of the node with this index."""
         left = index % self.count if self.count else index
         for shape, count in self.runs:
             if count is None or left < count:
@@ -120,7 +120,7 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """What the command line says of machines, as text; "" where it says nothing. `file`: a path."""
+    """The command-line options that describe machines, as text; "" means not set. `machines`: the path of a file."""
 
     cpu: str = ""
     memory: str = ""
@@ -133,12 +133,12 @@ class MachineOptions:
     machines: str = ""
 
     def arguments(self) -> list[str]:
-        """The flags of a kubelet that say the same."""
+        """Return the equivalent flags of a kubelet."""
         given = ((f"--{name.replace('_', '-')}", getattr(self, name)) for name in self.__dataclass_fields__)
         return [word for flag, text in given if text for word in (flag, text)]
 
     def shape(self) -> MachineShape:
-        """Raises ShapeError."""
+        """Parse the options. Raises ShapeError."""
         shape = MachineShape()
         given = {"cpu": self.cpu, "memory": self.memory, "pods": self.pods, "ephemeral-storage": self.ephemeral_storage}
         resources = {**shape.resources, **{name: _quantity(name, text, f"--{name}") for name, text in given.items() if text}}
@@ -152,19 +152,19 @@ class MachineOptions:
         )
 
     def shapes(self, text: str = "") -> Shapes:
-        """`text`: the content of the file, if there is one. Raises ShapeError."""
+        """Parse the options and the file. `text`: the content of the file. Raises ShapeError."""
         shape = self.shape()
         return _read(text, self.machines, shape) if self.machines else Shapes([(shape, None)])
 
 
 def instance_type(resources: Mapping[str, str]) -> str:
-    """As in "virtual-4cpu-32Gi"."""
+    """Return the instance type, for example "virtual-4cpu-32Gi"."""
     cpu, memory = (format_amount(name, amount(name, resources.get(name, "0"))) for name in ("cpu", "memory"))
     return f"virtual-{cpu}cpu-{memory}"
 
 
 def is_restricted(label: str) -> bool:
-    """A label that a kubelet may not set or change on its nodes.
+    """Return whether kubelets are not allowed to set or change this label of their nodes.
 
     Source: https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction
     """
@@ -179,7 +179,7 @@ def _below(domain: str, domains: Iterable[str]) -> bool:
 
 
 def _number(name: str) -> int:
-    """That the name ends in; without one, any that follows from the name."""
+    """Return the number at the end of the name. Names without a number are mapped to a checksum."""
     digits = name[len(name.rstrip("0123456789")) :][-9:]
     return int(digits) if digits else crc32(name.encode())
 
@@ -198,25 +198,25 @@ def _read(text: str, source: str, usual: MachineShape) -> Shapes:
         for index, data in enumerate(document.data):
             where = f"{source}:{line_of(document.data, (index,), document.line)}"
             if runs and runs[-1][1] is None:
-                raise ShapeError(where, "the shape before has no count, and takes all nodes: only the last may leave it out")
+                raise ShapeError(where, "the previous shape has no count: only the last shape can omit it")
             runs.append(_shape(data, where, usual))
     if not runs:
-        raise ShapeError(source, "there is no shape in it")
+        raise ShapeError(source, "no shapes found")
     return Shapes(runs)
 
 
 def _shape(data: Any, where: str, usual: MachineShape) -> tuple[MachineShape, int | None]:
     if not isinstance(data, dict):
-        raise ShapeError(where, "expected a shape, such as {count: 2, cpu: 64}")
+        raise ShapeError(where, "expected a shape, for example {count: 2, cpu: 64}")
     for key in data:
         if key not in _KEYS:
-            raise ShapeError(where, f'unknown field "{key}"; there are {", ".join(_KEYS)}')
+            raise ShapeError(where, f'unknown field "{key}"; supported: {", ".join(_KEYS)}')
     given = {name: data[name] for name in NATIVE if name in data} | _mapping(data, "resources", where)
     zones = data.get("zones")
     texts = [str(each) for each in zones] if isinstance(zones, list) else [] if zones is None else [str(zones)]
     taints = data.get("taints", [])
     if not isinstance(taints, list):
-        raise ShapeError(where, 'taints: expected a list, such as ["dedicated=gpu:NoSchedule"]')
+        raise ShapeError(where, 'taints: expected a list, for example ["dedicated=gpu:NoSchedule"]')
     labels = {str(key): _text(value) for key, value in _mapping(data, "labels", where).items()}
     shape = MachineShape(
         {**usual.resources, **{name: _quantity(name, str(value), where) for name, value in given.items()}},
@@ -227,19 +227,19 @@ def _shape(data: Any, where: str, usual: MachineShape) -> tuple[MachineShape, in
     )
     count = data.get("count")
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= _MOST_COUNT):
-        raise ShapeError(where, f"count: expected a number from 1 to {_MOST_COUNT}")
+        raise ShapeError(where, f"count: expected an integer from 1 to {_MOST_COUNT}")
     return shape, count
 
 
 def _text(value: Any) -> str:
-    """Of a scalar, as one would write it."""
+    """Return a scalar in YAML notation."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _mapping(data: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     found = data.get(key, {})
     if not isinstance(found, dict):
-        raise ShapeError(where, f"{key}: expected names and values, such as {{a: b}}")
+        raise ShapeError(where, f"{key}: expected a mapping, for example {{a: b}}")
     return dict(found)
 
 
@@ -254,17 +254,17 @@ def _quantity(resource: str, text: str, where: str) -> str:
     except QuantityError as error:
         raise ShapeError(where, str(error)) from None
     if not more:
-        raise ShapeError(where, f'"{text}" is not more than 0')
+        raise ShapeError(where, f'"{text}" must be greater than 0')
     if problems := names.label_key(resource):
         raise ShapeError(where, f'resource "{resource}": {problems[0]}')
     return text
 
 
 def _zones(text: str, where: str) -> tuple[str, ...]:
-    """A number of zones, or their names."""
+    """Parse a number of zones, or a list of zone names."""
     if text.isdecimal():
         if int(text) > MOST_ZONES:
-            raise ShapeError(where, f"{text} zones are too many: at most {MOST_ZONES}, or give them names")
+            raise ShapeError(where, f"{text} zones are not supported: specify at most {MOST_ZONES}, or a list of names")
         return tuple(f"zone-{chr(ord('a') + number)}" for number in range(int(text)))
     return tuple(_value(word, where) for word in _words(text))
 
@@ -280,7 +280,7 @@ def _labels(words: Iterator[str], where: str) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
-            raise ShapeError(where, f'"{word}" is no label; expected KEY=VALUE')
+            raise ShapeError(where, f'"{word}" is not a label; expected KEY=VALUE')
         found[key] = value
     return _checked(found, where)
 
@@ -297,7 +297,7 @@ def _taint(text: str, where: str) -> Taint:
     front, colon, effect = text.rpartition(":")
     key, _, value = front.partition("=")
     if not colon or effect not in EFFECTS:
-        raise ShapeError(where, f'"{text}" is no taint; expected KEY[=VALUE]:EFFECT, with {", ".join(EFFECTS)}')
+        raise ShapeError(where, f'"{text}" is not a taint; expected KEY[=VALUE]:EFFECT; effects: {", ".join(EFFECTS)}')
     if problems := names.label_key(key):
         raise ShapeError(where, f'taint "{key}": {problems[0]}')
     return Taint(key=key, value=_value(value, where), effect=effect)

@@ -1,9 +1,9 @@
-"""Reads manifests: YAML or JSON text as API objects. All problems are reported at once, by file and line.
+"""A reader for manifests: YAML or JSON text as API objects. All problems are reported together, by file and line.
 
     pods.yaml:14: spec.tolerations[0].efect: unknown field; did you mean "effect"?
 
-A text contains any number of documents. A document is one object, or a list of objects: `kind: List`, or a list of one kind
-such as `kind: PodList`, whose items may omit their kind. Lists can be nested.
+A text contains any number of documents. A document is an object or a list of objects. A list is `kind: List`, or a list of one
+kind such as `kind: PodList`, whose items can omit their kind. Lists can be nested.
 """
 
 import difflib
@@ -18,16 +18,16 @@ from pinnace.api.resources import ALL, Object, Resource, absent, by_kind
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object, with its position in the source."""
+    """An object with its position in the source."""
 
     resource: Resource[Any]
     obj: Object
     written: Mapping[str, Any]
-    """The fields that the manifest contains (codec.as_written). The object itself does not show which zeros were written."""
+    """The fields that the manifest contains (codec.as_written), including zeros that the object does not preserve."""
     source: str
     line: int
     warnings: tuple[str, ...] = ()
-    """Messages about unknown fields that were left out, with file and line."""
+    """Messages about unknown fields that were ignored, with file and line."""
 
 
 class ManifestError(ValueError):
@@ -42,13 +42,13 @@ Validate: TypeAlias = Literal["strict", "warn", "ignore", "name"]
 
 
 def load(text: str, source: str, *, validate: Validate = "strict", named: bool = False) -> list[Manifest]:
-    """The objects of a text, in its order. `validate`: "strict" refuses unknown fields; "warn" and "ignore" leave them out;
-    "name" reads only the kind, namespace and name. `named`: metadata.name is required, and generateName is not sufficient.
+    """Parse the objects of a text in order. `validate`: "strict" rejects unknown fields; "warn" and "ignore" ignore them;
+    "name" parses only the kind, namespace and name. `named`: metadata.name is required, and generateName is not sufficient.
 
-    Unknown fields of a status are always left out, because the server resets the status. A manifest that was exported from
+    Unknown fields of a status are always ignored, because the server resets the status. A manifest that was exported from
     another cluster can therefore be applied (kubernetes#90066).
 
-    Raises ManifestError. The values of fields are validated by the server, not here.
+    Raises ManifestError. Field values are validated by the server.
     """
     loader = _Loader(source, validate, named)
     try:
@@ -101,21 +101,21 @@ class _Loader:
             self.manifests.append(Manifest(resource, obj, as_written(obj, data), self._source, line, warned))
 
     def _is_left_out(self, path: FieldPath) -> bool:
-        """Whether an unknown field is left out instead of refused. `path` is relative to the object."""
+        """Return whether an unknown field is ignored instead of rejected. `path` is relative to the object."""
         return self._validate != "strict" or path[0] == "status"
 
 
 def _unnamed(obj: Object, named: bool) -> str:
-    """The error message for a missing name; "" when the object has one."""
+    """Return the error for a missing name, or "" if the object has a name."""
     if obj.metadata.name:
         return ""
     if named:
-        return "required; `pinnace create` makes objects with generateName" if obj.metadata.generateName else "required"
+        return "required; use `pinnace create` for objects with generateName" if obj.metadata.generateName else "required"
     return "" if obj.metadata.generateName else "required, or metadata.generateName"
 
 
 def _naming(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of the data that identifies the object: apiVersion, kind, and the names in the metadata."""
+    """Return the part of the data that identifies the object: apiVersion, kind, and the names in its metadata."""
     kept = {name: data[name] for name in ("apiVersion", "kind", "metadata") if name in data}
     if isinstance(metadata := kept.get("metadata"), Mapping):
         kept["metadata"] = {name: metadata[name] for name in ("name", "namespace", "generateName") if name in metadata}
@@ -129,7 +129,7 @@ class _UnknownKind(ValueError):
 
 
 def _objects(data: Any, path: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
-    """The objects of a document, each with its path. Lists, and lists within lists, are flattened."""
+    """Yield the objects of a document with their paths. Nested lists are flattened."""
     if not _is_list(data):
         yield path, data
         return
@@ -145,7 +145,7 @@ def _is_list(data: Any) -> bool:
 
 
 def _as_of(whole: Mapping[str, Any], item: Any) -> Any:
-    """The item of a list, with the kind and apiVersion of a list of one kind if it has none of its own."""
+    """Return the item of a list. An item without a kind gets the kind and apiVersion of its list."""
     kind = whole["kind"].removesuffix("List")
     if not isinstance(item, Mapping) or "kind" in item or kind not in _KINDS:
         return item
@@ -156,9 +156,9 @@ _KINDS = {resource.kind: resource for resource in ALL}
 
 
 def _resource(data: Any) -> Resource[Any]:
-    """The resource that the kind and apiVersion of a document name. Raises _UnknownKind."""
+    """Return the resource for the kind and apiVersion of a document. Raises _UnknownKind."""
     if not isinstance(data, Mapping):
-        raise _UnknownKind("", "not an object: a document begins with apiVersion and kind")
+        raise _UnknownKind("", "not an object: expected apiVersion and kind")
     kind, version = data.get("kind"), data.get("apiVersion")
     if not isinstance(kind, str):
         raise _UnknownKind("kind", f"kind: required; supported: {', '.join(_KINDS)}")

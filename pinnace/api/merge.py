@@ -1,15 +1,15 @@
-"""Merges the JSON forms of objects. `apply` is a three-way merge on the client, as in `kubectl apply`.
+"""Merges of JSON forms. `apply` is a client-side three-way merge as in `kubectl apply`.
 
 The last applied configuration is stored in an annotation of the object. The next `apply`
 
-* sets the fields that the new configuration contains,
-* removes the fields that the last configuration contained and the new one does not,
-* leaves all other fields (defaults, status, fields set by others) unchanged.
+* sets the fields of the new configuration,
+* removes fields that are in the last configuration but not in the new one,
+* keeps all other fields (defaults, status, and fields of other clients).
 
-Objects merge field by field, maps key by key. Lists of objects that have an identity (containers by name, mounts by path) merge
-item by item; other lists are replaced as a whole. When a union (a volume, a strategy) changes, only the fields of the new
+Objects are merged field by field, and maps key by key. Lists whose items have an identity (containers by name, mounts by path)
+are merged item by item; other lists are replaced. If a union (a volume, a strategy) changes, only the fields of the new
 configuration remain. All functions take and return dictionaries, and do not modify their arguments. Patches (pinnace.api.patch)
-merge by the same rules, except for lists and retained fields.
+follow the same rules, except for lists and retained fields.
 """
 
 import json
@@ -40,34 +40,34 @@ _IDENTITY: Mapping[str, tuple[str, ...]] = {
     "volumeMounts": ("mountPath",),
     "volumes": ("name",),
 }
-"""The fields that identify the items of a list, by the name of the list: Kubernetes' patchMergeKey and listMapKeys. (A node's
-taints have neither.)"""
+"""The fields that identify the items of a list, by the name of the list: Kubernetes' patchMergeKey and listMapKeys. A node's
+taints have neither."""
 SETS = frozenset({"finalizers", "podCIDRs"})
-"""Lists of plain values that merge as sets: values that other clients added are kept."""
+"""Lists of scalars that are merged as sets: values of other clients are kept."""
 _UNIONS = frozenset({"strategy", "volumes"})
-"""Unions, whose variants have different fields: Kubernetes' retainKeys. The defaults of the old variant are not valid for the
-new variant."""
+"""Unions whose members have different fields: Kubernetes' retainKeys. The defaults of the old member are invalid for the new
+member."""
 DEFAULTS = {"protocol": "TCP"}
-"""The values of identity fields that are absent or empty."""
+"""The defaults of absent or empty identity fields."""
 
 Data = Mapping[str, Any]
 Key = tuple[str, ...]
 
 
 def key_of(name: str, item: Any) -> Key | None:
-    """The identity of an item of the list `name`; None when its items have none."""
+    """Return the identity of an item of the list `name`, or None if its items have no identity."""
     if name not in _IDENTITY or not isinstance(item, Mapping):
         return None
     return tuple(str(item.get(field) or DEFAULTS.get(field)) for field in _IDENTITY[name])
 
 
 class Merge:
-    """Merges field by field. A null removes a field, and lists are replaced as a whole. With an empty previous configuration
-    (`last`), this is a JSON merge patch (RFC 7386)."""
+    """Merges field by field. A null removes a field, and lists are replaced. With an empty previous configuration (`last`),
+    this is a JSON merge patch (RFC 7386)."""
 
     def objects(self, last: Data, live: Data, desired: Data) -> dict[str, Any]:
         merged = {
-            name: None if name in desired else deepcopy(value)  # a desired field keeps its position, and is merged below
+            name: None if name in desired else deepcopy(value)  # a placeholder: the field is merged below
             for name, value in live.items()
             if name in desired or name not in last
         }
@@ -79,7 +79,7 @@ class Merge:
         return merged
 
     def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
-        """The merged list; None when the desired list replaces the live one."""
+        """Return the merged list, or None if the desired list replaces the live list."""
         return None
 
     def _value(self, name: str, last: Any, live: Any, desired: Any) -> Any:
@@ -93,13 +93,12 @@ class Merge:
 
 
 def apply(last: Data | None, live: Data, desired: Data) -> dict[str, Any]:
-    """The object to store. `last`: the last applied configuration, None if there is none. A null in `desired` removes the
-    field."""
+    """Return the object to store. `last`: the last applied configuration, or None. A null in `desired` removes the field."""
     return _APPLY.objects(last or {}, live, desired)
 
 
 def last_applied(live: Data) -> dict[str, Any] | None:
-    """The last applied configuration of the object; None when it has none, or when the annotation is not valid."""
+    """Return the last applied configuration of the object, or None if the annotation is missing or invalid."""
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
     try:
         found = json.loads(text) if isinstance(text, str) else None
@@ -109,7 +108,7 @@ def last_applied(live: Data) -> dict[str, Any] | None:
 
 
 def with_last_applied(desired: Data) -> dict[str, Any]:
-    """The object, with its own configuration in the annotation for the next apply."""
+    """Return the object with its configuration in the annotation, for the next apply."""
     result = deepcopy(dict(desired))
     metadata = result["metadata"] = dict(result.get("metadata") or {})
     annotations = metadata["annotations"] = dict(metadata.get("annotations") or {})
@@ -126,9 +125,8 @@ def _without_annotation(desired: Data) -> dict[str, Any]:
 
 
 class _Apply(Merge):
-    """Desired items of a list keep their order; items of other clients keep their position relative to them. A union that
-    changes loses all fields that are not desired. A union that does not change keeps its defaults and the fields that other
-    clients set."""
+    """Desired list items keep their order; items of other clients keep their position relative to them. A union that changes
+    loses all fields that are not desired. An unchanged union keeps its defaults and the fields of other clients."""
 
     def lists(self, name: str, last: Sequence[Any], live: Sequence[Any], desired: Sequence[Any]) -> list[Any] | None:
         if name in SETS:
@@ -153,8 +151,8 @@ _APPLY = _Apply()
 
 
 def in_order(kept: Sequence[tuple[int, Any]], named: Sequence[tuple[int | None, Any]]) -> list[Any]:
-    """Merges the items of a list: `named` in that order, and before each of them those of `kept` that preceded it in the live
-    list. Each item has its index in the live list, if it is in it.
+    """Merge the items of a list. `named` items keep their order. Before each of them, the `kept` items that preceded it in the
+    live list are inserted. Each item has its index in the live list; None marks a new item.
 
     Source: mergeSortedSlice in k8s.io/apimachinery/pkg/util/strategicpatch."""
     merged, rest = list[Any](), deque(kept)
@@ -166,7 +164,7 @@ def in_order(kept: Sequence[tuple[int, Any]], named: Sequence[tuple[int | None, 
 
 
 def by_key(name: str, items: Sequence[Any]) -> dict[Key, Any] | None:
-    """The items of the list `name` by their identity; None when an item has no identity, or two have the same."""
+    """Return the items of the list `name` by identity, or None if an item has no identity or two items have the same."""
     found = {key: item for item in items if (key := key_of(name, item)) is not None}
     return found if len(found) == len(items) else None
 

@@ -1,8 +1,8 @@
-"""The syntax of names, labels and keys, as in Kubernetes; and sets of node names.
+"""Validation of names, labels and keys as in Kubernetes, and sets of node names.
 
-Each check returns the problems of a text in Kubernetes' words, an empty tuple if there are none. Checks of texts that recur
-(labels, taints, names of containers) cache their answers, except for texts that are too long, which bounds the memory. Names of
-objects do not recur, so their check is only fast.
+Each validator returns the problems of a text in Kubernetes' wording, or an empty tuple. Validators of recurring texts (labels,
+taints, names of containers) are cached. Texts that are too long are not cached, which bounds the memory. Object names do not
+recur and are not cached.
 
 Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/ and .../labels/
 """
@@ -60,14 +60,14 @@ _NO_VALUE = (_pattern(_VALUE_RULE, _VALUE, "MyValue", "my_value", "12345"),)
 
 
 def dns_subdomain(text: str) -> tuple[str, ...]:
-    """Names of most objects: "web-0", "node.example.com"."""
+    """Validate the name of most objects: "web-0", "node.example.com"."""
     if len(text) > MAX_SUBDOMAIN:
         return (f"must be no more than {MAX_SUBDOMAIN} characters",)
     return OK if _match_subdomain(text) else _NO_SUBDOMAIN
 
 
 def domain(text: str) -> tuple[str, ...]:
-    """A domain of the DNS, which may end with the root's dot: "example.com", "example.com."."""
+    """Validate a DNS domain, which can end with the dot of the root: "example.com", "example.com."."""
     name = text.removesuffix(".")
     if problems := dns_subdomain(name):
         return problems
@@ -78,7 +78,7 @@ def domain(text: str) -> tuple[str, ...]:
 
 
 def search_domain(text: str) -> tuple[str, ...]:
-    """Where a pod's resolver looks names up: "svc.example.com", "_tcp.example.com", or "." for the root."""
+    """Validate a search domain of a pod's resolver: "svc.example.com", "_tcp.example.com", or "." for the root."""
     name = text.removesuffix(".")
     if len(name) > MAX_SUBDOMAIN:
         return (f"must be no more than {MAX_SUBDOMAIN} characters",)
@@ -86,7 +86,7 @@ def search_domain(text: str) -> tuple[str, ...]:
 
 
 def dns_label(text: str) -> tuple[str, ...]:
-    """Names of namespaces, services, containers and volumes: a subdomain without dots, of at most 63 characters."""
+    """Validate the name of a namespace, service, container or volume: at most 63 characters without dots."""
     return _dns_label(text) if len(text) <= MAX_LABEL else (f"must be no more than {MAX_LABEL} characters",)
 
 
@@ -98,9 +98,9 @@ def _dns_label(text: str) -> tuple[str, ...]:
 
 
 def path_segment(text: str) -> tuple[str, ...]:
-    """Names of roles and their bindings, "system:node" or "Ada Lovelace": what can be a part of a path.
+    """Validate the name of a role or binding, which must be usable as a path segment: "system:node", "Ada Lovelace".
 
-    The bound of their length is ours: Kubernetes has none, but a continue token must have room for the key.
+    The maximum length is specific to pinnace, because a continue token contains the key. Kubernetes has no maximum.
     """
     if len(text) > MAX_SUBDOMAIN:
         return (f"must be no more than {MAX_SUBDOMAIN} characters",)
@@ -110,7 +110,7 @@ def path_segment(text: str) -> tuple[str, ...]:
 
 
 def label_key(text: str) -> tuple[str, ...]:
-    """Keys of labels, annotations and taints, names of resources: "app", "example.com/gpu" (a "qualified name")."""
+    """Validate a qualified name: a key of labels, annotations or taints, or a resource: "app", "example.com/gpu"."""
     return _label_key(text) if len(text) <= MAX_KEY else (f"must be no more than {MAX_KEY} bytes",)
 
 
@@ -132,12 +132,12 @@ def _label_key(text: str) -> tuple[str, ...]:
 
 
 def is_native_resource(name: str) -> bool:
-    """Is it a resource of Kubernetes' own?"""
+    """Return whether the resource is defined by Kubernetes."""
     return "/" not in name or "kubernetes.io/" in name
 
 
 def is_extended_resource(name: str) -> bool:
-    """Is it a resource of somebody else's, such as example.com/gpu?"""
+    """Return whether the resource is an extended resource, such as example.com/gpu."""
     return not is_native_resource(name) and not name.startswith("requests.") and not label_key("requests." + name)
 
 
@@ -151,7 +151,7 @@ def _label_value(text: str) -> tuple[str, ...]:
 
 
 def port_name(text: str) -> tuple[str, ...]:
-    """Names of container ports (IANA service names): "http", "metrics-2"."""
+    """Validate the name of a container port (an IANA service name): "http", "metrics-2"."""
     return _port_name(text) if len(text) <= MAX_PORT_NAME else (f"must be no more than {MAX_PORT_NAME} characters",)
 
 
@@ -170,14 +170,14 @@ def _port_name(text: str) -> tuple[str, ...]:
 
 
 def env_name(text: str) -> tuple[str, ...]:
-    """Names of environment variables."""
+    """Validate the name of an environment variable."""
     if _match_env(text):
         return OK
     return ("a valid environment variable name must consist only of printable ASCII characters other than '='",)
 
 
 def config_key(text: str) -> tuple[str, ...]:
-    """Keys in config maps and secrets."""
+    """Validate a key of a ConfigMap or Secret."""
     if len(text) > MAX_SUBDOMAIN:
         return (f"must be no more than {MAX_SUBDOMAIN} characters",)
     if text in (".", ".."):
@@ -191,14 +191,14 @@ def config_key(text: str) -> tuple[str, ...]:
 
 
 def http_header(text: str) -> tuple[str, ...]:
-    """Names of the headers that a probe sends."""
+    """Validate the name of an HTTP header of a probe."""
     if _match_header(text):
         return OK
     return (_pattern("a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER, "X-Header-Name"),)
 
 
 def generated(text: str) -> str:
-    """A prefix for names as a name that it may grow into: a dash at its end will be followed by something."""
+    """Return a generateName prefix as a complete name for validation. A trailing dash will be followed by a suffix."""
     return text[:-1] + "a" if len(text) > 1 and text.endswith("-") else text
 
 
@@ -208,7 +208,7 @@ _NUMBER = re.compile(r"0|[1-9]\d{0,8}", re.ASCII)
 
 @dataclass(frozen=True)
 class NodeNames:
-    """`name in names`. `patterns` as they were written; `parse` makes it."""
+    """A set of node names, tested with `name in names`. `patterns`: the source patterns. Created by `parse`."""
 
     patterns: tuple[str, ...] = ()
     _exact: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -217,7 +217,7 @@ class NodeNames:
 
     @classmethod
     def parse(cls, patterns: Iterable[str]) -> "NodeNames":
-        """Raises ValueError for what is no pattern."""
+        """Parse names, ranges and prefixes. Raises ValueError for an invalid pattern."""
         exact, prefixes, ranges = set[str](), list[str](), list[tuple[str, int, int]]()
         patterns = tuple(patterns)
         for pattern in patterns:
@@ -230,7 +230,7 @@ class NodeNames:
         samples = [*exact, *(f"{prefix}0" for prefix in prefixes), *(f"{prefix}{last}" for prefix, _, last in ranges)]
         for sample in samples:
             if problems := dns_subdomain(sample):
-                raise ValueError(f'a name such as "{sample[:64]}": {problems[0]}; write n7, node-0..99 or kubelet-*')
+                raise ValueError(f'invalid node name "{sample[:64]}": {problems[0]}; examples: n7, node-0..99, kubelet-*')
         return cls(patterns, frozenset(exact), tuple(prefixes), tuple(ranges))
 
     def __contains__(self, name: str) -> bool:
@@ -247,6 +247,6 @@ _UUID_VERSION = 0x4 << 76 | 0x2 << 62
 
 
 def new_uid(rng: random.Random) -> str:
-    """A UUID of version 4 from the given source of randomness. Takes a fifth of the time of uuid.uuid4."""
+    """Return a UUID of version 4 from a random generator. It is five times as fast as uuid.uuid4."""
     digits = f"{rng.getrandbits(128) & _UUID_MASK | _UUID_VERSION:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -1,20 +1,20 @@
-"""Applies patches: changes to an object, written in JSON.
+"""Application of JSON patches to objects.
 
     MERGE             RFC 7386
-    STRATEGIC_MERGE   as Kubernetes documents it: lists whose items have an identity merge item by item, sets grow
-    JSON              RFC 6902: a list of operations; either all are applied or none
+    STRATEGIC_MERGE   Kubernetes' strategic merge: lists whose items have an identity are merged item by item, sets are extended
+    JSON              RFC 6902: a list of operations that are applied atomically
 
-The first two merge as `apply` does (pinnace.api.merge), with an empty previous configuration. List items take the order of the
-patch; new items come before items that the patch does not name. A directive removes parts of the live object; then the rest of
-the patch is merged:
+The first two merge like `apply` (pinnace.api.merge) with an empty previous configuration. List items take the order of the
+patch. New items are inserted before items that the patch does not contain. A directive removes parts of the live object before
+the rest of the patch is merged:
 
-    {"$patch": "replace", ...}                 replaces the object with the other fields; as an item: the list with the others
+    {"$patch": "replace", ...}                 replaces the object with the other fields; as a list item: replaces the list
     {"$patch": "delete"}                       empties the object; as a list item: removes the item with this identity
     {"$deleteFromPrimitiveList/<field>": [..]} removes these values from the list
     {"$retainKeys": [..]}                      removes all fields except these
     {"$setElementOrder/<field>": [..]}         sorts the items of the list; other items keep their relative position
 
-Other fields that look like directives remain in the object, and are refused as unknown fields.
+Other fields with a directive's prefix remain in the object and are rejected as unknown fields.
 
 Differences from Kubernetes: ports are identified by number and protocol, as in server-side apply; topology spread constraints
 are identified by topologyKey and whenUnsatisfiable.
@@ -34,12 +34,12 @@ from pinnace.api.merge import SETS, Data, Key, Merge, in_order, is_list, key_of
 from pinnace.api.verbs_pb2 import PatchRequest
 
 MAX_VALUES = 10_000
-"""The maximum number of values in a patch: fields of objects and items of arrays, at any depth. The limit for the lists and
-maps of an object is the same."""
+"""The maximum number of values in a patch: fields of objects and items of arrays at any depth. The lists and maps of an object
+have the same limit."""
 
 
 def left(room: int, document: Any) -> int:
-    """`room` minus the number of values in the document. Counting stops when the result is negative."""
+    """Return `room` minus the number of values in the document. Counting stops when the result is negative."""
     waiting = [document]
     while waiting and room >= 0:
         match waiting.pop():
@@ -54,9 +54,9 @@ def left(room: int, document: Any) -> int:
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED = 3 << 20
-"""The maximum total size, in bytes of JSON, of the copies of one patch. Each copy could double the document."""
+"""The maximum total size of the copies in a patch, in bytes of JSON. Without a limit, each copy could double the document."""
 MAX_DEPTH = 100
-"""The maximum number of parts of a path. No API object is as deep."""
+"""The maximum number of segments of a path. No API object is as deep."""
 
 _OPS = ("add", "remove", "replace", "move", "copy", "test")
 _TAKES_VALUE = ("add", "replace", "test")
@@ -67,7 +67,7 @@ Pointer = tuple[str, ...]
 
 
 class JsonPatchError(ValueError):
-    """The JSON patch is not valid, or does not apply."""
+    """The JSON patch is invalid or cannot be applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ class Operation:
     path: Pointer
     value: Any = None
     source: Pointer = ()
-    """The "from" of a move or copy."""
+    """The "from" of a move or copy operation."""
 
 
 def operations(patch: object) -> Sequence[Operation]:
-    """Reads a JSON patch. Raises JsonPatchError."""
+    """Parse a JSON patch. Raises JsonPatchError."""
     if not isinstance(patch, Sequence) or isinstance(patch, str):
         raise JsonPatchError("expected a JSON array of operations")
     if len(patch) > MAX_OPERATIONS:
@@ -92,8 +92,8 @@ def operations(patch: object) -> Sequence[Operation]:
 
 
 def applied(document: Any, patch: Sequence[Operation]) -> Any:
-    """The document with the patch applied. The arguments are not modified. Raises JsonPatchError, and RecursionError for values
-    that are nested too deeply."""
+    """Return the patched document. The arguments are not modified. Raises JsonPatchError, and RecursionError for deeply nested
+    values."""
     editor = _Editor(deepcopy(document))
     for operation in patch:
         editor.do(operation)
@@ -101,12 +101,12 @@ def applied(document: Any, patch: Sequence[Operation]) -> Any:
 
 
 class _Editor:
-    """Applies operations to `document`, in place."""
+    """Applies operations to `document` in place."""
 
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied = 0
-        self._room = MAX_VALUES  # values that copies may still add
+        self._room = MAX_VALUES  # the number of values that copies can still add
 
     def do(self, operation: Operation) -> None:
         path = operation.path
@@ -135,7 +135,7 @@ class _Editor:
             parent.insert(_index(op, path, len(parent), last, behind=True), value)
 
     def _remove(self, op: str, path: Pointer) -> Any:
-        """Removes the value at the path, and returns it."""
+        """Remove the value at the path and return it."""
         if not path:
             raise JsonPatchError(f"{op} operation does not apply: the whole document cannot be removed")
         parent, key = self._place(op, path)
@@ -171,7 +171,7 @@ class _Editor:
             raise JsonPatchError(f"testing value {_text(path)} failed: test failed")
 
     def _field(self, op: str, path: Pointer) -> Any:
-        """As `_find`, but a missing field of an object is null."""
+        """Find a value like `_find`. A missing field of an object is null."""
         parent = self._parent(op, path) if path else None
         return parent.get(path[-1]) if isinstance(parent, dict) else self._find(op, path)
 
@@ -182,7 +182,7 @@ class _Editor:
         return parent[key]
 
     def _place(self, op: str, path: Pointer) -> tuple[Any, str | int]:
-        """The object or array that contains the value at the path, and the name or index of the value."""
+        """Return the object or array that contains the value at the path, and the name or index of the value."""
         parent, last = self._parent(op, path), path[-1]
         if isinstance(parent, list):
             return parent, _index(op, path, len(parent), last)
@@ -191,7 +191,7 @@ class _Editor:
         return parent, last
 
     def _parent(self, op: str, path: Pointer) -> Any:
-        """The object or array that the last part of the path refers to."""
+        """Return the object or array that contains the last segment of the path."""
         found = self.document
         for part in path[:-1]:
             found = _child(op, path, found, part)
@@ -209,7 +209,7 @@ def _child(op: str, path: Pointer, parent: Any, part: str) -> Any:
 
 
 def _index(op: str, path: Pointer, length: int, part: str, *, behind: bool = False) -> int:
-    """The index of an item of an array. `behind`: the position after the last item is valid, too."""
+    """Return the index of an array item. `behind`: the position after the last item is valid."""
     if behind and part == "-":
         return length
     if not _WHOLE.fullmatch(part):
@@ -228,19 +228,19 @@ def _operation(number: int, data: object) -> Operation:
     if op not in _OPS:
         raise JsonPatchError(f"{where}: op: expected one of {', '.join(_OPS)}")
     if op in _TAKES_VALUE and "value" not in data:
-        raise JsonPatchError(f"{where}: {op} needs a value")
+        raise JsonPatchError(f"{where}: {op} requires a value")
     source = _pointer(where, "from", data.get("from")) if op in _TAKES_FROM else ()
     return Operation(op, _pointer(where, "path", data.get("path")), data.get("value"), source)
 
 
 def _pointer(where: str, name: str, text: object) -> Pointer:
     if not isinstance(text, str) or (text and not text.startswith("/")):
-        raise JsonPatchError(f'{where}: {name}: expected a JSON pointer, such as "/metadata/labels/app"')
+        raise JsonPatchError(f'{where}: {name}: expected a JSON pointer, for example "/metadata/labels/app"')
     parts = text.split("/")[1:]
     if len(parts) > MAX_DEPTH:
-        raise JsonPatchError(f"{where}: {name}: more than {MAX_DEPTH} parts")
+        raise JsonPatchError(f"{where}: {name}: more than {MAX_DEPTH} segments")
     if any("~" in part.replace("~0", "").replace("~1", "") for part in parts):
-        raise JsonPatchError(f'{where}: {name}: "~" is written "~0", and "/" in a name "~1"')
+        raise JsonPatchError(f'{where}: {name}: "~" must be escaped as "~0", and "/" in a name as "~1"')
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
 
 
@@ -253,7 +253,7 @@ def _missing(op: str, path: Pointer) -> JsonPatchError:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal. Numbers compare by value; true is not a number."""
+    """Return whether two JSON values are equal. Numbers are compared by value; booleans are not numbers."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):
@@ -270,14 +270,14 @@ Patch = Data | Sequence[Operation]
 
 
 class PatchError(ValueError):
-    """The patch is not valid, or does not apply."""
+    """The patch is invalid or cannot be applied."""
 
 
 def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
-    """Parses a patch of this type. Raises PatchError."""
+    """Parse a patch of this type. Raises PatchError."""
     try:
         patch = json.loads(text.decode(), parse_constant=_no_constant)
-        json.dumps(patch, ensure_ascii=False).encode()  # unpaired surrogates ("\ud800") are valid JSON, but not valid text
+        json.dumps(patch, ensure_ascii=False).encode()  # rejects unpaired surrogates ("\ud800"), which are valid JSON
     except UnicodeError:
         raise PatchError("not valid UTF-8") from None
     except ValueError as error:
@@ -297,7 +297,7 @@ def parse(text: bytes, kind: PatchRequest.Type) -> Patch:
 
 
 def patched(live: Data, kind: PatchRequest.Type, patch: Patch) -> dict[str, Any]:
-    """The JSON form of the object with the patch applied. The result is not validated. Raises PatchError."""
+    """Return the JSON form of the patched object. The result is not validated. Raises PatchError."""
     try:
         result = _MERGES[kind].objects({}, live, patch) if isinstance(patch, Mapping) else applied(dict(live), patch)
     except RecursionError:
@@ -355,7 +355,7 @@ class _Strategic(Merge):
         directives = [item.get(_PATCH) for item in desired]
         gone = {key_of(name, item) for item, directive in zip(desired, directives, strict=True) if directive == _DELETE}
         present = [] if _REPLACE in directives else [item for item in live if key_of(name, item) not in gone]
-        places: dict[Key | None, int] = {}  # of the first item with this identity
+        places: dict[Key | None, int] = {}  # the index of the first item with this identity
         for index, item in enumerate(present):
             places.setdefault(key_of(name, item), index)
         changed = dict[Key | None, Any]()
@@ -370,8 +370,8 @@ class _Strategic(Merge):
 
 
 def _ordered(name: str, items: Sequence[Any], order: Sequence[Any], live: Sequence[Any]) -> list[Any]:
-    """The merged items of the list `name`: those in `order` in that order, and before each of them the others that preceded it
-    in `live`."""
+    """Sort the merged items of the list `name` by `order`. Before each of them, other items that preceded it in `live` are
+    inserted."""
     at = [_place(name, live, item) for item in items]
     named, left_over = list[tuple[int | None, Any]](), dict(enumerate(items))
     for entry in order:
@@ -382,21 +382,21 @@ def _ordered(name: str, items: Sequence[Any], order: Sequence[Any], live: Sequen
 
 
 def _is_entry(entry: Any, item: Any) -> bool:
-    """Whether an entry of `order`, which has only the merge key, refers to the item."""
+    """Return whether an entry of `order`, which contains only the merge key, refers to the item."""
     if isinstance(entry, Mapping) and isinstance(item, Mapping):
         return bool(entry) and all(item.get(field) == value for field, value in entry.items())
     return bool(entry == item)
 
 
 def _place(name: str, live: Sequence[Any], item: Any) -> int | None:
-    """The index in `live` of the item with the same identity, or of an equal item; None when there is none."""
+    """Return the index in `live` of the item with the same identity, or of an equal item. None means no such item."""
     key = key_of(name, item)
     same = (index for index, each in enumerate(live) if (key_of(name, each) == key if key is not None else each == item))
     return next(same, None)
 
 
 def _united(live: Sequence[Any], desired: Sequence[Any]) -> list[Any]:
-    """The union of two sets of plain values. Other items are kept, and refused when the object is read."""
+    """Return the union of two sets of scalars. Other items are kept and rejected by the decoder."""
     places = {item: index for index, item in enumerate(live) if not isinstance(item, dict | list)}
     wanted = _plain(desired)
     odd = [item for item in desired if isinstance(item, dict | list)]
@@ -408,7 +408,7 @@ _MERGES: Mapping[PatchRequest.Type, Merge] = {PatchRequest.MERGE: Merge(), Patch
 
 
 def _plain(values: Sequence[Any]) -> set[Any]:
-    """The plain values: neither objects nor arrays."""
+    """Return the scalars among the values."""
     return {value for value in values if not isinstance(value, dict | list)}
 
 

@@ -1,5 +1,5 @@
-"""Rules about pods, nodes and volumes that several components apply: finished pods, quality of service, tolerations, and
-storage classes.
+"""Rules for pods, nodes and volumes that several components apply: terminal phases, QoS classes, tolerations, and storage
+classes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,18 +23,18 @@ from pinnace.api.resource_v1_pb2 import Quantity
 from pinnace.api.wellknown import CLASS_ANNOTATION
 
 ENDED = ("Succeeded", "Failed")
-"""The phases that nothing leaves."""
+"""The terminal phases of a pod."""
 EVICTED = "Evicted"
-"""The reason of a pod that its node ended for want of room."""
+"""The reason of a pod that the kubelet evicted under resource pressure."""
 
 
 def ended(pod: Pod) -> bool:
-    """No container of it runs any more, nor will: it uses nothing."""
+    """Return whether the pod is in a terminal phase. Its containers do not run, and it uses no resources."""
     return pod.status.phase in ENDED
 
 
 def status_of(pod: Pod) -> Pod:
-    """A copy of its status, with which pod it is and the version that it must still have. The API looks at no more."""
+    """Return a pod with only the status, identity and resourceVersion, for a status update."""
     source = pod.metadata
     copy = Pod(status=pod.status)
     target = copy.metadata
@@ -45,12 +45,12 @@ def status_of(pod: Pod) -> Pod:
 
 _COUNTED = ("cpu", "memory")
 _MAX_REMEMBERED = 512
-"""Bytes of a message that is remembered."""
+"""The maximum encoded size of a cached message in bytes."""
 
 
 def qos_class(spec: PodSpec) -> str:
-    """Of a pod after defaults: limits without requests have become requests too. Resources of the pod as a whole count instead
-    of those of its containers."""
+    """Return the QoS class of a pod after defaulting, which sets missing requests to the limits. Pod-level resources replace
+    the resources of the containers."""
     if spec.HasField("resources") and (spec.resources.requests or spec.resources.limits):
         return _class(spec.resources.SerializeToString())
     classes = [_container_class(container) for container in spec.containers]
@@ -72,7 +72,7 @@ def _remembered(encoded: bytes) -> str:
 
 
 def _class(encoded: bytes) -> str:
-    """Of an encoded ResourceRequirements."""
+    """Return the QoS class of an encoded ResourceRequirements."""
     resources = ResourceRequirements.FromString(encoded)
     requests, limits = _amounts(resources.requests), _amounts(resources.limits)
     if len(limits) == len(_COUNTED) and limits == requests:
@@ -81,7 +81,7 @@ def _class(encoded: bytes) -> str:
 
 
 def _amounts(amounts: Mapping[str, Quantity]) -> dict[str, Decimal]:
-    """The amounts that make a difference: not zero, and readable (validation comes later)."""
+    """Return the nonzero amounts of CPU and memory. Invalid quantities are skipped, because validation runs later."""
     found = {}
     for name in _COUNTED:
         if name in amounts:
@@ -91,24 +91,24 @@ def _amounts(amounts: Mapping[str, Quantity]) -> dict[str, Decimal]:
 
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-"""Of taints."""
+"""The effects of taints."""
 
 
 def tolerates(toleration: Toleration, key: str, value: str, effect: str) -> bool:
-    """The last three are the taint's. For how long does not matter here."""
+    """Return whether the toleration matches a taint with this key, value and effect. tolerationSeconds is ignored."""
     if toleration.effect not in ("", effect) or toleration.key not in ("", key):
         return False
     return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == value)
 
 
 class Tolerations:
-    """Many of them, to be asked about many taints: an answer does not cost more because there are more tolerations."""
+    """An index over many tolerations. The duration of a lookup does not depend on their number."""
 
     def __init__(self, tolerations: Iterable[Toleration]) -> None:
         self._any_value: set[tuple[str, str]] = set()
-        """(key, effect); an empty one stands for all."""
+        """Pairs of key and effect. "" matches all keys or effects."""
         self._one_value: set[tuple[str, str, str]] = set()
-        """(key, effect, value)."""
+        """Tuples of key, effect and value."""
         for each in tolerations:
             if each.operator == "Exists":
                 self._any_value.add((each.key, each.effect))
@@ -116,7 +116,7 @@ class Tolerations:
                 self._one_value.add((each.key, each.effect, each.value))
 
     def tolerate(self, key: str, value: str, effect: str) -> bool:
-        """As `tolerates`, of any of them."""
+        """Return whether any toleration matches; see `tolerates`."""
         places = ((key, effect), (key, ""), ("", effect), ("", ""))
         if self._any_value and not self._any_value.isdisjoint(places):
             return True
@@ -124,10 +124,11 @@ class Tolerations:
 
 
 def evicting(node: Node) -> list[Taint]:
-    """Those of its taints that pods must tolerate to stay, not only to be placed."""
+    """Return the NoExecute taints of a node, which running pods must tolerate."""
     return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
 
 
 def class_of(obj: PersistentVolumeClaim | PersistentVolume) -> str:
-    """The name of its storage class; empty for none. The annotation counts before the field, also when it is empty."""
+    """Return the name of the storage class, or "" if there is none. The annotation takes precedence over the field, even if it
+    is empty."""
     return obj.metadata.annotations.get(CLASS_ANNOTATION, obj.spec.storageClassName)

@@ -1,8 +1,8 @@
-"""The quantities inside API messages: their canonical form, and comparison by value.
+"""Quantities in API messages: their canonical form, and comparison by value.
 
-The API server stores and serves each quantity in Kubernetes' canonical form (`canonicalize`). Two canonical texts can still
-have one value ("1Gi", "1073741824"), so objects are compared by value across objects and versions: with `equal`, as
-`Semantic.DeepEqual` does in Kubernetes, and with `keep_equal` for an update.
+The API server stores and serves quantities in Kubernetes' canonical form (`canonicalize`). Two canonical texts can have the
+same value ("1Gi", "1073741824"). `equal` compares objects with quantities by value, as `Semantic.DeepEqual` does in Kubernetes.
+`keep_equal` applies this to an update.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ from pinnace.api.resource_v1_pb2 import Quantity
 
 M = TypeVar("M", bound=Message)
 _MOST_KNOWN, _LONGEST_KNOWN = 512, 2048
-"""Canonical messages that are remembered of each type, and the bytes of the longest one: 1 MiB of a type at most."""
+"""The maximum number of cached canonical messages per type, and their maximum size in bytes: at most 1 MiB per type."""
 
 
 class _Shape(Enum):
@@ -29,14 +29,14 @@ class _Shape(Enum):
 
 
 class _Holder(NamedTuple):
-    """A field that contains quantities, at any depth."""
+    """A field that contains quantities at any depth."""
 
     name: str
     shape: _Shape
     of_quantities: bool
-    """The values are quantities themselves."""
+    """Whether the values are quantities."""
     named: bool
-    """The items of the list have a field `name`."""
+    """Whether the list items have a field `name`."""
 
 
 def has_quantities(message: Descriptor) -> bool:
@@ -44,10 +44,10 @@ def has_quantities(message: Descriptor) -> bool:
 
 
 def canonicalize(message: Any) -> None:
-    """Writes each quantity of the message in its canonical form. A text that is no quantity stays: validation reports it.
+    """Rewrite each quantity of the message in canonical form. Invalid quantities are kept, and validation reports them.
 
-    Every pod that is created passes here, so the walk visits only fields that can hold quantities. Specs and resource lists
-    that were canonical before are recognized by their bytes: many pods have one template."""
+    This function processes every created pod, so it visits only fields that can contain quantities. Specs and resource lists
+    that are known to be canonical are recognized by their bytes, because many pods share a template."""
     for step in _plan(message.DESCRIPTOR):
         step(message)
 
@@ -63,11 +63,11 @@ def _rewrite(quantity: Quantity) -> None:
 
 
 _Step = Callable[[Any], None]
-"""Makes the quantities in one field of a message canonical."""
+"""A function that canonicalizes the quantities in one field of a message."""
 
 
 def _step(holder: _Holder, visit: _Step) -> _Step:
-    """`visit` rewrites one value of the field."""
+    """Return a step that applies `visit` to each value of the field."""
     name = holder.name
 
     def singular(message: Any) -> None:
@@ -87,7 +87,7 @@ def _step(holder: _Holder, visit: _Step) -> _Step:
 
 
 def _visit(holder: _Holder, message: Descriptor) -> _Step:
-    """What `canonicalize` does with one value of the field."""
+    """Return the function that canonicalizes one value of the field."""
     if holder.of_quantities:
         return _rewrite
     small = len(message.fields) <= 4 and all(each.of_quantities for each in _holders(message))
@@ -95,7 +95,7 @@ def _visit(holder: _Holder, message: Descriptor) -> _Step:
 
 
 class Known:
-    """Messages of one type that are canonical already, by their bytes: to serialize a message is cheaper than to walk it."""
+    """A cache of canonical messages of one type by their bytes. Serializing a message is cheaper than traversing it."""
 
     def __init__(self, message: Descriptor) -> None:
         self._message = message
@@ -118,7 +118,7 @@ class Known:
 
 
 def equal(one: M, other: M) -> bool:
-    """Whether two messages of one type are the same, with quantities compared by value."""
+    """Return whether two messages of the same type are equal, with quantities compared by value."""
     if one == other:
         return True
     if not _holders(one.DESCRIPTOR):
@@ -130,8 +130,8 @@ def equal(one: M, other: M) -> bool:
 
 
 def keep_equal(new: Any, old: Any) -> None:
-    """Gives each quantity in the spec of `new` the text of the equal one at its place in `old`, an object of the same kind: an
-    update that changes no value changes nothing."""
+    """Replace each quantity in the spec of `new` by the equal quantity at the same position in `old`, an object of the same
+    kind. An update that changes no value then changes nothing."""
     spec, before = getattr(new, "spec", None), getattr(old, "spec", None)
     if spec is not None and spec != before:
         _keep(spec, before)
@@ -150,15 +150,15 @@ def _keep(new: Any, old: Any) -> None:
 
 
 def _pairs(holder: _Holder, after: Any, before: Any) -> Iterable[tuple[Any, Any]]:
-    """Values at the same place: under one key, of one name, or else at one index. A pair of items that do not belong together
-    does no harm, because only equal values are touched."""
+    """Return values at the same position: with the same key, name or index. A wrong pair is harmless, because only equal values
+    are replaced."""
     if holder.shape is _Shape.MAP:
         return [(each, before[key]) for key, each in after.items() if key in before]
     if holder.shape is _Shape.SINGULAR:
         return [(after, before)]
     if holder.named:
         names = {each.name: each for each in before}
-        if len(names) == len(before):  # environment variables may repeat a name
+        if len(names) == len(before):  # names of environment variables may repeat
             return [(each, names[each.name]) for each in after if each.name in names]
     return zip(after, before, strict=False)
 
@@ -170,7 +170,7 @@ def _same_value(one: str, other: str) -> bool:
         return False
 
 
-@cache  # as many entries as there are message types
+@cache  # one entry per message type
 def _holders(message: Descriptor) -> tuple[_Holder, ...]:
     return tuple(_holder(field) for field in message.fields if _holds(field, frozenset((message.full_name,))))
 
@@ -183,9 +183,9 @@ def _plan(message: Descriptor) -> tuple[_Step, ...]:
 
 
 def _value_type(field: FieldDescriptor) -> Descriptor:
-    """Of a field that holds quantities."""
+    """Return the message type of the values of a field that contains quantities."""
     message = (map_value(field) or field).message_type
-    assert message is not None, "only messages hold quantities"
+    assert message is not None, "the field is not a message"
     return message
 
 
@@ -198,7 +198,7 @@ def _holder(field: FieldDescriptor) -> _Holder:
 
 
 def _holds(field: FieldDescriptor, above: frozenset[str]) -> bool:
-    """Whether the field may contain quantities. `above`: messages that contain it, which need not be asked again."""
+    """Return whether the field can contain quantities. `above`: messages that contain it, which are not visited again."""
     message = (map_value(field) or field).message_type
     if message is None or message.full_name in above:
         return False

@@ -1,6 +1,6 @@
 """Kubernetes quantities: "500m", "1.5Gi", "3k", "1e3".
 
-Exact: amounts are integers, in thousandths for cpu and in units for everything else, rounded up as Kubernetes does.
+Amounts are exact integers: thousandths for cpu, and units for other resources. They are rounded up as in Kubernetes.
 Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
 
@@ -21,26 +21,26 @@ _SUFFIX = {
     "Ti": Decimal(2**40), "Pi": Decimal(2**50), "Ei": Decimal(2**60),
 }  # fmt: skip
 _UNITS = sorted(((suffix, int(unit)) for suffix, unit in _SUFFIX.items() if unit > 1), key=itemgetter(1), reverse=True)
-"""Of bytes, the largest first: of two that divide an amount, the first leaves the smaller number."""
+"""Units of bytes, largest first, so that the largest unit that divides an amount is found first."""
 _NANO = Decimal(10**9)
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _EXACT = Context(prec=200)
-"""More digits than any text of 64 characters with a suffix can need."""
+"""A precision that is sufficient for any text of 64 characters with a suffix."""
 MAX = 2**63 - 1
-"""Amounts are 64-bit integers, as in Kubernetes."""
+"""The maximum amount. Amounts are 64-bit integers as in Kubernetes."""
 
 
 class QuantityError(ValueError):
-    """The text is not a quantity; the message says why."""
+    """The text is not a valid quantity."""
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Decimal:
-    """The exact value. Raises QuantityError."""
+    """Return the exact value. Raises QuantityError."""
     match = _SYNTAX.fullmatch(text)
     if match is None or len(text) > 64:
-        raise QuantityError(f'"{text[:64]}" is not a quantity; expected a number with an optional suffix, like 500m or 1.5Gi')
+        raise QuantityError(f'"{text[:64]}" is not a quantity; expected a number with an optional suffix, e.g. 500m or 1.5Gi')
     sign, digits, suffix, exponent = match.groups()
     value = _EXACT.multiply(Decimal(digits), _SUFFIX[suffix]) if suffix else Decimal(digits)
     if exponent:
@@ -52,11 +52,10 @@ def parse(text: str) -> Decimal:
 
 @lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
-    """The spelling in which Kubernetes serves a quantity: ".5" -> "500m", "1000M" -> "1G", "1.5Gi" -> "1536Mi".
+    """Return the canonical form in which Kubernetes serves a quantity: ".5" -> "500m", "1000M" -> "1G", "1.5Gi" -> "1536Mi".
 
-    The number has no fraction, and the suffix is the largest that allows it, in the family of suffixes (decimal, binary,
-    exponent) in which the text was written. Binary amounts become decimal below 1024 or with a fraction. Raises
-    QuantityError.
+    The number has no fraction. The suffix is the largest one that permits this, within the family of the text's suffix
+    (decimal, binary or exponent). Binary amounts below 1024 or with a fraction become decimal. Raises QuantityError.
     Source: Quantity.CanonicalizeBytes in https://github.com/kubernetes/apimachinery/blob/master/pkg/api/resource/quantity.go
     """
     nanos = int(_EXACT.multiply(abs(parse(text)), _NANO).to_integral_value(ROUND_CEILING))
@@ -75,7 +74,7 @@ def canonical(text: str) -> str:
 
 
 def _factor_out(number: int, base: int) -> tuple[int, int]:
-    """`number` as a pair (rest, power) with rest * base**power == number and the largest power. `number` > 0."""
+    """Factor `number` > 0 into (rest, power) with rest * base**power == number and the largest power."""
     power = 0
     while number % base == 0:
         number, power = number // base, power + 1
@@ -84,18 +83,19 @@ def _factor_out(number: int, base: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def amount(resource: str, text: str) -> int:
-    """The amount of a resource as an integer: millicores for cpu, bytes or a count for the rest; rounded up."""
+    """Return the amount of a resource as an integer, rounded up: millicores for cpu, bytes or a count for other resources."""
     value = parse(text)
     return int((_EXACT.multiply(value, Decimal(1000)) if resource == "cpu" else value).to_integral_value(ROUND_CEILING))
 
 
 def amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
-    """The amounts of a resource list, by resource name."""
+    """Return the amounts of a resource list by resource name."""
     return {name: amount(name, quantity.string) for name, quantity in quantities.items()}
 
 
 def format_amount(resource: str, value: int) -> str:
-    """The shortest usual spelling: 1500 -> "1500m", 2000 -> "2" of cpu; 536870912 -> "512Mi", 10**10 -> "10G" of memory."""
+    """Return the shortest common notation: for cpu 1500 -> "1500m", 2000 -> "2"; for memory 536870912 -> "512Mi", 10**10 ->
+    "10G"."""
     if resource == "cpu":
         return f"{value}m" if value % 1000 else str(value // 1000)
     if resource in ("memory", "ephemeral-storage"):

@@ -1,11 +1,12 @@
-"""Dataclasses as JSON, for answers that are not messages of the API: explanations of scheduling decisions (`pinnace why`), and
-dumps of a scheduler's state (`pinnace sched`).
+"""Dataclasses as JSON, for responses that are not API messages: explanations of scheduling decisions (`pinnace why`), and dumps
+of a scheduler's state (`pinnace sched`).
 
-The fields of a record are text, numbers and bools, a StrEnum, records, a Sequence or a Mapping (by str) of these, or one of
-these or None; no record contains another of its own type. In JSON a field has its own name, in lowerCamelCase.
+Fields have the types str, int, float, bool, StrEnum, or a record type; a Sequence or a Mapping (by str) of these; or one of
+these or None. A record type is not recursive. JSON keys are the field names in lowerCamelCase.
 
-Writer and reader may be of different versions, as during a rollout. The reader ignores unknown fields, and uses the default of
-missing ones. So new fields need a default, and fields without a default are never removed. Present values must have their type.
+The writer and the reader can have different versions, for example during a rollout. The reader ignores unknown fields and uses
+the defaults of missing fields. New fields therefore need a default, and fields without a default must not be removed. Values
+that are present must have the declared type.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,7 @@ from pinnace.api.elections_pb2 import Election
 R = TypeVar("R")
 
 OMITTED = {"omitted": True}
-"""Metadata of a field that is not written while it has its default."""
+"""The metadata of a field that is omitted if it has its default value."""
 _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
     str: ((str,), "text"),
     bool: ((bool,), "true or false"),
@@ -30,7 +31,7 @@ _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
 
 
 class Malformed(ValueError):
-    """Something is not of the type that is expected there: "ranking[2].rank: expected a whole number"."""
+    """A value does not have the expected type, for example "ranking[2].rank: expected a whole number"."""
 
     def __init__(self, expected: str, path: str = "") -> None:
         path = path.removeprefix(".")
@@ -39,13 +40,13 @@ class Malformed(ValueError):
         self._path = path
 
     def below(self, step: str) -> "Malformed":
-        """As whoever reads what is around it tells it."""
+        """Return this error with `step` prepended to the path."""
         between = "" if not self._path or self._path.startswith("[") else "."
         return Malformed(self._expected, f"{step}{between}{self._path}")
 
 
 def to_json(record: Any) -> dict[str, Any]:
-    """What `json` writes. The fields are in their order."""
+    """Return the record as a dictionary for `json`, with fields in the order of their declaration."""
     kind: Any = type(record)
     found: dict[str, Any] = {}
     for name, key, omitted in _written(kind):
@@ -56,7 +57,7 @@ def to_json(record: Any) -> dict[str, Any]:
 
 
 def from_json(kind: type[R], value: object) -> R:
-    """The record, of what `json` has read. Raises Malformed."""
+    """Convert the parsed JSON to a record. Raises Malformed."""
     hint: Any = kind
     return cast(R, _reader(hint)(value))
 
@@ -73,7 +74,7 @@ def _value(value: Any) -> Any:
 
 @lru_cache
 def _written(kind: type[Any]) -> list[tuple[str, str, Any]]:
-    """The fields: name, key, and the value of which nothing is written."""
+    """Return the fields: name, key, and the default value if the field is omitted when it has the default."""
     return [(each.name, _key(each.name), each.default if "omitted" in each.metadata else MISSING) for each in fields(kind)]
 
 
@@ -84,7 +85,7 @@ def _key(name: str) -> str:
 
 @lru_cache
 def _reader(hint: Any) -> Callable[[Any], Any]:
-    """What reads a value of that type, and raises Malformed."""
+    """Return a function that converts a value to this type, or raises Malformed."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is UnionType:
         return _optional(arguments)
@@ -152,7 +153,7 @@ def _record(hint: Any) -> Callable[[Any], Any]:
             if key in there:
                 found[name] = _at(key, reader, there[key])
             elif required:
-                raise Malformed("it is missing", key)
+                raise Malformed("missing field", key)
         return kind(**found)
 
     return read
@@ -172,44 +173,44 @@ def _at(step: str, reader: Callable[[Any], Any], value: Any) -> Any:
 
 
 MOST_PROFILES = 10
-"""Profiles that are named where there are many."""
+"""The maximum number of profiles in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change that would help: what to do, and the nodes that could take the pod then."""
+    """A change that would make the pod schedulable, and the nodes that would then be feasible."""
 
     text: str
     nodes: Sequence[str]
     plugins: Sequence[str] = ()
-    """Those that would have nothing to object any more."""
+    """The plugins that would no longer reject the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The nodes that a plugin refuses for one reason. A node may be refused by several, and for several reasons."""
+    """The nodes that a plugin rejects for one reason. A node can be rejected by several plugins and for several reasons."""
 
     plugin: str
     reason: str
     nodes: Sequence[str]
     alone: int
-    """On how many of them no other plugin refuses."""
+    """The number of nodes that no other plugin rejects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A node that can take the pod. Of several with the same total the rank is the same."""
+    """A feasible node. Nodes with the same total have the same rank."""
 
     node: str
     rank: int
     total: float
     scores: Mapping[str, float]
-    """By plugin, all that have a weight; 0 to 100, before weights."""
+    """The scores from 0 to 100 before weighting, for all plugins with a weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why a plugin refuses one node, in detail."""
+    """The reasons for which a plugin rejects one node."""
 
     plugin: str
     details: Sequence[str]
@@ -217,49 +218,51 @@ class Objection:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """About one node."""
+    """The result for the node that was specified in the request."""
 
     node: str
     objections: Sequence[Objection]
-    """If there is none the node can take the pod, and is among `ranking`."""
+    """If it is empty, the node is feasible and part of `ranking`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     pod: str
-    """namespace/name."""
+    """namespace/name of the pod."""
     scheduler: str
     bound: str = ""
-    """Its node, from which it was taken out for the computation."""
+    """The node of a bound pod. The pod is removed from this node for the computation."""
     nodes: int = 0
     feasible: int = 0
     problem: str = ""
-    """Why it is not even tried, or the attempt fails, whatever the nodes are like."""
+    """The reason why the pod is not scheduled on any node, for example a scheduling gate."""
     message: str = ""
-    """When no node is feasible: kube-scheduler's sentence."""
+    """kube-scheduler's message if no node is feasible."""
     refusals: Sequence[Refusal] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Of the plugins that score this pod; the others have nothing to say about it."""
+    """The weights of the plugins that score this pod. Other plugins skip it."""
     ranking: Sequence[Ranked] = ()
-    """The best nodes, the pod's own, and the one that was asked about."""
+    """The best nodes, the node of the pod, and the specified node."""
     best: int = 0
-    """Nodes that share the best score."""
+    """The number of nodes with the best score."""
     remedies: Sequence[Remedy] = ()
     preemption: str = ""
-    """What pods of lower priority could do about it."""
+    """The possible result of a preemption of pods with lower priority."""
     asked: Asked | None = None
     extenders: Sequence[str] = ()
-    """Those that hear of the pod. They are asked by the scheduler only: what they would say is not counted here."""
+    """The extenders that are interested in the pod. Only the scheduler calls them, so the explanation excludes their
+    results."""
     configuration: str = ""
-    """What the explanation follows, such as "the default configuration"."""
+    """The configuration that the explanation is based on, for example "the default configuration"."""
     unconfirmed: str = ""
-    """Why that is not known to be the configuration of the scheduler that decides. Empty: it is."""
+    """The reason why the scheduler may use another configuration, or "" if the configuration is confirmed."""
     filters_only: bool = False
-    """Only what filters refuse is given, as the configuration is neither confirmed nor asked for."""
+    """Whether the explanation contains only the results of filters. True if the configuration is neither confirmed nor
+    specified."""
     node_is_gone: bool = False
-    """It is bound, and there is no such node."""
+    """Whether the pod is bound to a node that does not exist."""
     unknown: str = ""
-    """Why nothing is known of where it would go. Then the rest is empty."""
+    """The reason why no explanation is available. All other fields are empty in this case."""
 
 
 class Trouble(StrEnum):
@@ -273,30 +276,31 @@ class Unexplained:
     error: str
     kind: Trouble
     status: str = ""
-    """Of a call that was refused: its google.rpc.Status, in base64."""
+    """The google.rpc.Status of a rejected call in base64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `python -m scheduler.explaining` writes: one of the two."""
+    """The output of `python -m scheduler.explaining`. Exactly one field is set."""
 
     explanation: Explanation | None = None
     unexplained: Unexplained | None = None
 
 
 def listing(names: Sequence[str], most: int = 3) -> str:
-    """As explanations name things: "a, b, c and 4 more"."""
+    """Format a list of names, for example "a, b, c and 4 more"."""
     more = len(names) - most
     return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)
 
 
 def decides(scheduler: str, elections: Iterable[Election]) -> Election | None:
-    """The election whose leader places the pods of this scheduler; None: no running scheduler has a profile of that name."""
+    """Return the election whose leader schedules the pods of this scheduler, or None if no running scheduler has this
+    profile."""
     return next((each for each in elections if scheduler in each.scheduler_names), None)
 
 
 def no_profile(scheduler: str, elections: Iterable[Election]) -> str:
-    """What is wrong with a `schedulerName` for which nothing decides, as a sentence without a full stop."""
+    """Return the error for a `schedulerName` without a running scheduler, as a sentence without a period."""
     profiles = sorted({name for each in elections for name in each.scheduler_names})
     return f'no running scheduler has a profile named "{scheduler}"; profiles: {listing(profiles, MOST_PROFILES) or "none"}'
 
@@ -305,7 +309,7 @@ T = TypeVar("T")
 
 
 class Place(StrEnum):
-    """Where in the queue a pod is."""
+    """The part of the scheduling queue that contains a pod."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -316,7 +320,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounded(Generic[T]):
-    """How many there are, and the first of them."""
+    """A list that is limited to its first items. `number` is the total number of items."""
 
     number: int
     first: Sequence[T]
@@ -325,49 +329,49 @@ class Bounded(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Dump:
     path: ClassVar[str]
-    """Of the page, at the address of the scheduler's metrics."""
+    """The path of the page on the scheduler's metrics address."""
     name: str
-    """The replica's."""
+    """The name of the replica."""
     leading: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
     pod: str
-    """namespace/name, here and below."""
+    """namespace/name of the pod, as in the classes below."""
     priority: int
     attempts: int
     seconds: float
-    """Since it arrived, or failed last."""
+    """Seconds since the pod was queued or failed last."""
     refused_by: Sequence[str]
-    """Plugins."""
+    """The plugins that rejected the pod."""
     backoff: float | None = field(default=None, metadata=OMITTED)
-    """Seconds that it is not tried yet, whatever happens; of those that back off."""
+    """The remaining backoff in seconds, for pods in the backoff queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class InPermit:
-    """A pod that waits in Permit, with a place on a node."""
+    """A pod that waits in Permit with a reserved node."""
 
     pod: str
     node: str
     plugins: Sequence[str]
-    """Those that have not allowed it yet."""
+    """The plugins that have not allowed the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDump(Dump):
     path = "/debug/queue"
     counts: Mapping[str, int]
-    """Pods by place; a later version may have more places than Place."""
+    """The number of pods by place. A newer version may define more places."""
     places: Mapping[str, Sequence[Queued]]
-    """The first of them, by place."""
+    """The first pods by place."""
     permit: Bounded[InPermit]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """What a node has, by resource, as quantities."""
+    """The free and allocatable resources of a node, as quantities by resource name."""
 
     node: str
     free: Mapping[str, str]
@@ -376,7 +380,7 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """A pod that counts on a node, and is not known to be bound."""
+    """A pod that is assumed on a node and not confirmed as bound."""
 
     pod: str
     node: str
@@ -387,7 +391,7 @@ class CacheDump(Dump):
     path = "/debug/cache"
     nodes: Bounded[NodeRoom]
     pods: int
-    """On nodes, those that are assumed among them."""
+    """The number of pods on nodes, including assumed pods."""
     assumed: Bounded[Assumed]
     differences: Bounded[str]
-    """Between the cache and what the informers hold, and sums that are wrong: a sentence each."""
+    """Differences between the cache and the informers, and incorrect sums, one sentence each."""

@@ -1,7 +1,7 @@
-"""The table of resources that the API serves, and the Kubernetes kinds that it does not serve.
+"""The table of the resources that the API serves, and the Kubernetes kinds that it does not serve.
 
-Server, client and CLI are generic over the table: a new resource is a row here, a service in proto/, and a strategy in
-apiserver.registry.
+The server, the clients and the CLI are generic over this table. A new resource is a row here, a service in proto/, and a
+strategy in apiserver.registry.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ from pinnace.api.meta_v1_pb2 import ObjectMeta
 
 
 class Object(Protocol):
-    """Any API object: a protobuf message with ObjectMeta as field 1. `spec` and `status` exist where the kind has them."""
+    """An API object: a protobuf message with ObjectMeta as field 1. Most kinds have a `spec` and a `status`."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -62,7 +62,7 @@ class Object(Protocol):
 
 
 ROOT = "/registry/"
-"""The prefix of all etcd keys that hold cluster state."""
+"""The prefix of all etcd keys with cluster state."""
 
 T = TypeVar("T", bound=Object)
 T_co = TypeVar("T_co", bound=Object, covariant=True)
@@ -70,26 +70,26 @@ T_co = TypeVar("T_co", bound=Object, covariant=True)
 
 @dataclass(frozen=True, eq=False)
 class Resource(Generic[T_co]):
-    """One kind of object. `messages` is the generated module of its service; requests are named after the kind."""
+    """One kind of object. `messages`: the generated module of its service. Request messages are named after the kind."""
 
     plural: str
     kind: str
     api_version: str
     message: type[T_co]
     service: str
-    """Full name of the gRPC service, such as "pinnace.v1.Pods"."""
+    """The full name of the gRPC service, for example "pinnace.v1.Pods"."""
     messages: Any
     namespaced: bool
     short_names: tuple[str, ...] = ()
 
     def request(self, prefix: str, suffix: str = "Request") -> type[Message]:
-        """The message class `<prefix><Kind><suffix>`: request("Create") is CreatePodRequest."""
+        """Return the message class `<prefix><Kind><suffix>`: request("Create") is CreatePodRequest."""
         found: type[Message] = getattr(self.messages, f"{prefix}{self.kind}{suffix}")
         return found
 
     @property
     def group(self) -> str:
-        """The API group without its version; "" is the core group."""
+        """The API group without the version. The core group is ""."""
         return self.api_version.rpartition("/")[0]
 
     @property
@@ -104,16 +104,16 @@ class Resource(Generic[T_co]):
 
     @property
     def prefix(self) -> str:
-        """The prefix of the etcd keys of all objects of this resource."""
+        """The prefix of the etcd keys of this resource."""
         return f"{ROOT}{self.plural}/"
 
     def home(self, said: str) -> str:
-        """The effective namespace of an object whose namespace is given as `said`: "default" if that is empty; "" if the
+        """Return the effective namespace of an object with the namespace `said`: "default" if it is empty, or "" if the
         resource is cluster-scoped."""
         return (said or DEFAULT_NAMESPACE) if self.namespaced else ""
 
     def key(self, namespace: str, name: str) -> str:
-        """The etcd key of one object. `namespace` is ignored for cluster-scoped resources."""
+        """Return the etcd key of an object. Cluster-scoped resources ignore `namespace`."""
         return f"{ROOT}{self.plural}/{namespace}/{name}" if self.namespaced else f"{ROOT}{self.plural}/{name}"
 
     def key_of(self, obj: Object) -> str:
@@ -121,18 +121,18 @@ class Resource(Generic[T_co]):
 
 
 def prefix_of(key: str) -> str:
-    """The `prefix` of the resource that an etcd key or prefix belongs to: "/registry/pods/" for "/registry/pods/default/a"; ""
-    when the key has fewer segments."""
+    """Return the `prefix` of the resource of an etcd key or prefix, for example "/registry/pods/" for
+    "/registry/pods/default/a". Return "" if the key has fewer segments."""
     return key[: key.find("/", len(ROOT)) + 1]
 
 
 def namespace_of(key: str) -> str:
-    """The namespace in the etcd key of a namespaced object: "default" for "/registry/pods/default/a"."""
+    """Return the namespace in the etcd key of a namespaced object: "default" for "/registry/pods/default/a"."""
     return key.split("/", 4)[3]
 
 
 def store_key(obj: Object) -> str:
-    """ "namespace/name", or "name" where there are no namespaces: the key of an object in an informer's store."""
+    """Return the key of an object in an informer's store: "namespace/name", or "name" for cluster-scoped resources."""
     metadata = obj.metadata
     namespace = metadata.namespace
     return f"{namespace}/{metadata.name}" if namespace else metadata.name
@@ -281,7 +281,7 @@ def by_kind(kind: str, api_version: str) -> Resource[Any] | None:
 
 
 def by_name(name: str) -> Resource[Any] | None:
-    """The resource with this plural, singular, kind or short name, in any case; None when there is none."""
+    """Return the resource with this plural, singular, kind or short name (case-insensitive), or None."""
     wanted = name.lower()
     return next((r for r in ALL if wanted in names(r)), None)
 
@@ -308,7 +308,7 @@ CANDIDATES_PREFIX = f"{ROOT}candidates/"
 
 
 def candidates_prefix(election: str) -> str:
-    """The prefix of the keys of all candidates of an election."""
+    """Return the prefix of the keys of all candidates of an election."""
     return f"{CANDIDATES_PREFIX}{election}/"
 
 
@@ -320,25 +320,25 @@ TERMS_PREFIX = f"{ROOT}terms/"
 
 
 def terms_prefix(election: str) -> str:
-    """The prefix of the keys of all terms of an election."""
+    """Return the prefix of the keys of all terms of an election."""
     return f"{TERMS_PREFIX}{election}/"
 
 
 def term_key(election: str, token: int) -> str:
-    """The etcd key of a term. Keys sort in the order of their tokens."""
+    """Return the etcd key of a term. The keys of an election sort by token."""
     return f"{terms_prefix(election)}{token:020d}"
 
 
 RESTORES_KEY = f"{ROOT}restores"
-"""The key that holds an ID for each restore in this history (apiserver.election.history)."""
+"""The key with the ID of each restore in this history (apiserver.election.history)."""
 
 
 CLUSTER_KEY = f"{ROOT}cluster"
-"""The key that identifies the cluster that the other keys belong to (apiserver.startup)."""
+"""The key with the identity of the cluster (apiserver.startup)."""
 
 
 COMMITS_PREFIX = "/pinnace.io/commits/"
-"""Outside /registry/, because commit markers are not cluster state and no cache holds them."""
+"""The prefix of commit markers. It is outside /registry/, because commit markers are not cluster state and are not cached."""
 
 
 def commit_key(server: str, chain: int) -> str:
@@ -346,22 +346,22 @@ def commit_key(server: str, chain: int) -> str:
 
 
 STORAGE_FORMAT_KEY = "/pinnace.io/storage-format"
-"""The key that holds the format in which all objects are stored (apiserver.startup). Outside /registry/."""
+"""The key with the storage format of all objects (apiserver.startup). It is outside /registry/."""
 
 
 COMPACT_REV_KEY = "/pinnace.io/compact_rev_key"
-"""The key through which the API servers decide which of them compacts (apiserver.storage.compactor). Outside /registry/. The
-name is the one that Kubernetes uses."""
+"""The key that coordinates compaction between API servers (apiserver.storage.compactor). It is outside /registry/. Kubernetes
+uses the same name."""
 
 
 EVENTS_TRIM_KEY = "/pinnace.io/events-trim"
-"""The key through which the API servers decide which of them deletes events above the limits (apiserver.registry.events).
-Outside /registry/."""
+"""The key that coordinates the deletion of excess events between API servers (apiserver.registry.events). It is outside
+/registry/."""
 
 
 DEFAULT_NAMESPACE = "default"
 UNSAID = ("", "0")
-"""The resourceVersions of an object that name no version, as in Kubernetes."""
+"""The resourceVersions that mean "not set", as in Kubernetes."""
 NODE_LEASE_NAMESPACE = "kube-node-lease"
 SYSTEM_NAMESPACE = "kube-system"
 
@@ -379,13 +379,13 @@ _DEVICES = "extended resources of nodes, such as example.com/gpu, are requested 
 class Absent:
     kind: str
     plural: str
-    """The plural in the spelling of the kind."""
+    """The plural in the capitalization of the kind."""
     instead: str
     """The alternative, for a hint."""
     short_names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """ "pinnace has no NetworkPolicies"."""
+        """Return, for example, "pinnace has no NetworkPolicies"."""
         return f"pinnace has no {self.plural}"
 
 
@@ -436,6 +436,6 @@ ABSENT = (
 
 
 def absent(name: str) -> Absent | None:
-    """The missing Kubernetes kind with this plural, kind or short name, in any case; None when there is none."""
+    """Return the missing Kubernetes kind with this plural, kind or short name (case-insensitive), or None."""
     wanted = name.lower()
     return next((each for each in ABSENT if wanted in (each.plural.lower(), each.kind.lower(), *each.short_names)), None)

@@ -1,4 +1,4 @@
-"""Revisions of a deployment: the numbers of its replica sets, and the comparison of their templates with its own."""
+"""Revisions of a Deployment: the numbers of its ReplicaSets, and the comparison of pod templates."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,17 +8,17 @@ from pinnace.api.merge import LAST_APPLIED
 from pinnace.api.scalars import natural
 
 HASH_LABEL = "pod-template-hash"
-"""On a replica set, its template and its pods: so that the pods of one are not another's."""
+"""A label of a ReplicaSet, its template and its pods that separates the pods of different ReplicaSets."""
 REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
-"""On a deployment and its replica sets: the number of the rollout that made it what it is."""
+"""An annotation of a Deployment and its ReplicaSets: the number of the revision."""
 HISTORY_ANNOTATION = "deployment.kubernetes.io/revision-history"
-"""On a replica set: its earlier revisions."""
+"""An annotation of a ReplicaSet: its earlier revision numbers."""
 DESIRED_ANNOTATION = "deployment.kubernetes.io/desired-replicas"
-"""On a replica set: the deployment's size when it was given its own."""
+"""An annotation of a ReplicaSet: the size of the Deployment when the ReplicaSet was scaled."""
 MAX_ANNOTATION = "deployment.kubernetes.io/max-replicas"
-"""Likewise, with maxSurge."""
+"""An annotation of a ReplicaSet: the size of the Deployment plus maxSurge."""
 CHANGE_CAUSE_ANNOTATION = "kubernetes.io/change-cause"
-"""On both: why, in somebody's words."""
+"""An annotation of a Deployment and its ReplicaSets: the reason for the change, set by the user."""
 OWN_ANNOTATIONS = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
@@ -29,11 +29,11 @@ OWN_ANNOTATIONS = frozenset(
         MAX_ANNOTATION,
     }
 )
-"""Those that a replica set does not take over from its deployment, nor the deployment from it when it goes back."""
+"""Annotations that are not copied between a Deployment and its ReplicaSets."""
 
 
 def bare(template: PodTemplateSpec) -> PodTemplateSpec:
-    """A copy without the hash."""
+    """Return a copy of the template without the hash label."""
     copied = PodTemplateSpec()
     copied.CopyFrom(template)
     copied.metadata.labels.pop(HASH_LABEL, None)
@@ -41,12 +41,12 @@ def bare(template: PodTemplateSpec) -> PodTemplateSpec:
 
 
 def revision(annotations: Mapping[str, str]) -> int:
-    """0: it has none."""
+    """Return the revision number in the annotations, or 0."""
     return natural(annotations.get(REVISION_ANNOTATION, "")) or 0
 
 
 def by_revision(deployment: Deployment, sets: Iterable[ReplicaSet]) -> dict[int, ReplicaSet]:
-    """The replica sets of a deployment, oldest first. `sets`: of its namespace."""
+    """Return the ReplicaSets of a Deployment by revision, oldest first. `sets`: the ReplicaSets of its namespace."""
     uid = deployment.metadata.uid
     own = [each for each in sets if any(owner.controller and owner.uid == uid for owner in each.metadata.ownerReferences)]
     return dict(sorted((number, each) for each in own if (number := revision(each.metadata.annotations))))

@@ -1,7 +1,7 @@
-"""Values that Kubernetes writes as one JSON value: strings, numbers, booleans, and some messages (Quantity, Time, IntOrString,
-FieldsV1); instants, and integers in text.
+"""Conversion of JSON scalars: strings, numbers, booleans, and messages that are one JSON value in Kubernetes (Quantity, Time,
+IntOrString, FieldsV1). Also conversion of times, and of integers in text.
 
-Readers raise ValueError with the expected and the actual value; the codec adds the path.
+Readers raise ValueError with the expected and the actual value. The codec adds the path.
 """
 
 import base64
@@ -23,11 +23,11 @@ from pinnace.api.resource_v1_pb2 import Quantity
 
 _MOST = 2**63 - 1
 _MOST_DIGITS = len(str(_MOST))
-"""Of thousands of digits Python reads no number, and raises ValueError."""
+"""The maximum number of digits to parse. Python raises ValueError for numbers with thousands of digits."""
 
 
 def natural(text: str) -> int | None:
-    """The number, from 0 on and of 64 bits at most, in plain digits; None: it is none."""
+    """Parse a non-negative 64-bit integer in decimal digits. Return None if the text is invalid."""
     if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS:
         return None
     number = int(text)
@@ -35,8 +35,7 @@ def natural(text: str) -> int | None:
 
 
 def integer(text: str) -> int | None:
-    """The number, of 64 bits with its sign, in plain digits with or without a sign before them, as Go's strconv.ParseInt reads
-    it; None: it is none."""
+    """Parse a signed 64-bit integer in decimal digits, like Go's strconv.ParseInt. Return None if the text is invalid."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if text[:1] != "-":
         return natural(digits)
@@ -45,8 +44,8 @@ def integer(text: str) -> int | None:
 
 
 def int32(text: str) -> int | None:
-    """The number, of 32 bits with its sign, as annotations of Kubernetes have it: without a plus, and zeros before it;
-    None: it is none."""
+    """Parse a signed 32-bit integer without a plus sign and without leading zeros, as in Kubernetes' annotations. Return None
+    if the text is invalid."""
     if text.startswith("+") or (text.startswith("0") and text != "0"):
         return None
     number = integer(text)
@@ -55,62 +54,62 @@ def int32(text: str) -> int | None:
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[-+]\d\d:\d\d)", re.ASCII)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
-"""Unix times of the years 1 and 9999."""
+"""The Unix times of the start of year 1 and the end of year 9999."""
 
 
 def to_time(seconds: float) -> Time:
-    """Unix time to Time, whole seconds."""
+    """Convert Unix time to Time with a precision of seconds."""
     return Time(seconds=int(seconds))
 
 
 def to_micro_time(seconds: float) -> MicroTime:
-    """Unix time to MicroTime, microseconds."""
+    """Convert Unix time to MicroTime with a precision of microseconds."""
     whole = int(seconds)
     return MicroTime(seconds=whole, nanos=int((seconds - whole) * 1e6) * 1000)
 
 
 def to_seconds(instant: Time | MicroTime) -> float:
-    """Unix time."""
+    """Convert to Unix time."""
     return float(instant.seconds) + float(instant.nanos) / 1e9
 
 
 def to_datetime(instant: Time | MicroTime) -> datetime:
-    """In UTC, whole seconds. An instant outside the years 1 to 9999, which only a broken or hostile writer can have made, is
-    the nearest one inside."""
+    """Convert to a datetime in UTC with a precision of seconds. Times outside the years 1 to 9999, which only a faulty or
+    malicious client can write, are clamped."""
     return datetime.fromtimestamp(min(max(instant.seconds, _FIRST), _LAST), UTC)
 
 
 def format_rfc3339(instant: Time | MicroTime) -> str:
-    """ "2026-01-31T12:00:00Z"; with microseconds for MicroTime."""
+    """Format as "2026-01-31T12:00:00Z". MicroTime includes microseconds."""
     text = to_datetime(instant).replace(tzinfo=None).isoformat()
     micros = min(max(instant.nanos, 0), 999_999_999) // 1000
     return f"{text}.{micros:06d}Z" if isinstance(instant, MicroTime) else f"{text}Z"
 
 
 def parse_rfc3339(text: str) -> Time:
-    """To the microsecond. Raises ValueError when the text is no RFC 3339 instant with a zone."""
+    """Parse an RFC 3339 time with a precision of microseconds. Raises ValueError if the text is invalid or has no time zone."""
     if _RFC3339.fullmatch(text):
-        with suppress(ValueError, OverflowError):  # the 31st of February, the year 0
+        with suppress(ValueError, OverflowError):  # for example, February 31 or year 0
             instant = datetime.fromisoformat(text.upper())
             return Time(seconds=int(instant.replace(microsecond=0).timestamp()), nanos=instant.microsecond * 1000)
-    raise ValueError(f'"{text[:40]}" is not a time; expected something like 2026-01-31T12:00:00Z')
+    raise ValueError(f'"{text[:40]}" is not a time; expected an RFC 3339 time, for example 2026-01-31T12:00:00Z')
 
 
 STRING = 1
-"""IntOrString.type of a string; 0 is a number."""
+"""The IntOrString.type of a string. The type of a number is 0."""
 MAX_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """How one message becomes a value, and back. `read` fills a new message."""
+    """The conversion between a message and a JSON value. `read` fills a new message."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any, Any], None]
 
 
 def kind_of(value: object) -> str:
-    """What a value of a JSON document is, for people."""
+    """Describe a JSON value for an error message."""
     match value:
         case None:
             return "nothing"
@@ -128,7 +127,7 @@ def kind_of(value: object) -> str:
 def _read_quantity(message: Quantity, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"expected a quantity such as 500m or 1Gi, got {kind_of(value)}")
-    text = str(value).strip()  # as Kubernetes' Quantity.UnmarshalJSON
+    text = str(value).strip()  # as in Kubernetes' Quantity.UnmarshalJSON
     quantity.parse(text)
     message.string = text
 
@@ -157,7 +156,7 @@ def _read_fields(message: FieldsV1, value: object) -> None:
 
 
 def _write_fields(message: FieldsV1) -> Any:
-    """An empty tree for bytes that are no JSON: the server stores none of them."""
+    """Return an empty tree for invalid JSON, which the server never stores."""
     try:
         return json.loads(message.Raw)
     except ValueError:
@@ -165,7 +164,7 @@ def _write_fields(message: FieldsV1) -> Any:
 
 
 def int_or_string(message: IntOrString) -> str | int:
-    """The number or the text: 1, "25%", "http"."""
+    """Return the number or the string: 1, "25%", "http"."""
     return message.strVal if message.type == STRING else message.intVal
 
 
@@ -176,7 +175,7 @@ SCALARS: Mapping[str, Scalar] = {
     IntOrString.DESCRIPTOR.full_name: Scalar(int_or_string, _read_int_or_string),
     FieldsV1.DESCRIPTOR.full_name: Scalar(_write_fields, _read_fields),
 }
-"""By full name of the message."""
+"""The conversions by full name of the message."""
 
 
 def write_primitive(value: Any) -> Any:
@@ -184,7 +183,7 @@ def write_primitive(value: Any) -> Any:
 
 
 def read_primitive(field: FieldDescriptor, value: object) -> str | int | bytes:
-    """The value of a field of no message type, ready to be set."""
+    """Convert a JSON value for a scalar field."""
     match field.type:
         case FieldDescriptor.TYPE_STRING:
             return _read_string(value)
@@ -217,7 +216,7 @@ def _read_bool(value: object) -> bool:
 
 
 def _whole(value: object) -> object:
-    """3 for 3.0, as kubectl reads YAML."""
+    """Convert integral floats to integers (3.0 to 3), as kubectl does for YAML."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

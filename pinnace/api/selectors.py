@@ -1,19 +1,18 @@
-"""Label and field selectors: parses their text, and matches objects.
+"""Label and field selectors: a parser, and the matching of objects.
 
-    selector    = [ requirement *( "," requirement ) ]          all must hold; an empty selector matches everything
+    selector    = [ requirement *( "," requirement ) ]          all must match; an empty selector matches everything
     requirement = name ( "=" | "==" | "!=" ) [ value ]
                 | name "in" "(" [ value ] *( "," [ value ] ) ")"
                 | name "notin" "(" ... ")"                      labels only
-                | [ "!" ] name                                  labels only: the label is there, or is not
+                | [ "!" ] name                                  labels only: the label exists, or does not exist
 
-An object without the label matches `!=` and `notin`. Keys and values of label selectors must be valid label keys and values.
-The fields of each resource are in FIELDS. In values of field selectors, a backslash escapes the next character.
+An object without the label matches `!=` and `notin`. The keys and values of label selectors must be valid label keys and
+values. FIELDS lists the fields of each resource. In values of field selectors, a backslash escapes the next character.
 
 Sources: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/ and .../field-selectors/
-(`in` for fields is an extension: a fleet of kubelets watches the pods of all its nodes with one selector).
+(`in` for fields is an extension: a fleet of kubelets watches the pods of all of its nodes with one selector).
 
-The fields of each resource are those of Kubernetes. The comments of the services in proto/ list the same fields; a test
-compares them.
+The fields of each resource are those of Kubernetes. A test compares them with the comments of the services in proto/.
 """
 
 import re
@@ -28,27 +27,27 @@ from pinnace.api.names import label_key, label_value
 R = TypeVar("R")
 _TOKEN = re.compile(r"\s*(?P<sign>==|!=|=|!|,|\(|\)|\Z)|\s*(?P<word>(?:\\.|[^\s\\=!,()])+)", re.DOTALL)
 _PLAIN = re.compile(r"[^\s\\=!,()]*(?:,[^\s\\=!,()]*)*\)")
-"""Values up to the closing parenthesis, after the opening one, without blanks and backslashes."""
+"""Values after the opening parenthesis up to the closing one, without spaces and backslashes."""
 _SIGNS = re.compile(r"([\\=!,()\s])")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 MAX_LENGTH = {"label": 32 << 10, "field": 512 << 10}
-"""The maximum length of a selector, in characters. One million may take a second to parse. Kubelets name all their nodes in a
-field selector."""
+"""The maximum length of a selector in characters. Parsing one million characters can take a second. Kubelets list all of their
+nodes in a field selector."""
 MAX_REQUIREMENTS = 100
-"""The maximum number of requirements of a selector: each is evaluated for each object, and for each event of a watch. A
-requirement may have any number of values."""
+"""The maximum number of requirements of a selector. Each requirement is evaluated for each object and each watch event. The
+number of values of a requirement is not limited."""
 MAX_REMEMBERED = 1 << 10
-"""The maximum encoded size, in bytes, of a cached selector. The parsed form takes many times as much, and the cache holds
-thousands."""
-_LABEL_HINT = "write it like app=web,tier in (a,b),env!=test,gpu,!old"
-_FIELD_HINT = "write it like metadata.name=a,spec.nodeName in (b,c)"
+"""The maximum encoded size of a cached selector in bytes. The parsed form is many times larger, and the cache contains
+thousands of selectors."""
+_LABEL_HINT = "example: app=web,tier in (a,b),env!=test,gpu,!old"
+_FIELD_HINT = "example: metadata.name=a,spec.nodeName in (b,c)"
 
 Read = Callable[[Any], str]
-"""Reads a field of an object as text: absent is "", booleans are "true" and "false"."""
+"""A function that reads a field of an object as text. Absent fields are "", booleans are "true" and "false"."""
 
 
 class SelectorError(ValueError):
-    """The text is not a valid selector. `hint` shows a valid form; str() contains both."""
+    """The text is not a valid selector. `hint`: a valid example. str() contains both."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(f"{message}; {hint}")
@@ -60,7 +59,7 @@ class SelectorError(ValueError):
 class LabelRequirement:
     key: str
     values: frozenset[str] | None
-    """The accepted values; None accepts any value of an existing label."""
+    """The accepted values. None accepts any value of an existing label."""
     negated: bool = False
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -74,7 +73,7 @@ class LabelRequirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """Requirements are sorted by their text, so that equivalent selectors are equal."""
+    """A label selector. Requirements are sorted by their text, so that equivalent selectors are equal."""
 
     requirements: tuple[LabelRequirement, ...] = ()
 
@@ -85,7 +84,7 @@ class LabelSelector:
         return True
 
     def and_also(self, more: Iterable[LabelRequirement]) -> "LabelSelector":
-        """A selector that also has these requirements."""
+        """Return a selector with additional requirements."""
         return LabelSelector(_in_order({*self.requirements, *more}))
 
     def __str__(self) -> str:
@@ -93,7 +92,7 @@ class LabelSelector:
 
 
 NOTHING = LabelSelector((LabelRequirement("", frozenset()),))
-"""Matches no labels at all."""
+"""A selector that matches no object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class FieldRequirement:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """Requirements are sorted by their text."""
+    """A field selector. Requirements are sorted by their text."""
 
     requirements: tuple[FieldRequirement, ...] = ()
 
@@ -120,7 +119,7 @@ class FieldSelector:
         return all(requirement.matches(obj) for requirement in self.requirements)
 
     def allowed(self, name: str) -> frozenset[str] | None:
-        """The values that the selector accepts for the field; None when it accepts any."""
+        """Return the values that the selector accepts for the field, or None if it accepts any value."""
         found = [each.values for each in self.requirements if each.name == name and not each.negated]
         return reduce(frozenset.intersection, found) if found else None
 
@@ -129,35 +128,34 @@ class FieldSelector:
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """The label selector that the text describes. Raises SelectorError."""
+    """Parse a label selector. Raises SelectorError."""
     return LabelSelector(_in_order({_label(term, text) for term in _Parser("label", text, _LABEL_HINT)}))
 
 
 def parse_fields(text: str, allowed: Mapping[str, Read]) -> FieldSelector:
-    """The field selector that the text describes. `allowed`: the resource's entry in FIELDS. Raises SelectorError."""
+    """Parse a field selector. `allowed`: the entry of the resource in FIELDS. Raises SelectorError."""
     return FieldSelector(_in_order({_field(term, text, allowed) for term in _Parser("field", text, _FIELD_HINT)}))
 
 
 def _in_order(requirements: Collection[R]) -> tuple[R, ...]:
-    """The requirements sorted by their text. A single one is not rendered: with thousands of values its text is long."""
+    """Sort the requirements by their text. The text of a single requirement is not computed, because it can be long."""
     return tuple(sorted(requirements, key=str) if len(requirements) > 1 else requirements)
 
 
 def one_of(field: str, values: Iterable[str]) -> str:
-    """The text of a field selector that requires one of the values. There must be at least one; values are escaped as
-    needed."""
+    """Return a field selector that accepts any of the values. There must be at least one value. Values are escaped."""
     return _format(field, frozenset(values), False)
 
 
 def from_message(message: meta_v1_pb2.LabelSelector) -> LabelSelector:
-    """The selector of an object's `selector` field. A selector with an unknown operator matches nothing."""
+    """Return the selector for an object's `selector` field. A selector with an unknown operator matches nothing."""
     encoded = message.SerializeToString(deterministic=True)
     return _remembered(encoded) if len(encoded) <= MAX_REMEMBERED else _of_bytes(encoded)
 
 
 @lru_cache(maxsize=4096)
 def _remembered(encoded: bytes) -> LabelSelector:
-    """Cached, because controllers read the same few selectors for each of thousands of objects."""
+    """Cached, because controllers evaluate the same few selectors for thousands of objects."""
     return _of_bytes(encoded)
 
 
@@ -180,7 +178,7 @@ class _Term(NamedTuple):
     values: Sequence[str] | None
     negated: bool
     word: str
-    """The operator in the text."""
+    """The operator as written in the text."""
 
 
 def _label(term: _Term, text: str) -> LabelRequirement:
@@ -194,16 +192,16 @@ def _label(term: _Term, text: str) -> LabelRequirement:
 
 def _field(term: _Term, text: str, allowed: Mapping[str, Read]) -> FieldRequirement:
     if term.name not in allowed:
-        raise SelectorError(f'field selector: unknown field "{term.name[:64]}"', f"fields are {', '.join(sorted(allowed))}")
+        raise SelectorError(f'field selector: unknown field "{term.name[:64]}"', f"supported: {', '.join(sorted(allowed))}")
     if term.values is None or term.word == "notin":
-        problem = f'field "{term.name}" needs "=", "==", "!=" or "in"'
+        problem = f'field "{term.name}" requires "=", "==", "!=" or "in"'
         raise SelectorError(f'field selector "{text[:200]}": {problem}', _FIELD_HINT)
     values = frozenset(_ESCAPED.sub(r"\1", value) if "\\" in value else value for value in term.values)
     return FieldRequirement(term.name, values, term.negated, allowed[term.name])
 
 
 class _Parser:
-    """Iterates over the terms of a selector, according to the grammar in the module's docstring."""
+    """Iterates over the terms of a selector. The module docstring contains the grammar."""
 
     def __init__(self, kind: str, text: str, hint: str) -> None:
         if len(text) > MAX_LENGTH[kind]:
@@ -262,7 +260,7 @@ class _Parser:
         return self._value()
 
     def _value(self) -> str:
-        """The next word; "" when the next token is not a word."""
+        """Return the next word, or "" if the next token is not a word."""
         word = self._next if self._is_word else ""
         if word:
             self._advance()
@@ -283,7 +281,7 @@ class _Parser:
 
     def _advance(self) -> None:
         match = _TOKEN.match(self._text, self._position)
-        if match is None:  # only a backslash at the end is no token
+        if match is None:  # only a trailing backslash is not a token
             self._next = ""
             raise self._error('a character after "\\"')
         self._is_word = match["word"] is not None
@@ -372,4 +370,4 @@ FIELDS: Mapping[str, Mapping[str, Read]] = {
     "secrets": {**_NAMESPACED, "type": lambda secret: secret.type},
     "serviceaccounts": _NAMESPACED,
 }
-"""The selectable fields of each resource, by its plural."""
+"""The selectable fields of each resource, by plural name."""

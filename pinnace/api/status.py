@@ -1,7 +1,7 @@
-"""Refusals on the wire: google.rpc.Status with details, encoded and decoded in one place.
+"""Encoding and decoding of refusals as google.rpc.Status with details.
 
-The server converts its exceptions into these (apiserver.errors), and the client converts these into its exceptions
-(pinnace.client.errors). Codes are those of gRPC; `reason` is a machine-readable reason in CamelCase.
+The server converts its exceptions to refusals (apiserver.errors), and the client converts refusals to its exceptions
+(pinnace.client.errors). Codes are gRPC status codes; `reason` is a machine-readable reason in CamelCase.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,11 +17,11 @@ APPLY_CONFLICT = "ApplyConflict"
 UNTYPED = "Untyped"
 """The reason when a configuration does not have the types of its kind."""
 DETAILS_KEY = "grpc-status-details-bin"
-"""The trailer that they travel in."""
+"""The trailer that contains the Status."""
 
 
 class Code(IntEnum):
-    """The gRPC status codes that the API uses (google.rpc.Code). The number of any other is INTERNAL."""
+    """The gRPC status codes that the API uses (google.rpc.Code). Other numbers are mapped to INTERNAL."""
 
     OK = 0
     INVALID_ARGUMENT = 3
@@ -45,7 +45,7 @@ class Code(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that is wrong with an object: `field` is its path, such as "spec.containers[0].name"."""
+    """An invalid field of an object. `field`: its path, for example "spec.containers[0].name"."""
 
     field: str
     message: str
@@ -56,16 +56,16 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a Status says."""
+    """The content of a Status."""
 
     code: Code
     reason: str
     message: str
     violations: tuple[Violation, ...] = ()
     retry_after: float | None = None
-    """Seconds after which the same call may succeed; None: it will not."""
+    """Seconds after which the call can be retried. None means that a retry does not help."""
     metadata: tuple[tuple[str, str], ...] = ()
-    """Facts for machines, such as ("compactRevision", "812")."""
+    """Machine-readable details, for example ("compactRevision", "812")."""
 
 
 def encode(refusal: Refusal) -> status_pb2.Status:

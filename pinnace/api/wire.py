@@ -1,12 +1,12 @@
-"""Protobuf messages as bytes: assembling them from encoded parts, bounding their depth, splitting them into requests, and
-read-only views of them.
+"""Protobuf messages as bytes: assembly from encoded parts, depth limits, splitting into requests, and read-only views.
 
-An object is encoded once, when it is written, and from then on travels as bytes: protobuf allows adding fields around it.
+An object is encoded once, when it is written. Its bytes are then reused, because protobuf allows fields to be appended.
 
-* A singular message field that occurs twice is merged. Every API object has `metadata = 1`, and `resourceVersion = 6` in it;
-  so `value + stamp(revision)` *is* the object with its resourceVersion set, whatever its kind.
-* Repeated fields of two messages that are concatenated are concatenated. So a list is its header and its items one after
-  another, and a watch response is its events one after another, in any grouping.
+* If a singular message field occurs twice, the occurrences are merged. Every API object has `metadata = 1`, which has
+  `resourceVersion = 6`. So `value + stamp(revision)` is the object with its resourceVersion set, for every kind.
+* Repeated fields of concatenated messages are concatenated. So a list is its header followed by its items, and a watch response
+is
+  any sequence of its events.
 
 Source: https://protobuf.dev/programming-guides/encoding/#last-one-wins
 """
@@ -25,7 +25,7 @@ _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 
 
 def varint(number: int) -> bytes:
-    if number < 0x80:  # nearly every number here is a tag or a length, of one or two bytes
+    if number < 0x80:  # most numbers are tags or lengths of one or two bytes
         return _ONE_BYTE[number]
     if number < 0x4000:
         return bytes((number & 0x7F | 0x80, number >> 7))
@@ -38,33 +38,33 @@ def varint(number: int) -> bytes:
 
 
 def field(number: int, payload: bytes) -> bytes:
-    """A length-delimited field (a message, string or bytes) with its tag."""
+    """Encode a length-delimited field (a message, string or bytes) with its tag."""
     return b"%b%b%b" % (varint(number << 3 | 2), varint(len(payload)), payload)
 
 
 @lru_cache(maxsize=1024)
 def stamp(revision: int) -> bytes:
-    """What sets `metadata.resourceVersion` when it is appended to an encoded object. Remembered: the objects of one
-    transaction share their revision."""
+    """Return the bytes that set `metadata.resourceVersion` when they are appended to an encoded object. The result is cached,
+    because the objects of a transaction share their revision."""
     digits = b"%d" % revision
-    return b"\x0a%c\x32%c%b" % (len(digits) + 2, len(digits), digits)  # field(1, field(6, digits)), in one go
+    return b"\x0a%c\x32%c%b" % (len(digits) + 2, len(digits), digits)  # equals field(1, field(6, digits))
 
 
 def watch_event(kind: WatchEventType, stamped: bytes) -> bytes:
-    """One event, encoded as field 1 (`events`) of any WatchResponse. `stamped` is an object with its resourceVersion."""
+    """Encode an event as field 1 (`events`) of a WatchResponse. `stamped`: an encoded object with its resourceVersion."""
     length = varint(len(stamped))
     return b"\x0a%b\x08%c\x12%b%b" % (varint(len(stamped) + len(length) + 3), kind, length, stamped)
 
 
 def watch_response(events: Iterable[bytes], revision: int, history: bytes = b"") -> bytes:
-    """A WatchResponse of events from `watch_event`; without any it is a bookmark. Everything up to `revision` is told, which is
-    one of `history`."""
+    """Encode a WatchResponse with events from `watch_event`, which contain all changes up to `revision` in `history`. Without
+    events, it is a bookmark."""
     response = b"".join(events) + field(2, str(revision).encode())
     return response + field(3, history) if history else response
 
 
 def list_response(items: Iterable[bytes], revision: int, continue_token: str = "", remaining: int | None = None) -> bytes:
-    """A `<Kind>List` of stamped objects. Items are copied once: a list may be most of the memory that there is."""
+    """Encode a `<Kind>List` of stamped objects. Items are copied once, because a list can use most of the memory."""
     meta = field(2, str(revision).encode())
     if continue_token:
         meta += field(3, continue_token.encode())
@@ -78,13 +78,13 @@ def list_response(items: Iterable[bytes], revision: int, continue_token: str = "
 
 M = TypeVar("M")
 LIMIT = 100
-"""Levels that readers can be expected to read, the outermost message included."""
+"""The maximum nesting that protobuf readers support, including the outermost message."""
 _PACKAGE = "pinnace.nesting"
 _DEEPER, _MESSAGE = 1, 2
 
 
 class Envelope(Generic[M]):
-    """Reads messages of one type that could be so many `levels` (1 or more) deeper in others."""
+    """A reader for messages that must remain readable when they are nested `levels` (1 or more) deep in other messages."""
 
     def __init__(self, message: type[M], levels: int) -> None:
         described: Any = message
@@ -94,14 +94,14 @@ class Envelope(Generic[M]):
         self._inside: Any = attrgetter(".".join(["deeper"] * (levels - 1) + ["message"]))
 
     def read(self, data: bytes) -> M:
-        """The message. Raises DecodeError when it is no such message, or nested too deep."""
+        """Decode the message. Raises DecodeError if it is malformed or nested too deeply."""
         message: M = self._inside(self._class.FromString(self._begin + varint(len(data)) + data + self._end))
         return message
 
 
 def _envelope(content: Any) -> Any:
-    """A message that is in itself as often as one likes, as a group: that has no length, and so costs nothing to wrap.
-    `content`: the description of what it is for."""
+    """Return a message class that contains itself as a group, at any depth. A group has no length prefix, so wrapping is cheap.
+    `content`: the descriptor of the innermost message."""
     name = content.full_name.replace(".", "_")
     pool, path = descriptor_pool.Default(), f"pinnace/nesting/{name}.proto"
     try:
@@ -114,7 +114,7 @@ def _envelope(content: Any) -> Any:
     label = kind.LABEL_OPTIONAL
     made.field.add(name="deeper", number=_DEEPER, label=label, type=kind.TYPE_GROUP, type_name=f".{_PACKAGE}.{name}")
     made.field.add(name="message", number=_MESSAGE, label=label, type=kind.TYPE_MESSAGE, type_name=f".{content.full_name}")
-    pool.Add(file)  # that of the content: what is read is then of its class
+    pool.Add(file)  # the pool of `content`, so that the message has the same class
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
@@ -123,16 +123,16 @@ V = TypeVar("V")
 _READING = frozenset(
     {"ByteSize", "HasField", "IsInitialized", "SerializePartialToString", "SerializeToString", "UnknownFields", "WhichOneof"}
 )
-"""The methods of a message that leave it as it is, and answer with no part of it."""
+"""The methods of a message that neither modify it nor return a part of it."""
 
 
 def read_only(message: M) -> M:
-    """A message, as it is shown."""
+    """Return a read-only view of a message."""
     return cast("M", _shown(message))
 
 
 class ReadOnlyMessage:
-    """`read_only` makes it, under the type of the message."""
+    """A read-only view of a message. `read_only` returns it with the static type of the message."""
 
     __slots__ = ("_message",)
     _message: Message
@@ -166,14 +166,14 @@ class ReadOnlyMessage:
     def __eq__(self, other: object) -> bool:
         return self._message == (other._message if isinstance(other, ReadOnlyMessage) else other)
 
-    __hash__ = None  # type: ignore[assignment]  # as messages
+    __hash__ = None  # type: ignore[assignment]  # unhashable, like messages
 
     def __repr__(self) -> str:
         return repr(self._message)
 
 
 class ReadOnlyMap(Mapping[str, V]):
-    """A map of a message, or a dict of messages."""
+    """A read-only view of a map field or of a dict of messages."""
 
     __slots__ = ("_map",)
 
@@ -202,7 +202,7 @@ class ReadOnlyMap(Mapping[str, V]):
 
 
 class ReadOnlySequence(Sequence[V]):
-    """A repeated field, or a list of messages."""
+    """A read-only view of a repeated field or of a list of messages."""
 
     __slots__ = ("_values",)
 
@@ -222,7 +222,7 @@ class ReadOnlySequence(Sequence[V]):
     def __eq__(self, other: object) -> bool:
         return list(self._values) == (list(other._values) if isinstance(other, ReadOnlySequence) else other)
 
-    __hash__ = None  # type: ignore[assignment]  # as lists
+    __hash__ = None  # type: ignore[assignment]  # unhashable, like lists
 
     def __repr__(self) -> str:
         return repr(list(self._values))
@@ -239,18 +239,18 @@ def _shown(value: Any) -> Any:
 
 
 _PLAIN = frozenset({str, int, float, bool, bytes})
-_ADVICE = "this object is everybody's, and only to be read; copy.deepcopy() makes one of your own"
+_ADVICE = "the object is shared and read-only; use copy.deepcopy() to modify a copy"
 
 
 T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
-"""Of the items of one request: a gRPC server takes 4 MiB unless it is told otherwise."""
+"""The maximum size of the items of a request in bytes. A gRPC server accepts 4 MiB by default."""
 
 
 def portions(items: Iterable[T], most: int, size: Callable[[T], int] = methodcaller("ByteSize")) -> Iterator[list[T]]:
-    """All of them, in order: at most `most` together, and MAX_BYTES. One that is larger than that goes alone. `size`: the bytes
-    of an item; unless given they are messages."""
+    """Split items into batches of at most `most` items and MAX_BYTES, in order. An item above MAX_BYTES is a batch of its own.
+    `size`: returns the size of an item in bytes; by default, items are messages."""
     portion, total = list[T](), 0
     for item in items:
         own = size(item)

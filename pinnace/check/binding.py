@@ -1,22 +1,23 @@
-"""Checks I1 to I4 on etcd's history: binds, the capacity of nodes, fences, and election tokens.
+"""Checkers I1 to I4 for etcd's history: binds, the capacity of nodes, fences, and election tokens.
 
-I1: a pod's `nodeName` changes from empty to a node once, and never again. A pod that is created with a `nodeName` counts as
-bound.
+I1: a pod's `nodeName` changes from empty to a node once and is constant afterwards. A pod that is created with a `nodeName`
+counts as bound.
 
-I2: at each revision, the requests of the unfinished pods that a scheduler bound to a node are at most its allocatable. Requests
-are computed as in pinnace.fit. Pods without a fence are excluded, because no scheduler placed them. A node may reduce its
-allocatable, so the largest allocatable of each node uid counts. A bind does not check whether its node exists
-(apiserver.registry.binding), and a scheduler learns of a deletion with a delay. So a bind to a deleted node is allowed if the
-pod fits into the last known allocatable of the node.
+I2: at each revision, the requests of the unfinished pods that a scheduler bound to a node do not exceed its allocatable.
+Requests are computed as in pinnace.fit. Pods without a fence are excluded, because no scheduler bound them. A node can reduce
+its allocatable, so the largest allocatable of each node uid is used. A bind does not check that its node exists
+(apiserver.registry.binding), and a scheduler receives a deletion with a delay. A bind to a deleted node is therefore allowed if
+the pod fits into the last known allocatable of the node.
 
-I3: each fenced bind leaves its election and token on the pod. The transaction compares the election's key in the state *before*
-it; so one revision before the bind, the key must exist with that token as its create_revision. The key's value must name the
-scheduler of the pod: a token of another election, such as that of the controllers, does not permit binding. Histories of
-version 1 do not have these names. A bind without a fence is not checked, except for pods that the run declares as fenced.
+I3: each fenced bind stores its election and token in the pod. The transaction compares the election's key in the state *before*
+the bind. At the revision before the bind, the key must therefore exist and have the token as its create_revision. The key's
+value must contain the scheduler of the pod: a token of another election, such as that of the controllers, does not allow binds.
+Histories of version 1 do not contain these names. Binds without a fence are only checked for pods that the run declares as
+fenced.
 
 I4: the token is the create_revision of the election's key. It belongs to one holder and one session from the creation of the
-key to its deletion. The key is rewritten only with the same content (when a leader resumes with another API server), and
-always under the session's lease.
+key to its deletion. The key is only rewritten with the same content (when a leader resumes on another API server), and is
+always attached to the session's lease.
 """
 
 from collections import Counter
@@ -57,7 +58,7 @@ CAPACITY = ("I2", "no node is over its allocatable at any revision")
 
 
 class _Node:
-    """The capacity and usage of the node with one name. `uid` is "" if the node has never existed."""
+    """The capacity and usage of a node name. `uid` is "" if no node with this name has existed."""
 
     __slots__ = ("allocatable", "uid", "used")
 
@@ -99,19 +100,19 @@ def examine_capacity(history: History, found: Findings) -> None:
 
 
 def _uses(pod: PodFacts | None) -> PodFacts | None:
-    """The pod if a scheduler bound it and it still uses resources of its node; else None."""
+    """Return the pod if a scheduler bound it and it uses resources of its node, otherwise None."""
     return pod if pod is not None and pod.node and pod.by_scheduler and not pod.finished else None
 
 
 def _compare(name: str, node: _Node, stored: Stored, found: Findings) -> None:
     if not node.uid:
-        text = f"pod {stored.key} was bound to node {name}, which has never existed"
+        text = f"pod {stored.key} was bound to node {name}, which has not existed"
         found.violated(text, revision=stored.revision, at=stored.at)
         return
     for resource, used in node.used.items():
         capacity = node.allocatable.get(resource, 0)
         if used > capacity:
-            text = f"node {name} is over its {resource} since {stored.key} was bound to it: {used} used of {capacity}"
+            text = f"node {name} exceeds its allocatable {resource} after the bind of {stored.key}: {used} of {capacity} used"
             found.violated(text, revision=stored.revision, at=stored.at)
 
 
@@ -160,10 +161,10 @@ def examine_elections(history: History, found: Findings) -> None:
 
 
 def _problems(held: Stored | None, stored: Stored) -> list[str]:
-    """The problems of a version of the key. `held`: the previous version, by the same or an earlier leader."""
+    """Return the problems of a version of the key. `held`: the previous version, by the same or an earlier leader."""
     token, facts = stored.create_revision, stored.facts
     if not isinstance(facts, ElectionFacts):
-        return ["the key holds no election"]
+        return ["the key does not contain an election"]
     problems = []
     if stored.lease != facts.session:
         problems.append(f"token {token}: the key is attached to lease {stored.lease:x}, but the session is {facts.session:x}")

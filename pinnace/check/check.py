@@ -1,4 +1,4 @@
-"""Checks all invariants on one history."""
+"""The table of checkers, and the check of a history."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pinnace.check.verdict import CheckReport, Findings, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """`examine(history, *findings)` takes one Findings for each of `invariants` (name, statement)."""
+    """A checker. `examine(history, *findings)` receives one Findings for each of `invariants` (name, statement)."""
 
     invariants: tuple[tuple[str, str], ...]
     examine: Callable[..., None]
@@ -41,7 +41,7 @@ NAMES = tuple(name for checker in CHECKERS for name, _ in checker.invariants)
 
 
 def check(records: Iterable[Record], only: Collection[str] | None = None) -> CheckReport:
-    """Checks a history. `only`: names of the invariants to check; the others are "not checked"."""
+    """Check a history. `only`: the names of the invariants to check; other invariants are reported as "not checked"."""
     history = History(records)
     verdicts: list[Verdict] = []
     void = _void(history)
@@ -57,11 +57,11 @@ def check(records: Iterable[Record], only: Collection[str] | None = None) -> Che
 
 
 def _void(history: History) -> list[str]:
-    """The reasons why the run as a whole is void."""
+    """Return the reasons why the run is void."""
     reasons = []
     if not history.stored:
-        reasons.append("nothing was written to etcd")
+        reasons.append("the history contains no writes")
     fired = {fault.name for fault in history.faults.values() if fault.fired}
     wanted = history.run.faults if history.run else ()
-    reasons += [f'fault "{name}" never fired' for name in wanted if name not in fired]
+    reasons += [f'fault "{name}" did not fire' for name in wanted if name not in fired]
     return reasons

@@ -1,39 +1,41 @@
-"""Checks I5 (an acknowledged write survives), I6 (no client sees a resourceVersion decrease), I7 (reads and writes are
-linearizable) and H (the history is complete).
+"""Checkers for I5 (acknowledged writes survive), I6 (the resourceVersion of a client does not decrease), I7 (reads and writes
+are linearizable) and H (the history is complete).
 
-I7 is checked over all keys together, because etcd orders all its writes. The check needs no search. Every call names its
-position in etcd's order: a write its own revision, a list its snapshot, a get the versions between the one it found and the
-next. The check compares these positions with real time: everything that certainly happened before a call began must be before
-its position. Calls are processed in real time, with the smallest possible position of each. This is exact, because positions
-only increase:
+I7 is checked over all keys together, because etcd orders all of its writes. No search is necessary, because every call
+determines its position in etcd's order: a write its own revision, a list its snapshot, and a get the range between its version
+and the next. The checker compares these positions with real time: a call must be positioned after everything that certainly
+happened before the call began. Calls are processed in order of time, each with its smallest possible position. This is exact,
+because positions only increase:
 
-    floor at the begin of a call   the largest position of any call that had ended, and the latest revision that etcd's
-                                   watch had reported by then
-    a write at revision R          R > floor; or, if nothing changed, the version that it named still existed at the floor
+    floor at the start of a call   the largest position of any call that had ended, and the latest revision that etcd's
+                                   watch had reported
+    a write at revision R          R > floor; or, if nothing changed, the returned version was still current at the floor
     a get that found version V     the version after V is later than the floor
     a get that found nothing, or
     a write refused because an
     object did (not) exist         true at the floor or at a later revision
     a list                         snapshot >= floor
 
-A conditional write (`expected`) replaced the version that it named, and no other write did. Otherwise an update was lost.
+A conditional write (`expected`) must have replaced the version that it required. If another write replaced that version, an
+update was lost.
 
-A write with an unknown outcome may have happened at any time after its start, or never, so it has no position to compare. But
-only recorded clients write under the `private` prefixes of a run. Each version there that no acknowledged write claims must be
-explained by an unknown write that began before it; each unknown write explains at most one version. A candidate for one version
-is also a candidate for all later ones, so choosing any is exact. (Two equal writes of this kind are not distinguished.)
+A write with an unknown outcome may have happened at any time after its start, or not at all, so it has no position. However,
+only recorded clients write under the `private` prefixes of a run. Each version under such a prefix that no acknowledged write
+created must be explained by an unknown write that began earlier. Each unknown write explains at most one version. A candidate
+for a version is also a candidate for all later versions, so any choice is exact. (Two equal writes of this kind are not
+distinguished.)
 
-I6: after a call of a client that returned revision R has ended, lists that begin later return R or later, and a get of an
-object does not return an older version than the client has seen. In watch streams, revisions never decrease, not even across
+I6: after a call of a client returned revision R, lists that begin later return R or a later revision, and a get of an object
+does not return an older version than the client received before. In watch streams, revisions do not decrease, even across
 reconnections. Reads that permit stale data (`stale`) are excluded.
 
-I5: every write that was answered with a revision is in etcd's history at that revision, with the content of the answer and of
-the request: a deleted pod is absent or marked for deletion, and a written pod has the requested labels. Without the comparison
-with the request, a write that was acknowledged but never executed would look like one that changed nothing.
+I5: every write that was acknowledged with a revision is in etcd's history at that revision, with the content of the response
+and of the request: a deleted pod is absent or marked for deletion, and a written pod has the requested labels. Without the
+comparison with the request, an acknowledged write that was not executed would look like a write that changed nothing.
 
-H: etcd gives every change the next revision. So the recorder has every revision from its first on, in order. A key is created
-only when it is absent, keeps its create_revision until it is deleted, and is deleted only when it exists. H detects a recorder
-that missed changes, and a store that was rolled back. All other verdicts depend on H.
+H: etcd assigns consecutive revisions to changes. The recorder must therefore have every revision from its first, in order. A
+key is only created if it is absent, keeps its create_revision until it is deleted, and is only deleted if it exists. H detects
+missing changes and a store that was rolled back. All other verdicts depend on H.
 """
 
 from collections import Counter, defaultdict
@@ -45,7 +47,7 @@ from pinnace.check.verdict import Findings
 
 LINEARIZABILITY = ("I7", "API reads and writes are linearizable")
 CLAIMS = ("create", "bind")
-"""Verbs whose success always writes a new revision."""
+"""Verbs whose success always creates a revision."""
 
 
 def examine_linearizability(history: History, found: Findings) -> None:
@@ -63,8 +65,8 @@ class _Scan:
         self._history = history
         self._found = found
         self._floor = 0
-        self._recorded = 0  # the number of entries of history.stored that etcd's watch had reported
-        self._places: dict[int, int] = {}  # positions of calls in progress, by index
+        self._recorded = 0  # the number of changes that etcd's watch has reported
+        self._places: dict[int, int] = {}  # positions of open calls by index
         self._private = history.run.private if history.run else ()
         self._claimed: set[tuple[str, int]] = set()
         self._authors: dict[tuple[str, int], str] = {}
@@ -87,12 +89,12 @@ class _Scan:
         self._floor = max(self._floor, self._places.pop(index, 0))
 
     def explain(self) -> None:
-        """Checks that a call explains each version under a private prefix."""
+        """Check that a call explains each version under a private prefix."""
         for key, versions in self._history.keys.items():
             if not key.startswith(self._private or "\0"):
                 continue
             begun = sorted(self._unknown[key])
-            ready: Counter[str] = Counter()  # unknown writes that began before the version, by their effect
+            ready: Counter[str] = Counter()  # unknown writes that began before the version, by effect
             for stored in versions:
                 while begun and begun[0][0] < stored.revision:
                     ready[_effect_of(begun.pop(0)[1])] += 1
@@ -101,7 +103,7 @@ class _Scan:
                 self._found.examined += 1
                 effect = _effect(self._history, stored)
                 if not ready[effect]:
-                    text = f"{key} was {effect}d at revision {stored.revision}, but by no recorded call"
+                    text = f"{key} was {effect}d at revision {stored.revision}, but no recorded call did this"
                     self._found.violated(text, revision=stored.revision, at=stored.at)
                 else:
                     ready[effect] -= 1
@@ -127,7 +129,7 @@ class _Scan:
         return call.snapshot
 
     def _item(self, call: Call, item: Item, floor: int) -> int:
-        """The position of a call for one object; 0 if the call does not determine one."""
+        """Return the position of a call for one object, or 0 if it is unknown."""
         if call.verb == "get":
             return 0 if call.stale or call.outcome != "ok" else self._get(call, item, floor)
         if item.outcome == "ok" and call.outcome == "ok":
@@ -144,7 +146,7 @@ class _Scan:
             return 0  # after the end of the history
         stored = self._history.version(item.key, item.revision)
         if stored is None or not stored.digest:
-            self._violated(call, f"found {item.key} at revision {item.revision}, at which it was not written", floor)
+            self._violated(call, f"found {item.key} at revision {item.revision}, but it was not written then", floor)
         elif item.digest and item.digest != stored.digest:
             self._violated(call, f"found {item.key} at revision {item.revision} with different content than etcd stored", floor)
         self._still_there(call, item, floor)
@@ -164,7 +166,7 @@ class _Scan:
         return item.revision
 
     def _claim(self, call: Call, item: Item, stored: Stored, floor: int) -> None:
-        """Checks a write that may have made its revision itself: that it met its condition, and that no other call made it."""
+        """Check a write that may have created its revision: its condition was met, and no other call created the revision."""
         if item.key.startswith(self._private or "\0"):
             self._claimed.add((item.key, item.revision))
         before = self._history.before(stored)
@@ -198,7 +200,7 @@ class _Scan:
         return 0
 
     def _still_there(self, call: Call, item: Item, floor: int) -> None:
-        """Checks that the version that the call names was the latest at the floor, or became the latest after it."""
+        """Check that the returned version was the latest at the floor, or became the latest after it."""
         following = self._history.next_version(item.key, item.revision)
         if following is not None and following.revision <= floor:
             what = "replaced" if following.digest else "deleted"
@@ -206,7 +208,7 @@ class _Scan:
             self._violated(call, text, floor)
 
     def _when(self, call: Call, key: str, floor: int, holds: Callable[[Stored | None], bool], what: str) -> int:
-        """The first revision, from the floor on, at which the condition holds for the key; 0 if there is none."""
+        """Return the first revision from the floor at which the condition holds for the key, or 0 if there is none."""
         now = self._history.state(key, floor)
         if holds(now):
             return floor
@@ -214,18 +216,18 @@ class _Scan:
             if holds(stored if stored.digest else None):
                 return stored.revision
         was = f"at revision {now.revision}" if now else "absent"
-        self._violated(call, f"{what} ({key}), but it was {was} then, and did not change accordingly later", floor)
+        self._violated(call, f"{what} ({key}), but it was {was} and did not change accordingly afterwards", floor)
         return 0
 
     def _violated(self, call: Call, text: str, floor: int) -> None:
         where = f"{call.verb} #{call.id} of {call.client} from {call.server}"
-        known = f"when it began, revision {floor} had certainly been reached"
+        known = f"when the call began, revision {floor} had certainly been reached"
         self._found.violated(f"{where} {text}; {known}", revision=floor, at=call.began)
 
 
 def _is_its_own(call: Call, item: Item) -> bool:
-    """Whether this write must have made the revision in its answer. A write that changes nothing returns the existing version;
-    if it is conditional, that is the version that it named."""
+    """Return whether this write must have created the returned revision. A write without a change returns the existing version,
+    which is the required version if the write is conditional."""
     return call.verb in CLAIMS or item.expected not in (0, item.revision)
 
 
@@ -241,7 +243,7 @@ def _effect(history: History, stored: Stored) -> str:
 
 
 def _effect_of(verb: str) -> str:
-    """The effect of a write on its key if it is executed."""
+    """Return the effect of an executed write on its key."""
     return verb if verb in ("create", "delete") else "update"
 
 
@@ -260,7 +262,7 @@ def examine_sessions(history: History, found: Findings) -> None:
 
 
 def _examine_calls(calls: list[Call], found: Findings) -> None:
-    objects: dict[str, int] = {}  # key -> the latest revision that the client has seen
+    objects: dict[str, int] = {}  # key -> the latest revision that the client has received
     latest = 0
     for began, _, call in moments(calls):
         if began:
@@ -278,11 +280,11 @@ def _examine_calls(calls: list[Call], found: Findings) -> None:
 
 def _problem(call: Call, latest: int, objects: dict[str, int]) -> str:
     if call.verb == "list" and call.snapshot < latest:
-        return f"returned revision {call.snapshot}, after the client had seen revision {latest}"
+        return f"returned revision {call.snapshot}, after the client had received revision {latest}"
     if call.verb == "get":
         for item in call.items:
             if 0 < item.revision < (seen := objects.get(item.key, 0)):
-                return f"found {item.key} at revision {item.revision}, after the client had seen it at {seen}"
+                return f"found {item.key} at revision {item.revision}, after the client had received revision {seen}"
     return ""
 
 
@@ -345,7 +347,7 @@ def _unacknowledged(history: History, call: Call, item: Item, stored: Stored | N
 
 COMPLETE_HISTORY = ("H", "etcd's history is complete: every revision, in order")
 FIRST = 2
-"""An empty etcd is at revision 1."""
+"""The first revision of a write. An empty etcd is at revision 1."""
 
 
 def examine_completeness(history: History, found: Findings) -> None:
@@ -355,7 +357,7 @@ def examine_completeness(history: History, found: Findings) -> None:
         found.examined += 1
         revision = stored.revision
         if not last <= revision <= last + 1 or revision < FIRST:
-            text = f"revision {revision} follows revision {last}: {'a decrease' if revision < last else 'some are missing'}"
+            text = f"revision {revision} follows revision {last}: {'out of order' if revision < last else 'incomplete'}"
             found.violated(text, revision=revision, at=stored.at)
         last = revision
         if problem := _gap(alive, stored):
@@ -363,10 +365,10 @@ def examine_completeness(history: History, found: Findings) -> None:
 
 
 def _gap(alive: dict[str, int], stored: Stored) -> str:
-    """The problem of a change, or "". Also updates `alive`, the create_revision of each existing key."""
+    """Return the problem of a change, or "". Updates `alive`, the create_revision of each existing key."""
     created = alive.get(stored.key)
     if not stored.digest:
-        return "" if alive.pop(stored.key, None) else "is deleted, but did not exist"
+        return "" if alive.pop(stored.key, None) else "was deleted, but did not exist"
     alive[stored.key] = stored.create_revision
     expected = created or stored.revision
     return "" if stored.create_revision == expected else f"has create_revision {stored.create_revision}, expected {expected}"

@@ -1,18 +1,18 @@
-"""Defines histories, the records of runs. A history is the only input of the checkers.
+"""The records of a run. A history is the only input of the checkers.
 
-    Stored, Compaction   etcd's changes, from a watch since revision 1 that does not pass through the API server
-    Call, Told           every call of the clients with its start and end, and every event of their watches
+    Stored, Compaction   etcd's changes, from a watch since revision 1 that bypasses the API server
+    Call, Told           each call of the clients with its start and end, and each event of their watches
     Ran                  the pods that the kubelets ran
-    Fault, Phase         the faults that were injected, and the phases of the run
-    Observed             measurements of a fault while it was active
+    Fault, Phase         the injected faults, and the phases of the run
+    Observed             measurements during a fault
     Run                  the parameters of the run: the first record
 
-All times are seconds of CLOCK_MONOTONIC (`time.monotonic()`), comparable between the processes of one machine, except for
-`Run.started`. `key` is always the etcd key ("/registry/pods/default/x"). Records of different sources may be interleaved in any
-order. Records of one source (etcd, one watch stream, one kubelet) are in the order in which they happened.
+All times are seconds of CLOCK_MONOTONIC (`time.monotonic()`), comparable between the processes of a machine, except for
+`Run.started`. `key` is an etcd key ("/registry/pods/default/x"). Records of different sources can be interleaved in any order.
+Records of one source (etcd, one watch stream, one kubelet) are in order of time.
 
-A history file has one record per line, as a JSON object; "t" names its type, and fields with their default value are omitted.
-Objects are reduced to facts, the parts that checkers need.
+A history file contains one JSON object per record and line. "t" is the type of the record. Fields with their default value are
+omitted. Objects are reduced to facts: the parts that checkers need.
 """
 
 import json
@@ -46,7 +46,7 @@ from pinnace.api.resources import (
 from pinnace.fit import allocatable, pod_requests
 
 Amounts = tuple[tuple[str, int], ...]
-"""(resource, amount): millicores of cpu, bytes, or a count; see pinnace.fit."""
+"""Pairs of resource and amount: millicores of cpu, bytes, or a count; see pinnace.fit."""
 
 _MESSAGES: dict[str, type[Any]] = {resource.prefix: resource.message for resource in ALL}
 
@@ -55,21 +55,21 @@ _MESSAGES: dict[str, type[Any]] = {resource.prefix: resource.message for resourc
 class PodFacts:
     uid: str
     node: str = ""
-    """spec.nodeName; "" while the pod is not bound."""
+    """spec.nodeName, or "" if the pod is not bound."""
     election: str = ""
-    """The election whose leader bound the pod; "" if the pod is not bound, or was bound without a fence."""
+    """The election whose leader bound the pod, or "" if the pod is not bound or was bound without a fence."""
     token: int = 0
     """The fencing token of the bind."""
     phase: str = ""
     requests: Amounts = ()
     started: int = 0
-    """status.startTime in Unix seconds, at which a kubelet accepted the pod; 0 if none has."""
+    """status.startTime in Unix seconds, at which a kubelet accepted the pod, or 0."""
     terminating: bool = False
     labels: str = ""
     """The `labels_digest` of the labels."""
     picky: bool = False
-    """Whether the pod has constraints beyond resources (selectors, affinity, host ports, another scheduler). The feasibility of
-    such a pod is not checked."""
+    """Whether the pod has constraints other than resources (selectors, affinity, host ports, another scheduler). The
+    feasibility of such a pod is not checked."""
     scheduler: str = wellknown.DEFAULT_SCHEDULER
     """spec.schedulerName."""
 
@@ -99,7 +99,7 @@ class ElectionFacts:
     session: int = 0
     """The etcd lease of the holder's session."""
     scheduler_names: tuple[str, ...] = ()
-    """The schedulers whose pods the holder may bind."""
+    """The schedulers whose pods the holder is allowed to bind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ Facts = PodFacts | NodeFacts | ElectionFacts | LeaseFacts | TermFacts | Candidat
 
 
 def digest(obj: Message | Object) -> str:
-    """16 hex digits that are equal for equal objects, independent of resourceVersion and the order of maps."""
+    """Return 16 hex digits that are equal for equal objects, independent of the resourceVersion and the order of maps."""
     message: Any = obj
     version = message.metadata.resourceVersion
     message.metadata.resourceVersion = ""
@@ -145,13 +145,13 @@ def digest(obj: Message | Object) -> str:
 
 
 def labels_digest(labels: Mapping[str, str]) -> str:
-    """16 hex digits that are equal for equal labels; "" for none."""
+    """Return 16 hex digits that are equal for equal labels, or "" without labels."""
     return _hash(repr(sorted(labels.items())).encode()) if labels else ""
 
 
 def digest_of(key: str, value: bytes | None) -> str:
-    """The `digest` of a value in etcd; a hash of its bytes if the key does not hold an API object. "" for a deletion (no
-    value)."""
+    """Return the `digest` of a value in etcd, or a hash of its bytes if it is not an API object. A deletion (None) returns
+    ""."""
     if value is None:
         return ""
     message = _MESSAGES.get(prefix_of(key))
@@ -159,7 +159,7 @@ def digest_of(key: str, value: bytes | None) -> str:
 
 
 def facts_of(key: str, value: bytes | None) -> Facts | None:
-    """The facts of a value in etcd; None for kinds that no checker uses, and for a deletion (no value)."""
+    """Return the facts of a value in etcd, or None for a deletion and for kinds that no checker uses."""
     if not value:
         return None
     if key.startswith(PODS.prefix):
@@ -225,11 +225,10 @@ def _hash(data: bytes) -> str:
 
 
 VERSION = 2
-"""The version of the format. Since version 2, elections name the schedulers whose pods their holders bind."""
+"""The version of the format. Since version 2, elections contain the schedulers whose pods their holders bind."""
 
 Outcome = Literal["ok", "refused", "unknown"]
-"""refused: the write certainly did not happen. unknown: the answer was lost; the write may have happened, or may still
-happen."""
+"""refused: the write did not happen. unknown: the response was lost, and the write may have happened or may still happen."""
 Verb = Literal["create", "get", "list", "update", "update_status", "delete", "bind"]
 Word = Literal["began", "added", "modified", "deleted", "bookmark", "relisted", "synced", "ended"]
 
@@ -241,59 +240,59 @@ class Run:
     """Unix seconds."""
     seed: int = 0
     what: str = ""
-    """A description of the run, such as the command or the scenario."""
+    """A description of the run, for example the command or the scenario."""
     version: int = VERSION
     faults: tuple[str, ...] = ()
-    """Names of the faults that must fire. If one never fires, the run is void."""
+    """Names of the faults that must fire. If one of them does not fire, the run is void."""
     private: tuple[str, ...] = ()
-    """Prefixes of keys that only recorded calls write. A recorded call must explain each of their changes."""
+    """Prefixes of keys that only recorded calls write. A recorded call must explain each change of these keys."""
     fenced: tuple[str, ...] = ()
-    """I3: prefixes of the keys of pods that are bound only with a fence."""
+    """I3: key prefixes of the pods that are only bound with a fence."""
     settle: float = 60.0
-    """L1: seconds after the last fault within which every feasible pod must be bound and Running."""
+    """L1: seconds after the last fault within which each feasible pod must be bound and Running."""
     elections: tuple[str, ...] = ()
-    """L2: names of elections that have candidates when the load begins, so that they must have a leader soon after."""
+    """L2: elections that have candidates when the load begins, and must have a leader soon afterwards."""
     unsteady: tuple[str, ...] = ()
-    """L2: names of elections that are not checked, because their holders resign at any time."""
+    """L2: elections that are not checked, because their holders resign at any time."""
     leaderless: float = 10.0
-    """L2: maximum seconds without a leader, not counting time covered by faults."""
+    """L2: the maximum number of seconds without a leader, excluding time covered by faults."""
     aftermath: float = 3.0
-    """L2: seconds after its end during which a fault may still move leadership: the lease timeout plus a margin."""
+    """L2: seconds after the end of a fault in which it can still move leadership: the lease timeout plus a margin."""
     harmless: tuple[str, ...] = ()
-    """L2: names of faults that neither move nor delay leadership, even several at once."""
+    """L2: faults that neither move nor delay leadership, even in combination."""
     bearable: tuple[str, ...] = ()
-    """L2: names of faults that do not move leadership if only one of them is active."""
+    """L2: faults that do not move leadership if no other fault is active."""
     freezing: tuple[str, ...] = ()
-    """L2: names of faults that freeze their target, the holder of an election."""
+    """L2: faults that freeze their target, which is the holder of an election."""
     tolerated: tuple[str, ...] = ()
-    """L3, L4: names of faults that do not excuse delays."""
+    """L3, L4: faults that do not excuse delays."""
     bind_within: float = 10.0
-    """L3: maximum seconds in which pods wait and none is bound, not counting time covered by other faults."""
+    """L3: the maximum number of seconds in which pods wait and no pod is bound, excluding time covered by other faults."""
     bystanders: tuple[str, ...] = ()
-    """L4: names of the clients whose calls must be answered in time while a hostile fault is active."""
+    """L4: clients whose calls must receive timely responses while a hostile fault is active."""
     hostile: tuple[str, ...] = ()
-    """L4: names of faults in which one user overloads the servers."""
+    """L4: faults in which one user overloads the servers."""
     answer_within: float = 1.0
-    """L4: maximum 90th percentile of the latency of bystanders' calls during one fault, in seconds."""
+    """L4: the maximum 90th percentile of the latency of bystanders' calls during a fault, in seconds."""
     observing: tuple[str, ...] = ()
-    """F: names of faults that must write an Observed record each time they fire."""
+    """F: faults that must write an Observed record each time they fire."""
     doubling: tuple[str, ...] = ()
-    """I13: names of faults that start a second process for the same nodes. They do not excuse that both run a pod."""
+    """I13: faults that start a second process for the same nodes. They do not excuse a pod that runs in both processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One change of one key in etcd. Records are in order of revision, and no revision is missing."""
+    """A change of a key in etcd. Records are in order of revision, without gaps."""
 
     tag: ClassVar[str] = "stored"
     at: float
-    """The time at which the recorder received the change, after it happened."""
+    """The time at which the recorder received the change."""
     revision: int
     key: str
     digest: str = ""
-    """The `digest` of the object; "" if the key was deleted."""
+    """The `digest` of the object, or "" if the key was deleted."""
     create_revision: int = 0
-    """0 for a deletion; equal to `revision` for a creation."""
+    """0 for a deletion. Equal to `revision` for a creation."""
     lease: int = 0
     facts: Facts | None = None
     value: str = ""
@@ -313,25 +312,25 @@ class Item:
 
     key: str
     revision: int = 0
-    """The object's resourceVersion in the answer; for a write, its own revision. 0 if the answer has none, or a get found
-    nothing."""
+    """The object's resourceVersion in the response; for a write, its own revision. 0 if the response contains none, or a get
+    found nothing."""
     uid: str = ""
     digest: str = ""
-    """The digest of the object in the answer; "" if the answer has no object."""
+    """The digest of the object in the response, or "" if it contains no object."""
     outcome: Outcome = "ok"
     expected: int = 0
-    """The resourceVersion that the write required; 0 if it was unconditional."""
+    """The resourceVersion that the write required, or 0 if it was unconditional."""
     code: str = ""
-    """For an item of a batch, the name of its gRPC code unless it is OK. Otherwise the code of the call applies."""
+    """The name of the gRPC code of a failed item of a batch. Otherwise the code of the call applies."""
     labels: str | None = None
-    """The `labels_digest` in the request of a create or update of a pod, independent of the answer. None if it is not
+    """The `labels_digest` in the request of a pod's create or update, independent of the response. None if it is not
     recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of one client, sent once: the clients of a history do not retry. A get that finds nothing is "ok" with the code
-    NOT_FOUND and one item of revision 0. A batch has one item per object; it is "ok" if it was answered."""
+    """One call of a client, sent once: the clients of a history do not retry. A get that finds nothing is "ok" with the code
+    NOT_FOUND and one item of revision 0. A batch has one item per object, and is "ok" if a response was received."""
 
     tag: ClassVar[str] = "call"
     client: str
@@ -340,38 +339,38 @@ class Call:
     server: str
     verb: Verb
     resource: str
-    """Plural: "pods"."""
+    """The plural name, for example "pods"."""
     began: float
     ended: float
-    """The time of the answer; for an unknown outcome, the time at which the client gave up."""
+    """The time of the response. For an unknown outcome, the time at which the client stopped waiting."""
     outcome: Outcome = "ok"
     code: str = ""
-    """The name of the gRPC code unless it is OK."""
+    """The name of the gRPC code, or "" for OK."""
     items: tuple[Item, ...] = ()
     snapshot: int = 0
-    """For a list: its resourceVersion."""
+    """For a list: the resourceVersion."""
     prefix: str = ""
     """For a list: the requested prefix, "/registry/pods/" or "/registry/pods/<namespace>/"."""
     selection: str = ""
-    """For a list: its selector; "" selects everything under the prefix."""
+    """For a list: the selector. "" selects all keys under the prefix."""
     of: int = 0
-    """For a list: the id of the call that fetched the first page."""
+    """For a list: the ID of the call that fetched the first page."""
     more: bool = False
-    """For a list: whether there are further pages."""
+    """For a list: whether more pages follow."""
     stale: bool = False
-    """Whether the read permits stale data (it names a resourceVersion). Also set for its later pages."""
+    """Whether the read permits stale data (it specifies a resourceVersion). Also set for the following pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One message of a watch. A stream is one watcher of one selection, across reconnections:
+    """A message of a watch. A stream is one watcher of one selection, across reconnections:
 
     began(0) added* synced(R)      the initial state, which replaces everything that was received before
     began(R) ...                   resumed after revision R
-    relisted(R) (added | modified | deleted)* synced(R)   the differences of a new list to an informer's store
-    added modified deleted         `revision` is the object's; `digest` that of the object received (deleted: its last version)
+    relisted(R) (added | modified | deleted)* synced(R)   the differences between a new list and an informer's store
+    added modified deleted         `revision`: of the object; `digest`: of the received object (for deleted, its last version)
     bookmark(R)                    all events up to R have been sent; also for a response with a higher revision than its events
-    ended                          with its code
+    ended                          with `code`
     """
 
     tag: ClassVar[str] = "told"
@@ -381,12 +380,12 @@ class Told:
     kind: Word
     revision: int = 0
     key: str = ""
-    """The key of the object; for began, the prefix that is watched."""
+    """The key of the object. For began, the watched prefix."""
     digest: str = ""
     server: str = ""
     selection: str = ""
-    """For began: "" selects everything under the prefix. With selectors other than "spec.nodeName=<node>", only the order of
-    events is checked."""
+    """For began: the selector. "" selects all keys under the prefix. For selectors other than "spec.nodeName=<node>", only the
+    order of events is checked."""
     code: str = ""
     """For ended: the name of the gRPC code."""
 
@@ -399,15 +398,15 @@ class Ran:
     uid: str
     key: str
     what: Literal["started", "stopped", "alive"]
-    """started: the first container of the pod started. stopped: its last container stopped. alive: not about a pod; written by
-    each live process every second."""
+    """started: the first container of the pod started. stopped: its last container stopped. alive: written every second by each
+    live process; does not concern a pod."""
     process: str = ""
-    """The process that wrote the record. A process gets a new name each time it is started."""
+    """The process that wrote the record. A process has a new name after each start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Written when the fault begins (`ended` None), and again with the same id when it ends."""
+    """Written when the fault begins (`ended` is None), and again with the same ID when it ends."""
 
     tag: ClassVar[str] = "fault"
     id: int
@@ -415,27 +414,27 @@ class Fault:
     target: str
     began: float
     ended: float | None = None
-    """None while the fault is active."""
+    """None if the fault is active."""
     fired: bool = True
-    """False if the fault was due but not possible, for example because it had no target."""
+    """False if the fault was due but could not be injected, for example because it had no target."""
     details: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A value that a fault read from its target (a metric, an exit code, a field of a JSON log), with its bounds."""
+    """A value that a fault read from its target (a metric, an exit code, a field of a JSON log), with its limits."""
 
     tag: ClassVar[str] = "observed"
     at: float
     fault: int
-    """The id of the Fault."""
+    """The ID of the Fault."""
     target: str
     what: str
-    """The name of the value, such as "apiserver_audit_lines_lost_total"."""
+    """The name of the value, for example "apiserver_audit_lines_lost_total"."""
     value: float
     least: float | None = None
     most: float | None = None
-    """Both: None for no bound."""
+    """The limits of the value. None means no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +442,7 @@ class Phase:
     tag: ClassVar[str] = "phase"
     at: float
     name: Literal["load", "quiet", "end"]
-    """quiet: all faults are over, and the load has stopped. end: the run is checked on the state at this time."""
+    """quiet: all faults have ended and the load has stopped. end: the state at this time is checked."""
 
 
 Record = Run | Stored | Compaction | Call | Told | Ran | Fault | Observed | Phase
@@ -461,7 +460,7 @@ _FACTS: dict[str, type[Any]] = {
 }
 _FACT_TAGS = {kind: tag for tag, kind in _FACTS.items()}
 _NAMES = tuple(field.name for field in fields(Run) if field.default == ())
-"""Fields of Run that are tuples."""
+"""The names of the tuple fields of Run."""
 _FIELDS = {
     kind: tuple((field.name, field.default) for field in fields(kind)) for kind in (*_RECORDS.values(), *_FACTS.values(), Item)
 }
@@ -469,11 +468,11 @@ _dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class HistoryError(Exception):
-    """A file is not a history. The message contains the position of the error."""
+    """A file is not a valid history. The message contains the position of the error."""
 
 
 def encode(record: Record) -> str:
-    """The record as one line, with its newline."""
+    """Encode a record as one line with a newline."""
     data = _told(record)
     if isinstance(record, Stored) and record.facts is not None:
         data["facts"] = {"t": _FACT_TAGS[type(record.facts)], **_told(record.facts)}
@@ -483,10 +482,10 @@ def encode(record: Record) -> str:
 
 
 def decode(line: str | bytes) -> Record:
-    """Reads one line. Raises HistoryError."""
+    """Decode a line. Raises HistoryError."""
     try:
         data = json.loads(line)
-    except ValueError:  # its message would contain the line, which may have any length and any bytes
+    except ValueError:  # the message would contain the whole line
         raise HistoryError("not a record of a history: invalid JSON") from None
     try:
         kind = _RECORDS[data.pop("t")]
@@ -503,7 +502,8 @@ def decode(line: str | bytes) -> Record:
 
 
 def read(path: Path) -> Iterator[Record]:
-    """The records of a file. A last line without a newline is ignored: its writer was killed. Raises HistoryError, OSError."""
+    """Yield the records of a file. An incomplete last line is ignored, because its writer was killed. Raises HistoryError and
+    OSError."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
@@ -515,7 +515,7 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def is_cut_off(path: Path) -> bool:
-    """Whether the last line has no newline. Raises OSError."""
+    """Return whether the last line has no newline. Raises OSError."""
     with path.open("rb") as file:
         if not file.seek(0, SEEK_END):
             return False
@@ -524,7 +524,7 @@ def is_cut_off(path: Path) -> bool:
 
 
 def _told(record: Record | Item | Facts) -> dict[str, Any]:
-    """The fields that do not have their default value."""
+    """Return the fields that differ from their default."""
     told = {}
     for name, default in _FIELDS[type(record)]:
         value = getattr(record, name)

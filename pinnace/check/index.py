@@ -1,4 +1,4 @@
-"""Indexes a history for the checkers: versions of keys, changes of pods, calls in real time, the state of etcd at given
+"""An index of a history for the checkers: versions of keys, changes of pods, calls in order of time, the state of etcd at given
 revisions, and the selections of lists and watches.
 """
 
@@ -15,9 +15,9 @@ from pinnace.check.history import Call, Fault, Observed, Phase, PodFacts, Ran, R
 
 
 def moments(calls: Iterable[Call]) -> Iterator[tuple[bool, int, Call]]:
-    """Yields (began, index, call) twice for each call, for its begin and its end, in order of time.
+    """Yield (began, index, call) for the start and the end of each call, in order of time.
 
-    A call precedes another only if it ended before the other began. So begins come before ends of the same instant.
+    A call precedes another only if it ended before the other began, so starts are yielded before ends of the same time.
     """
     listed = list(calls)
     order = [(call.began, 0, index) for index, call in enumerate(listed)]
@@ -32,7 +32,7 @@ def end_of(fault: Fault) -> float:
 
 
 def uncovered(since: float, until: float, faults: Iterable[Fault]) -> float:
-    """The seconds between `since` and `until` that no fault covers."""
+    """Return the seconds between `since` and `until` that are not covered by faults."""
     left, at = 0.0, since
     for began, ended in sorted((fault.began, end_of(fault)) for fault in faults):
         if began > at:
@@ -51,11 +51,11 @@ class Query:
 
     @property
     def judged(self) -> bool:
-        """Whether the selector can be evaluated from facts. Otherwise, missing objects are not detected."""
+        """Whether the selector can be evaluated from facts. If not, missing objects are not detected."""
         return not self.selector or (self.selector.startswith(BY_NODE) and "," not in self.selector)
 
     def selects(self, stored: Stored | None) -> bool:
-        """Whether the selector matches this version of a key under the prefix."""
+        """Return whether the selector matches this version of a key under the prefix."""
         if stored is None or not stored.digest:
             return False
         if not self.selector:
@@ -67,7 +67,7 @@ _revision = attrgetter("revision")
 
 
 class PodChange(NamedTuple):
-    """A change of one pod. A pod with the same name and another uid is another pod; `before` is then None."""
+    """A change of one pod. A recreated pod with another uid is a different pod, and `before` is None."""
 
     stored: Stored
     now: PodFacts | None
@@ -79,52 +79,52 @@ class History:
     def __init__(self, records: Iterable[Record]) -> None:
         self.run: Run | None = None
         self.stored: list[Stored] = []
-        """Changes in the order of their records. This is the order of revisions if the history is complete (H)."""
+        """Changes in the order of their records, which is the order of revisions if the history is complete (H)."""
         self.keys: dict[str, list[Stored]] = {}
         """All versions of each key, including deletions."""
         self.pods: list[PodChange] = []
         self.nodes: list[Stored] = []
         self.elections: dict[str, list[Stored]] = {}
-        """Versions of election keys, by the name of the election."""
+        """Versions of election keys by name of the election."""
         self.calls: list[Call] = []
         self.streams: dict[tuple[str, str], list[Told]] = {}
         """Watch records by (client, stream)."""
         self.ran: list[Ran] = []
         self.faults: dict[int, Fault] = {}
-        """The last record of each fault, by id. It contains the end if the fault has ended."""
+        """The last record of each fault by ID. It contains the end of the fault if it has ended."""
         self.observed: list[Observed] = []
         self.phases: dict[str, float] = {}
-        """The time at which each phase first began."""
+        """The start of each phase."""
         self.last_revision = 0
-        """The highest revision in the history."""
+        """The highest revision of the history."""
         for record in records:
             self._add(record)
 
     def version(self, key: str, revision: int) -> Stored | None:
-        """The version of the key that was written at this revision; None if there is none."""
+        """Return the version of the key that was written at this revision, or None."""
         versions = self.keys.get(key, ())
         index = bisect_left(versions, revision, key=_revision)
         return versions[index] if index < len(versions) and versions[index].revision == revision else None
 
     def state(self, key: str, revision: int) -> Stored | None:
-        """The version of the key that was current at a revision; None if the key was absent."""
+        """Return the version of the key that was current at this revision, or None if the key was absent."""
         versions = self.keys.get(key, ())
         index = bisect_right(versions, revision, key=_revision)
         return versions[index - 1] if index and versions[index - 1].digest else None
 
     def after(self, key: str, revision: int) -> Sequence[Stored]:
-        """The versions of the key after the revision."""
+        """Return the versions of the key after this revision."""
         versions = self.keys.get(key, [])
         return versions[bisect_right(versions, revision, key=_revision) :]
 
     def next_version(self, key: str, revision: int) -> Stored | None:
-        """The first version of the key after the revision."""
+        """Return the first version of the key after this revision, or None."""
         versions = self.keys.get(key, ())
         index = bisect_right(versions, revision, key=_revision)
         return versions[index] if index < len(versions) else None
 
     def before(self, stored: Stored) -> Stored | None:
-        """The version that this one replaced; None if the key was absent."""
+        """Return the version that this one replaced, or None if the key was absent."""
         return self.state(stored.key, stored.revision - 1)
 
     def _add(self, record: Record) -> None:
@@ -187,7 +187,7 @@ class State:
             resource.pop(stored.key, None)
 
     def range(self, prefix: str, after: str = "", upto: str = "") -> Iterator[Stored]:
-        """The keys with this prefix, in order, greater than `after` and up to `upto` (""; to the end)."""
+        """Yield the keys with this prefix in order, greater than `after` and up to `upto` ("" for no limit)."""
         resource = self._resources.get(prefix_of(prefix))
         if resource is None:
             return
@@ -198,14 +198,14 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A callback that receives the state at a revision."""
+    """A callback for the state at a revision."""
 
     revision: int
     see: Callable[[State], None]
 
 
 def visit(history: History, looks: Iterable[Look]) -> None:
-    """Calls each look with the state at its revision. Looks at revisions after the end of the history are skipped."""
+    """Call each look with the state at its revision. Revisions after the end of the history are skipped."""
     state = State()
     changes = iter(history.stored)
     change = next(changes, None)

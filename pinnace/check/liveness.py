@@ -1,25 +1,25 @@
-"""Checks L1 (after the last fault, every feasible pod is bound and Running within a bound), L2 (an election has a leader within
-the bound, and leadership does not move without a fault), L3 and L4 (pods are bound, and users are answered, while another user
-overloads the servers) and F (observations of faults are within their bounds).
+"""Checkers for L1 (after the last fault, feasible pods are bound and Running within a limit), L2 (an election has a leader
+within a limit, and leadership does not move without a fault), L3 and L4 (pods are bound, and users receive responses, while
+another user overloads the servers) and F (values observed by faults are within their limits).
 
-L1 and L2 need the phases of a run. L1 checks the pods that exist when the run ends, `settle` seconds after the last fault (or
-after their creation, if that was later). A pod is feasible if it is bound, or if an open node has free resources for it at the
-end. Pods with other constraints than resources are not checked. If the bound of a pod has not passed when the run ends, the run
-ended too early and is void.
+L1 and L2 need the phases of a run. L1 checks the pods that exist at the end of the run, `settle` seconds after the last fault
+(or after their creation, if that is later). A pod is feasible if it is bound, or if an open node has free resources for it at
+the end. Pods with constraints other than resources are not checked. If the limit of a pod has not expired at the end of the
+run, the run was too short and is void.
 
-L2 adds up the time without a leader that no fault covers, in each gap of each election. The elections that the run names must
-have a leader from the load phase on; others from their first leader on, unless the run declares them unsteady. When a leader is
-replaced, a fault must have been active in the `aftermath` seconds before; a single bearable fault is not sufficient. Harmless
-faults are neither a cause nor an excuse. A leader that is frozen for longer than `leaderless` seconds, without any other fault,
-must have lost leadership.
+For each gap of each election, L2 adds up the time without a leader that is not covered by faults. The elections named by the
+run must have a leader from the load phase on. Other elections must have one after their first leader, unless the run declares
+them unsteady. When a leader is replaced, a fault must have been active in the preceding `aftermath` seconds. A single bearable
+fault is not sufficient. Harmless faults are ignored. A leader that is frozen for longer than `leaderless` seconds, without
+another fault, must have lost leadership.
 
-L3: a span begins when a pod waits for a node and ends with the next bind of any pod. Its uncovered time must be at most
-    `bind_within`. L3 checks the pods under the run's `fenced` prefixes that have no constraints beyond resources, from the load
+L3: an interval begins when a pod waits for a node, and ends with the next bind of any pod. Its uncovered time must not exceed
+    `bind_within`. L3 checks pods under the run's `fenced` prefixes without constraints other than resources, from the load
     phase to the quiet phase.
-L4: during a hostile fault, no call of the bystanders fails, and nine of ten take at most `answer_within` seconds.
-F:  a value that a fault has read from its target is within its bounds, and each fault that must read a value did.
+L4: during a hostile fault, no call of the bystanders fails, and 90% of the calls take at most `answer_within` seconds.
+F:  a value that a fault read from its target is within its limits, and each fault that must read a value did so.
 
-For L3 and L4 a fault covers its duration and `aftermath` seconds after it, unless the run tolerates it.
+For L3 and L4, a fault covers its duration and the following `aftermath` seconds, unless the run tolerates it.
 """
 
 from collections import Counter, defaultdict
@@ -31,8 +31,8 @@ from pinnace.check.history import Call, ElectionFacts, Fault, NodeFacts, PodFact
 from pinnace.check.index import History, end_of, uncovered
 from pinnace.check.verdict import Findings
 
-PODS_RUN = ("L1", "after the last fault, every feasible pod is bound and Running within a bound")
-LEADERSHIP = ("L2", "there is a leader within a bound; leadership does not move without a fault")
+PODS_RUN = ("L1", "after the last fault, every feasible pod is bound and Running within a limit")
+LEADERSHIP = ("L2", "there is a leader within a limit; leadership does not move without a fault")
 
 
 def examine_pods(history: History, found: Findings) -> None:
@@ -56,14 +56,14 @@ def examine_pods(history: History, found: Findings) -> None:
         if running is not None:
             if running > deadline:
                 found.violated(
-                    f"pod {key} was Running {running - quiet:.1f} s after the last fault, bound {settle:g} s", at=running
+                    f"pod {key} was Running {running - quiet:.1f} s after the last fault, limit {settle:g} s", at=running
                 )
         elif pod.node:
             found.violated(f"pod {key} is {pod.phase} on {pod.node}, {end - quiet:.1f} s after the last fault", at=at)
         elif node := room.for_pod(pod):
             found.violated(f"pod {key} is not bound {end - quiet:.1f} s after the last fault; node {node} has room", at=at)
     if unjudged:
-        found.void.append(f"the run ended {end - quiet:.1f} s after the last fault, before the bound for {unjudged} pods")
+        found.void.append(f"the run ended {end - quiet:.1f} s after the last fault, before the limit of {unjudged} pods")
 
 
 def examine_leaders(history: History, found: Findings) -> None:
@@ -78,7 +78,7 @@ def examine_leaders(history: History, found: Findings) -> None:
         if name in _run(history).unsteady:
             continue
         versions = history.elections.get(name, [])
-        vacant = load if name in wanted else None  # the time since which there is no leader
+        vacant = load if name in wanted else None  # the time since when there is no leader
         token = 0
         for stored in versions:
             if not stored.digest:
@@ -97,17 +97,17 @@ def examine_leaders(history: History, found: Findings) -> None:
 
 
 def _check_cause(name: str, token: int, stored: Stored, at: float, faults: Iterable[Fault], run: Run, found: Findings) -> None:
-    """Checks that a fault explains a change of leadership. `at`: the time at which the previous leader lost it."""
+    """Check that a fault explains a change of leadership. `at`: the time at which the previous leader lost it."""
     near = [fault for fault in faults if fault.began <= at <= end_of(fault) + run.aftermath]
     if len(near) > 1 or any(fault.name not in run.bearable for fault in near):
         return
-    cause = f"the only fault near it was {near[0].name} {near[0].target}, which is bearable" if near else "no fault was near"
+    cause = f"only the bearable fault {near[0].name} {near[0].target} was active" if near else "there was no recent fault"
     text = f'election "{name}": leadership moved from token {token} to {stored.create_revision}, and {cause}'
     found.violated(text, revision=stored.revision, at=stored.at)
 
 
 def _check_frozen(name: str, versions: list[Stored], history: History, limit: float, found: Findings) -> None:
-    """Checks that a frozen leader loses leadership."""
+    """Check that a frozen leader loses leadership."""
     freezing = _run(history).freezing
     faults = [fault for fault in history.faults.values() if fault.fired]
     for fault in faults:
@@ -125,7 +125,7 @@ def _check_frozen(name: str, versions: list[Stored], history: History, limit: fl
 
 
 def _leader(versions: list[Stored], at: float) -> tuple[int, str] | None:
-    """The token and holder of the election at a time; None if it had no leader."""
+    """Return the token and holder of the election at this time, or None if it had no leader."""
     last = next((stored for stored in reversed(versions) if stored.at <= at), None)
     facts = last.facts if last is not None else None
     return (last.create_revision, facts.holder) if last is not None and isinstance(facts, ElectionFacts) else None
@@ -134,7 +134,7 @@ def _leader(versions: list[Stored], at: float) -> tuple[int, str] | None:
 def _check_gap(name: str, since: float, until: float, faults: Iterable[Fault], limit: float, found: Findings) -> None:
     alone = uncovered(since, until, faults)
     if alone > limit:
-        text = f"no leader for {until - since:.1f} s, {alone:.1f} s of it without a fault; bound {limit:g} s"
+        text = f"no leader for {until - since:.1f} s, {alone:.1f} s of it without a fault; limit {limit:g} s"
         found.violated(f'election "{name}": {text}', at=until)
 
 
@@ -143,7 +143,7 @@ def _run(history: History) -> Run:
 
 
 def _created(versions: list[Stored]) -> float:
-    """The time at which the current pod was created."""
+    """Return the time at which the current pod was created."""
     return next((stored.at for stored in reversed(versions) if stored.create_revision == stored.revision), versions[0].at)
 
 
@@ -153,7 +153,7 @@ def _runs(stored: Stored, uid: str) -> bool:
 
 
 class _Room:
-    """The free resources of each open node at the end of the history."""
+    """The free resources of the open nodes at the end of the history."""
 
     def __init__(self, history: History) -> None:
         self._free: dict[str, Counter[str]] = defaultdict(Counter)
@@ -167,7 +167,7 @@ class _Room:
                 self._free[facts.node].subtract(dict(facts.requests))
 
     def for_pod(self, pod: PodFacts) -> str:
-        """A node with free resources for the pod; "" if there is none, or the pod has other constraints."""
+        """Return a node with free resources for the pod, or "" if there is none or the pod has other constraints."""
         if pod.picky:
             return ""
         return next(
@@ -176,11 +176,11 @@ class _Room:
         )
 
 
-BINDS_CONTINUE = ("L3", "while pods wait for a node, binds continue within a bound")
-ANSWERED = ("L4", "users are answered in time while another user overloads the servers")
-OBSERVATIONS = ("F", "the values that faults read from their targets are within bounds")
+BINDS_CONTINUE = ("L3", "while pods wait for a node, binds continue within a limit")
+ANSWERED = ("L4", "users receive timely responses while another user overloads the servers")
+OBSERVATIONS = ("F", "the values that faults read from their targets are within limits")
 FEWEST = 10
-"""The minimum number of bystanders' calls during one fault; with fewer, L4 is not checked."""
+"""The minimum number of bystanders' calls during a fault. With fewer calls, L4 is not checked."""
 
 
 def examine_binds(history: History, found: Findings) -> None:
@@ -197,7 +197,7 @@ def examine_binds(history: History, found: Findings) -> None:
         alone = uncovered(since, until, covering) if until - since > run.bind_within else 0.0
         if alone > run.bind_within:
             text = f"no pod was bound for {until - since:.1f} s, {alone:.1f} s of it without an excusing fault"
-            found.violated(f"{text}; {len(waiting)} waited, bound {run.bind_within:g} s", at=until)
+            found.violated(f"{text}; {len(waiting)} waited, limit {run.bind_within:g} s", at=until)
 
     for at, uid, waits, bound in _waits(history, run):
         if at > quiet:
@@ -213,7 +213,7 @@ def examine_binds(history: History, found: Findings) -> None:
 
 
 def _waits(history: History, run: Run) -> Iterator[tuple[float, str, bool, bool]]:
-    """Yields each change of a pod: its time, the uid, whether the pod now waits for a node, and whether it was just bound."""
+    """Yield the changes of pods: time, uid, whether the pod waits for a node, and whether it was bound by this change."""
     for stored, now, before in history.pods:
         if stored.key.startswith(run.fenced):
             facts = now or before
@@ -231,7 +231,7 @@ def examine_answers(history: History, found: Findings) -> None:
 
 
 def _during(fault: Fault, calls: Sequence[Call], covering: Sequence[Fault]) -> list[Call]:
-    """The calls that began during the fault and do not overlap with a covering fault."""
+    """Return the calls that began during the fault and do not overlap with a covering fault."""
     until = end_of(fault)
     inside = (call for call in calls if fault.began <= call.began <= until)
     return [call for call in inside if not any(each.began <= call.ended and end_of(each) >= call.began for each in covering)]
@@ -249,7 +249,7 @@ def _judge_answers(fault: Fault, calls: Sequence[Call], run: Run, found: Finding
     took = sorted(call.ended - call.began for call in calls)
     usual = took[len(took) * 9 // 10]
     if usual > run.answer_within:
-        text = f"a tenth of the bystanders' calls took {usual:.2f} s or more {during}, bound {run.answer_within:g} s"
+        text = f"10% of the bystanders' calls took {usual:.2f} s or more {during}, limit {run.answer_within:g} s"
         found.violated(text, at=fault.began)
 
 
@@ -268,10 +268,10 @@ def examine_observations(history: History, found: Findings) -> None:
     reported = {observed.fault for observed in history.observed}
     for fault in history.faults.values():
         if fault.fired and fault.ended is not None and fault.name in run.observing and fault.id not in reported:
-            found.void.append(f"fault {fault.id}, {fault.name} {fault.target}, observed nothing")
+            found.void.append(f"fault {fault.id}, {fault.name} {fault.target}, did not record an observation")
 
 
 def _covering(history: History, run: Run) -> list[Fault]:
-    """The faults that excuse a delay, each extended by the time that its target takes to recover."""
+    """Return the faults that excuse a delay, each extended by the recovery time of its target."""
     fired = (fault for fault in history.faults.values() if fault.fired and fault.name not in run.tolerated)
     return [replace(fault, ended=end_of(fault) + run.aftermath) for fault in fired]

@@ -1,19 +1,19 @@
-"""Checks I10 (a pod's status follows the phase graph and has one writer), I11 (a pod runs on at most one node) and I13 (a pod
-runs in one process at a time, and only while it exists).
+"""Checkers for I10 (a pod's phase follows the phase graph and has one writer), I11 (a pod runs on at most one node) and I13 (a
+pod runs in one process at a time, and only while it exists).
 
 I10:  Pending --> Running --> Succeeded | Failed          Pending --> Succeeded | Failed
 
 `Unknown` is not a valid phase: Kubernetes has not set it since 2015, and no component sets it here. A pod is created Pending.
-Only a bound pod can be Running or Succeeded. One writer: the kubelet that accepts a pod writes `startTime`, and every later
-write keeps it. A startTime that changes means that two kubelets manage the pod. Each transition is written once: no write
-stores an unchanged object. Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
+Only a bound pod can be Running or Succeeded. The kubelet that accepts a pod writes `startTime`, and later writes keep it. A
+changed startTime means that two kubelets manage the pod. Each transition is written once: no write stores an unchanged object.
+Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-phase
 
 I11 and I13 use the run logs of the kubelets. Each process records when it starts and stops a pod, and writes a line every
-second. Two processes of one fleet (twins) may run the same pod for at most LINGER, the time that the older one needs to learn
-that it has been evicted. Time covered by a fault is not counted, except for faults that start a second process. At the end of
-the run, no live process runs a pod that was deleted from etcd more than STOP_TIMEOUT ago. A pod that is Running in etcd has
-been started by a process. A killed process writes no further lines, so its pods end with its last line. Logs whose lines do not
-name a process are not checked for twins.
+second. Two processes of one fleet can run the same pod for at most LINGER seconds, until the older process receives the news of
+its replacement. Time covered by a fault is excluded, except for faults that start a second process. At the end of the run, no
+live process runs a pod that was deleted from etcd more than STOP_TIMEOUT seconds earlier. A pod that is Running in etcd has
+been started by a process. A killed process writes no more lines, so its pods end with its last line. Logs without process names
+are not checked for duplicate processes.
 """
 
 from collections import defaultdict
@@ -54,7 +54,7 @@ def _problem(now: PodFacts, before: PodFacts | None) -> str:
     if now.phase not in TRANSITIONS.get(was, ()) and now.phase != before.phase:
         return f"went from {was} to {now.phase or 'no phase'}, expected one of {', '.join(TRANSITIONS.get(was, ()))}"
     if before.started and now.started != before.started:
-        return f"was accepted at {before.started} (startTime), and again at {now.started}: two kubelets write its status"
+        return f"was accepted at {before.started} (startTime) and again at {now.started}: two kubelets write its status"
     return ""
 
 
@@ -69,11 +69,11 @@ def _repeated(history: History, change: PodChange) -> str:
 
 ONE_PROCESS = ("I13", "a pod runs in one process at a time, and only while it exists")
 LINGER = 3.0
-"""Seconds. On a machine with eight processes per core, 1.8 s have been observed."""
+"""Seconds. The observed maximum is 1.8 s, on a machine with eight processes per core."""
 STOP_TIMEOUT = 15.0
-"""Seconds. A client gives up a watch that has been silent for as long."""
+"""Seconds. A client closes a watch that has been silent for this time."""
 LIVING = 3.0
-"""Seconds. A live process has written a line within this time."""
+"""Seconds. A live process writes a line within this time."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class _Run:
     key: str
     began: float
     ended: float | None = None
-    """None if the run was not stopped."""
+    """None if the pod was not stopped."""
 
 
 def examine_processes(history: History, found: Findings) -> None:
@@ -98,7 +98,7 @@ def examine_processes(history: History, found: Findings) -> None:
 
 
 def _runs(history: History) -> dict[str, list[_Run]]:
-    """The runs by the uid of the pod. Runs of the same process do not overlap."""
+    """Return the runs by pod uid. Runs of one process do not overlap."""
     runs: defaultdict[str, list[_Run]] = defaultdict(list)
     on: dict[tuple[str, str], _Run] = {}
     for ran in history.ran:
@@ -111,7 +111,7 @@ def _runs(history: History) -> dict[str, list[_Run]]:
 
 
 def _last_words(history: History) -> dict[str, float]:
-    """The time of the last line of each process."""
+    """Return the time of the last line of each process."""
     last: dict[str, float] = {}
     for ran in history.ran:
         if ran.process:
@@ -132,12 +132,12 @@ def _check_twins(history: History, uid: str, runs: list[_Run], last: dict[str, f
         doubling = history.run.doubling if history.run else ()
         faults = [fault for fault in history.faults.values() if fault.fired and fault.name not in doubling]
         if (both := uncovered(since, until, faults)) > LINGER:
-            text = f"ran in {one.process} and in {other.process} at once for {both:.1f} s without a fault; bound {LINGER:g} s"
+            text = f"ran in {one.process} and {other.process} concurrently for {both:.1f} s without a fault; limit {LINGER:g} s"
             found.violated(f"pod {one.key} (uid {uid}) {text}", at=since)
 
 
 def _check_left(history: History, runs: dict[str, list[_Run]], last: dict[str, float], found: Findings) -> None:
-    """Checks that pods that were deleted no longer run at the end."""
+    """Check that deleted pods do not run at the end."""
     end = history.phases.get("end")
     if end is None:
         return

@@ -1,4 +1,4 @@
-"""Verdicts on invariants, and reports in text and JSON."""
+"""Verdicts on invariants, and their reports in text and JSON."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,33 +6,33 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Status = Literal["holds", "violated", "void", "not checked"]
-"""void: the history contains nothing to examine, so the invariant is not proven."""
+"""void: the history contains nothing to examine for the invariant."""
 
 KEPT = 100
-"""The maximum number of violations of one invariant that are stored with their text; others are only counted."""
+"""The maximum number of violations of an invariant that are stored with their text. Other violations are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One violation of an invariant. `text` names the object, the observed value and the expected value."""
+    """A violation of an invariant. `text` contains the object, the observed value and the expected value."""
 
     text: str
     revision: int = 0
-    """The etcd revision of the violation; 0 if it has none."""
+    """The etcd revision of the violation, or 0."""
     at: float = 0.0
-    """Monotonic seconds; 0.0 where only the revision is known."""
+    """Monotonic seconds, or 0.0 if only the revision is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     name: str
-    """The name of the invariant, such as "I1"."""
+    """The name of the invariant, for example "I1"."""
     statement: str
     status: Status
     examined: int = 0
-    """The number of items (binds, reads, events) that were checked."""
+    """The number of checked items (binds, reads, events)."""
     count: int = 0
-    """The number of all violations."""
+    """The total number of violations."""
     violations: Sequence[Violation] = ()
     """The first KEPT violations."""
 
@@ -41,7 +41,7 @@ class Verdict:
 class CheckReport:
     verdicts: Sequence[Verdict]
     void: Sequence[str] = ()
-    """The reasons why the run as a whole is void, such as a fault that never fired or an empty history."""
+    """The reasons why the run is void, for example a fault that did not fire or an empty history."""
 
     @property
     def violated(self) -> list[Verdict]:
@@ -49,7 +49,7 @@ class CheckReport:
 
     @property
     def status(self) -> Status:
-        """The status of the run: violated takes precedence over void. A single void verdict does not make the run void."""
+        """The status of the run. "violated" takes precedence over "void". A void verdict alone does not make the run void."""
         if self.violated:
             return "violated"
         return "void" if self.void else "holds"
@@ -57,7 +57,7 @@ class CheckReport:
 
 @dataclass(slots=True)
 class Findings:
-    """Collects the results of a checker for one invariant."""
+    """The results of a checker for one invariant."""
 
     name: str
     statement: str
@@ -65,7 +65,7 @@ class Findings:
     count: int = 0
     violations: list[Violation] = field(default_factory=list)
     void: list[str] = field(default_factory=list)
-    """The reasons why the run is void for this invariant."""
+    """The reasons why this invariant makes the run void."""
 
     def violated(self, text: str, *, revision: int = 0, at: float = 0.0) -> None:
         self.count += 1
@@ -78,11 +78,11 @@ class Findings:
 
 
 SHOWN = 10
-"""The default number of violations of one invariant in a text report."""
+"""The default number of violations per invariant in a text report."""
 
 
 def lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = ()) -> Iterator[str]:
-    """One line per invariant, followed by its violations; the last line is the verdict on the run. `cut`: as in
+    """Yield one line per invariant, followed by its violations, and the verdict on the run as the last line. `cut`: see
     `conclusion`."""
     for verdict in report.verdicts:
         yield f"{verdict.name:<4} {verdict.status:<12} {_count(verdict):<24} {verdict.statement}"
@@ -94,8 +94,8 @@ def lines(report: CheckReport, shown: int = SHOWN, cut: Sequence[str] = ()) -> I
 
 
 def conclusion(report: CheckReport, cut: Sequence[str] = ()) -> str:
-    """The verdict on the run, in one line. `cut`: names of the files whose last line is incomplete."""
-    lost = f"; the last line of {', '.join(cut)} is cut off: later records are missing" if cut else ""
+    """Return the verdict on the run as one line. `cut`: names of the files whose last line is incomplete."""
+    lost = f"; the last line of {', '.join(cut)} is incomplete: later records are missing" if cut else ""
     return _conclusion(report) + lost
 
 
@@ -105,15 +105,15 @@ def _conclusion(report: CheckReport) -> str:
     if report.void:
         return f"void: {'; '.join(report.void)}"
     found = Counter(verdict.status for verdict in report.verdicts)
-    gaps = [f"{found['void']} void: nothing was there to examine"] if found["void"] else []
+    gaps = [f"{found['void']} void: nothing to examine"] if found["void"] else []
     gaps += [f"{found['not checked']} not checked"] if found["not checked"] else []
     if gaps:
         return f"{found['holds']} of {len(report.verdicts)} invariants hold; {'; '.join(gaps)}"
-    return "everything that was examined holds"
+    return "all invariants hold"
 
 
 def document(report: CheckReport, cut: Sequence[str] = ()) -> dict[str, Any]:
-    """The report as JSON data. `cut`: as in `conclusion`."""
+    """Return the report as JSON data. `cut`: see `conclusion`."""
     return {
         "status": report.status,
         "conclusion": conclusion(report, cut),
@@ -124,7 +124,7 @@ def document(report: CheckReport, cut: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    """The JSON form of one verdict, which all commands share."""
+    """Return the JSON form of a verdict. All commands use it."""
     return {
         "name": verdict.name,
         "statement": verdict.statement,

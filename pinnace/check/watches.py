@@ -1,28 +1,29 @@
-"""Checks I8 (a watch does not lose, repeat or reorder events), I9 (a bookmark R means that all events up to R were delivered)
-and I12 (the pages of a list are one snapshot).
+"""Checkers for I8 (a watch does not lose, repeat or reorder events), I9 (a bookmark R means that all events up to R were
+delivered) and I12 (the pages of a list are one snapshot).
 
-I8, I9: the connections of one stream are joined by revision. The events that it received must equal the events in the history:
-the same events with the same content in the same order.
+I8, I9: the connections of one stream are joined by revision. The received events must equal the events in the history: the same
+events with the same content in the same order.
 
                      selected after the change      not selected after
     selected before  modified                       deleted (the last version of the object)
     not before       added                          nothing
 
-    began(0) or relisted --objects--> synced(R)   the watcher's store must equal the state at R
-    began(R)      the next event is the first after R; R must be the last revision received: a later one means lost events, an
-                  earlier one repeated events
-    event         must be the next expected event. If it is a later one, those between are lost; if it is an earlier one, it is
-                  repeated or out of order
+    began(0) or relisted --objects--> synced(R)   the watcher's store must equal the state at R began(R)      the next event is
+    the first after R. R must be the last received revision: a later R loses events, an earlier R
+                  repeats events
+    event         must be the next expected event. If it is a later event, the events between are lost. If it is an earlier
+    event,
+                  it is repeated or out of order
     bookmark(R)   all events up to R have been received
 
-An event that a bookmark promised and that arrives afterwards is late (I9); one that never arrives is lost (I8). At the end of
-the run each stream must have received everything except the last DELIVERY_TIMEOUT seconds, whether it is open or has ended. If
-a selector cannot be evaluated from facts, every event must have happened, and revisions must not decrease; losses are not
+An event that arrives after a bookmark covered it is late (I9). An event that never arrives is lost (I8). At the end of the run,
+each stream must have received all events except those of the last DELIVERY_TIMEOUT seconds, even if it has ended. If a selector
+cannot be evaluated from facts, each received event must have happened, and revisions must not decrease. Losses are not
 detected.
 
-I12: all pages of a list have the revision of the first. Each page shows exactly the state at that revision, between the last
-key of the previous page and its own last key (or the end of the list). If a selector cannot be evaluated from facts, every
-returned object must have existed; missing objects are not detected.
+I12: all pages of a list have the revision of the first page. Each page contains exactly the state at that revision between the
+last key of the previous page and its own last key (or the end of the list). If a selector cannot be evaluated from facts, each
+returned object must have existed. Missing objects are not detected.
 """
 
 from bisect import bisect_left, bisect_right
@@ -57,7 +58,7 @@ class Expected:
         self._events: dict[Query, list[Event]] = {}
 
     def events(self, selection: Query) -> Sequence[Event]:
-        """The expected events, in order. The selection must be one that can be evaluated (`Query.judged`)."""
+        """Return the expected events in order. The selector must be one that can be evaluated (`Query.judged`)."""
         found = self._events.get(selection)
         if found is None:
             found = self._events[selection] = [
@@ -68,7 +69,7 @@ class Expected:
         return found
 
     def _changes(self, selection: Query) -> Sequence[tuple[Stored, Stored | None]]:
-        """All changes that may concern the selection: (new version, previous version)."""
+        """Return all changes that may concern the selection, as (new version, previous version)."""
         if self._resources is None:
             self._resources = self._by_resource()
         if not selection.selector:
@@ -114,11 +115,11 @@ def _event(selection: Query, now: Stored, before: Stored | None) -> Event | None
 WATCH_EVENTS = ("I8", "a watch does not lose, repeat or reorder events, across reconnects, restarts and compaction")
 BOOKMARKS = ("I9", "a bookmark R means that all events up to R were delivered")
 DELIVERY_TIMEOUT = 15.0
-"""Seconds. A client gives up a watch that has been silent for as long."""
+"""Seconds. A client closes a watch that has been silent for this time."""
 
 _revision = attrgetter("revision")
 Store = dict[str, tuple[int, str]]
-"""Revision and digest, by key."""
+"""Revision and digest by key."""
 
 
 def examine_watches(history: History, events: Findings, bookmarks: Findings) -> None:
@@ -133,7 +134,7 @@ def examine_watches(history: History, events: Findings, bookmarks: Findings) -> 
 
 
 class _Follower:
-    """Checks one stream. `_position`: the index of the next expected event; `_promised`: the index after the last event that a
+    """Checks one stream. `_position`: the index of the next expected event. `_promised`: the index after the last event that a
     bookmark covers."""
 
     def __init__(self, history: History, expected: Expected, events: Findings, bookmarks: Findings, looks: list[Look]) -> None:
@@ -148,7 +149,7 @@ class _Follower:
         self._revision = 0
         self._syncing = False
         self._heard = 0.0  # the time of the last message
-        self._store: Store | None = None  # None: unknown, because the stream did not begin with the initial state
+        self._store: Store | None = None  # None if the stream did not start with the initial state
         self._name = ""
 
     def hear(self, told: Told) -> None:
@@ -180,7 +181,7 @@ class _Follower:
             return
         late = [event for event in self._expected[self._position :] if event.at < end - DELIVERY_TIMEOUT]
         if late:
-            self._lost(late, end, f"the run has ended, {end - late[0].at:.1f} s after the first of them")
+            self._lost(late, end, f"the run ended {end - late[0].at:.1f} s after the first event")
 
     def _begin(self, told: Told) -> None:
         self._check_promises(told.at)
@@ -228,7 +229,7 @@ class _Follower:
             return
         index = self._find(told)
         if index is None:
-            self._violated(told, "which did not happen")
+            self._violated(told, "although it did not happen")
         elif index < self._position:
             self._violated(told, f"again or too late, after revision {self._revision}")
         else:
@@ -254,7 +255,7 @@ class _Follower:
 
     def _check_order(self, told: Told) -> None:
         if self._history.version(told.key, told.revision) is None:
-            self._violated(told, "which did not happen")
+            self._violated(told, "although it did not happen")
         elif told.revision < self._revision:
             self._violated(told, f"after revision {self._revision}")
 
@@ -272,9 +273,9 @@ class _Follower:
         self._revision = max(self._revision, told.revision)
 
     def _check_promises(self, at: float) -> None:
-        """Reports the events that a bookmark covers but that were never delivered."""
+        """Report events that a bookmark covers but that were not delivered."""
         if self._position < self._promised:
-            self._lost(self._expected[self._position : self._promised], at, "a bookmark covered them")
+            self._lost(self._expected[self._position : self._promised], at, "a bookmark covered these events")
 
     def _lost(self, events: Sequence[Event], at: float, why: str) -> None:
         text = f"{self._name}: lost {len(events)} events, first {_words(events[0])}; {why}"
@@ -286,12 +287,12 @@ class _Follower:
 
 
 def _compare(found: Findings, name: str, told: Told, selection: Query, store: Store, state: State) -> None:
-    """Compares a watcher's store with the state at the revision of its list."""
+    """Compare a watcher's store with the state at the revision of its list."""
     there = {stored.key: stored for stored in state.range(selection.prefix) if selection.selects(stored)}
     for key in sorted(store.keys() | there.keys()):
         stored, known = there.get(key), store.get(key)
         if stored is None:
-            problem = "is present, but should not be"
+            problem = "is present, but does not exist"
         elif known is None:
             problem = f"is missing: it existed since revision {stored.revision}"
         elif known[0] != stored.revision:
@@ -313,13 +314,13 @@ SNAPSHOT_PAGES = ("I12", "the pages of one list are one snapshot")
 
 def examine_pages(history: History, found: Findings) -> None:
     looks = []
-    before: dict[tuple[str, int], Call] = {}  # the previous page, by (client, id of the list)
+    before: dict[tuple[str, int], Call] = {}  # the previous page by (client, ID of the list)
     for call in sorted((call for call in history.calls if call.verb == "list" and call.outcome == "ok"), key=lambda c: c.began):
         found.examined += 1
         previous = before.get((call.client, call.of))
         before[call.client, call.of] = call
         if call.of not in (0, call.id) and previous is None:
-            continue  # the first page is not in this history
+            continue  # the history does not contain the first page
         if previous is not None and previous.snapshot != call.snapshot:
             text = f"{_name(call)}: returned revision {call.snapshot}, but the previous page returned {previous.snapshot}"
             found.violated(text, revision=call.snapshot, at=call.ended)

@@ -42,7 +42,7 @@ def test_a_run_that_is_too_short_for_a_fault_that_is_named_proves_nothing(tmp_pa
     )  # fmt: skip
     assert ended.returncode == 10, ended.stdout + ended.stderr
     report = json.loads(ended.stdout)
-    assert report["void"] == ['fault "twin-kubelet" never fired'] and report["faults"]["idle"] == ["twin-kubelet"]
+    assert report["void"] == ['fault "twin-kubelet" did not fire'] and report["faults"]["idle"] == ["twin-kubelet"]
 
 
 @pytest.mark.timeout(150)

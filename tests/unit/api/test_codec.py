@@ -264,11 +264,11 @@ def problems(data: object, target: Any = PODS, **options: Any) -> list[str]:
         ),
         (
             {"metadata": {"creationTimestamp": "yesterday"}},
-            'metadata.creationTimestamp: "yesterday" is not a time; expected something like 2026-01-31T12:00:00Z',
+            'metadata.creationTimestamp: "yesterday" is not a time; expected an RFC 3339 time, for example 2026-01-31T12:00:00Z',
         ),
         (
             {"spec": {"overhead": {"cpu": "1x"}}},
-            'spec.overhead[cpu]: "1x" is not a quantity; expected a number with an optional suffix, like 500m or 1.5Gi',
+            'spec.overhead[cpu]: "1x" is not a quantity; expected a number with an optional suffix, e.g. 500m or 1.5Gi',
         ),
         ({"spec": {"overhead": {"cpu": None}}}, "spec.overhead[cpu]: expected a quantity such as 500m or 1Gi, got nothing"),
     ],

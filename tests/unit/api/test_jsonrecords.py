@@ -90,7 +90,7 @@ def test_of_another_version() -> None:
     [
         (None, "expected an object"),
         ([], "expected an object"),
-        ({}, "name: it is missing"),
+        ({}, "name: missing field"),
         ({"name": None}, "name: expected text"),
         ({"name": "w", "number": True}, "number: expected a whole number"),
         ({"name": "w", "number": 1.5}, "number: expected a whole number"),
@@ -100,7 +100,7 @@ def test_of_another_version() -> None:
         ({"name": "w", "colour": []}, "colour: expected one of red, blue"),
         ({"name": "w", "main": []}, "main: expected an object"),
         ({"name": "w", "parts": {}}, "parts: expected a list"),
-        ({"name": "w", "parts": [{"name": "p"}, {}]}, "parts[1].name: it is missing"),
+        ({"name": "w", "parts": [{"name": "p"}, {}]}, "parts[1].name: missing field"),
         ({"name": "w", "amounts": []}, "amounts: expected an object"),
         ({"name": "w", "amounts": {"a": [1, "2"]}}, "amounts[a][1]: expected a whole number"),
         ({"name": "w", "pair": {"both": [3]}}, "pair.both[0]: expected an object"),

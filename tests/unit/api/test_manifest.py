@@ -107,8 +107,8 @@ def test_everything_wrong_is_told_in_the_order_of_the_lines() -> None:
     assert wrong(text) == [
         "pods.yaml:4: metadata.name: expected a string, got a number (7); put it in quotes",
         'pods.yaml:10: spec.containers[0].resources.requests[cpu]: "100q" is not a quantity; expected a number with an '
-        "optional suffix, like 500m or 1.5Gi",
-        'pods.yaml:11: "image" is given twice; first on line 8',
+        "optional suffix, e.g. 500m or 1.5Gi",
+        'pods.yaml:11: "image" is duplicated; first defined on line 8',
         'pods.yaml:12: spec.hostNetwork: expected true or false, got a string ("yes")',
         f'pods.yaml:15: kind: unknown kind "Pot"; did you mean "Pod"? (supported: {KINDS})',
     ]
@@ -117,7 +117,7 @@ def test_everything_wrong_is_told_in_the_order_of_the_lines() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("- a\n", "1: not an object: a document begins with apiVersion and kind"),
+        ("- a\n", "1: not an object: expected apiVersion and kind"),
         ("a: 1\n", f"1: kind: required; supported: {KINDS}"),
         ("kind: Pod\n", '1: apiVersion: required; the apiVersion of Pod is "v1"'),
         ("kind: Pod\napiVersion: v2\n", '2: apiVersion: "v2" has no kind "Pod"; expected "v1"'),
@@ -132,7 +132,7 @@ def test_everything_wrong_is_told_in_the_order_of_the_lines() -> None:
         ),
         ("apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {}\n", "3: metadata.name: required, or metadata.generateName"),
         ("kind: List\nitems:\n- kind: Pod\n", '3: apiVersion: required; the apiVersion of Pod is "v1"'),
-        ("kind: List\nitems: [7]\n", "2: not an object: a document begins with apiVersion and kind"),
+        ("kind: List\nitems: [7]\n", "2: not an object: expected apiVersion and kind"),
         ("a: [\n", "2: invalid YAML: while parsing a flow node, did not find expected node content"),
     ],
 )
@@ -142,7 +142,7 @@ def test_what_is_no_object_says_why(text: str, problem: str) -> None:
 
 @pytest.mark.parametrize(
     ("metadata", "problem"),
-    [("labels: {}", "required"), ("generateName: web-", "required; `pinnace create` makes objects with generateName")],
+    [("labels: {}", "required"), ("generateName: web-", "required; use `pinnace create` for objects with generateName")],
 )
 def test_where_a_name_is_wanted_generate_name_is_none(metadata: str, problem: str) -> None:
     with pytest.raises(ManifestError) as caught:

@@ -74,7 +74,7 @@ def test_a_label_that_a_pod_lacks_is_not_made_by_asking() -> None:
 def test_labels_that_are_wrong_are_refused_with_a_way_out(text: str, complaint: str) -> None:
     with pytest.raises(SelectorError, match=re.escape(complaint)) as caught:
         parse_labels(text)
-    assert "write it like app=web" in caught.value.hint
+    assert "example: app=web" in caught.value.hint
     assert str(caught.value).endswith(caught.value.hint)
 
 
@@ -107,10 +107,10 @@ def test_field_values_can_be_escaped() -> None:
     ("text", "complaint", "hint"),
     [
         ("spec.nodename=a", 'unknown field "spec.nodename"', "spec.nodeName"),
-        ("spec.nodeName", 'needs "="', "write it like"),
-        ("!spec.nodeName", 'needs "="', "write it like"),
-        ("spec.nodeName notin (a)", 'needs "="', "write it like"),
-        ("spec.nodeName=a b", 'expected ","', "write it like"),
+        ("spec.nodeName", 'requires "="', "example:"),
+        ("!spec.nodeName", 'requires "="', "example:"),
+        ("spec.nodeName notin (a)", 'requires "="', "example:"),
+        ("spec.nodeName=a b", 'expected ","', "example:"),
     ],
 )
 def test_fields_that_are_wrong_are_refused_with_a_way_out(text: str, complaint: str, hint: str) -> None:
@@ -183,9 +183,9 @@ def test_plain_values_say_what_they_say_with_blanks(values: list[str], more: str
 def test_selectors_that_would_take_long_to_ask_are_refused() -> None:
     """What a selector asks is asked of each object of a list, and of each event for each watch."""
     assert len(parse_labels(",".join(f"!k{index}" for index in range(MAX_REQUIREMENTS))).requirements) == MAX_REQUIREMENTS
-    with pytest.raises(SelectorError, match="label selector: at most 100 requirements are allowed; write it like"):
+    with pytest.raises(SelectorError, match="label selector: at most 100 requirements are allowed; example:"):
         parse_labels(",".join(f"!k{index}" for index in range(MAX_REQUIREMENTS + 1)))
-    with pytest.raises(SelectorError, match="field selector: at most 100 requirements are allowed; write it like"):
+    with pytest.raises(SelectorError, match="field selector: at most 100 requirements are allowed; example:"):
         parse_fields(",".join(f"metadata.name!=a{index}" for index in range(MAX_REQUIREMENTS + 1)), POD_FIELDS)
 
 

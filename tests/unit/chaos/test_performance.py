@@ -32,7 +32,7 @@ def verdict(name: str, status: Status) -> Verdict:
     [
         (a_performance(verdict("I1", "holds"), verdict("I12", "void")), "holds"),
         (a_performance(verdict("I1", "void")), "void"),
-        (a_performance(verdict("I1", "holds"), void=("nothing was written to etcd",)), "void"),
+        (a_performance(verdict("I1", "holds"), void=("the history contains no writes",)), "void"),
         (a_performance(verdict("I1", "holds"), verdict("I12", "violated")), "violated"),
         (a_performance(verdict("I1", "holds"), expectations=(MET, FAILED)), "violated"),
         (a_performance(verdict("I1", "holds"), lacking=("pod a is Pending",)), "violated"),

@@ -45,19 +45,19 @@ def test_every_invariant_is_broken_by_something() -> None:
 def test_a_run_whose_fault_never_fired_is_void() -> None:
     report = check(unfired(World(0).live()))
     assert report.status == "void"
-    assert report.void == ['fault "clock-jump" never fired']
+    assert report.void == ['fault "clock-jump" did not fire']
 
 
 def test_a_fault_that_must_read_a_figure_and_did_not_makes_the_run_void() -> None:
     report = check(unobserved(World(0).live()))
     assert report.status == "void"
-    assert report.void == ["fault 10000, flood apiserver-0, observed nothing"]
+    assert report.void == ["fault 10000, flood apiserver-0, did not record an observation"]
 
 
 def test_a_run_that_ends_before_its_pods_must_run_is_void() -> None:
     report = check(cut_short(World(0).live(), random.Random(0)))
     assert report.status == "void"
-    assert report.void == ["the run ended 0.1 s after the last fault, before the bound for 1 pods"]
+    assert report.void == ["the run ended 0.1 s after the last fault, before the limit of 1 pods"]
 
 
 def test_a_run_that_did_nothing_is_void() -> None:

@@ -32,7 +32,7 @@ def test_operations_are_a_list() -> None:
         (["pod", "a", "-p", "[]"], "-p: not an object"),
         (["pod", "a", "-p", "a: 1\n---\nb: 1"], "-p: not an object"),
         (["pod", "a", "-p", '{"a'], "-p:1: invalid YAML"),
-        (["pod", "a", "-p", "{a: 1, a: 2}"], '-p:1: "a" is given twice'),
+        (["pod", "a", "-p", "{a: 1, a: 2}"], '-p:1: "a" is duplicated'),
         (["pod", "a", "-p", "{}", "--type", "json"], "-p: not a list of operations"),
         (["pod", "a", "-p", "{}", "--type", "yaml"], "invalid value for '--type'"),
         (["pod", "a", "-p", "{}", "--subresource", "scale"], "invalid value for '--subresource'"),

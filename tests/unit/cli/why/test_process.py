@@ -50,7 +50,7 @@ def test_a_call_that_was_refused_is_told_like_any_other() -> None:
     [
         ([], "expected an object"),
         ({}, "no answer"),
-        ({"explanation": {"pod": "default/a"}}, "explanation.scheduler: it is missing"),
+        ({"explanation": {"pod": "default/a"}}, "explanation.scheduler: missing field"),
         ({"explanation": {"pod": "default/a", "scheduler": "s", "nodes": "3"}}, "explanation.nodes: expected a whole number"),
         (
             {"unexplained": {"error": "no", "kind": "mood"}},

@@ -92,7 +92,7 @@ def parse_rfc3339(text: str) -> Time:
         with suppress(ValueError, OverflowError):  # for example, February 31 or year 0
             instant = datetime.fromisoformat(text.upper())
             return Time(seconds=int(instant.replace(microsecond=0).timestamp()), nanos=instant.microsecond * 1000)
-    raise ValueError(f'"{text[:40]}" is not a time; expected an RFC 3339 time, for example 2026-01-31T12:00:00Z')
+    raise ValueError(f'"{text[:40]}" is not a time; expected an RFC 3339 time, e.g. 2026-01-31T12:00:00Z')
 
 
 STRING = 1

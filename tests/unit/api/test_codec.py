@@ -264,7 +264,7 @@ def problems(data: object, target: Any = PODS, **options: Any) -> list[str]:
         ),
         (
             {"metadata": {"creationTimestamp": "yesterday"}},
-            'metadata.creationTimestamp: "yesterday" is not a time; expected an RFC 3339 time, for example 2026-01-31T12:00:00Z',
+            'metadata.creationTimestamp: "yesterday" is not a time; expected an RFC 3339 time, e.g. 2026-01-31T12:00:00Z',
         ),
         (
             {"spec": {"overhead": {"cpu": "1x"}}},

@@ -99,7 +99,10 @@ def test_anchors_end_with_their_document() -> None:
 def test_a_key_that_is_given_twice_is_a_mistake_and_the_first_counts() -> None:
     (document,) = parse("a: 1\nb:\n  c: 2\n  c: 3\na: 4\n")
     assert document.data == {"a": 1, "b": {"c": 2}}
-    assert document.mistakes == ((4, '"c" is duplicated; first defined on line 3'), (5, '"a" is duplicated; first defined on line 1'))
+    assert document.mistakes == (
+        (4, '"c" is duplicated; first defined on line 3'),
+        (5, '"a" is duplicated; first defined on line 1'),
+    )
 
 
 @pytest.mark.parametrize(

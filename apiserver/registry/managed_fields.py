@@ -26,7 +26,7 @@ from apiserver import errors
 from apiserver.errors import Rejected
 from pinnace.api.codec import CodecError, from_dict, revised, to_dict
 from pinnace.api.fieldset import FieldSet, Path, field_element, from_json, text_of
-from pinnace.api.merge import LAST_APPLIED
+from pinnace.api.merge import LAST_APPLIED, with_last_applied
 from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta
 from pinnace.api.patch import equal
 from pinnace.api.resources import Object, Resource
@@ -383,10 +383,12 @@ def _remember(wanted: Configuration, after: dict[str, Any]) -> None:
     annotations = (after.get("metadata") or {}).get("annotations") or {}
     if annotation is None or not annotations.get(annotation):
         return
-    data = dict(wanted.data)
-    metadata = dict(data.get("metadata") or {})
-    metadata["annotations"] = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != annotation}
-    text = json.dumps({**data, "metadata": metadata}, separators=(",", ":"), sort_keys=True)
+    if annotation == LAST_APPLIED:
+        text = with_last_applied(wanted.data)["metadata"]["annotations"][LAST_APPLIED]
+    else:  # as kubectl writes it: always with annotations, and a newline
+        metadata = dict(wanted.data.get("metadata") or {})
+        metadata["annotations"] = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != annotation}
+        text = json.dumps({**wanted.data, "metadata": metadata}, separators=(",", ":"), sort_keys=True) + "\n"
     after["metadata"] = {**after["metadata"], "annotations": {**annotations, annotation: text}}
 
 

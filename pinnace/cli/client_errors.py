@@ -5,6 +5,7 @@ import re
 from pinnace.api.manifest import ManifestError
 from pinnace.api.resources import by_name
 from pinnace.api.selectors import SelectorError
+from pinnace.api.status import APPLY_CONFLICT
 from pinnace.cli.outcomes import ExitCode, Report
 from pinnace.client import errors
 from pinnace.client.config import HINT
@@ -28,6 +29,7 @@ _HINTS = {
     "KubeletUnavailable": "`pinnace get nodes` shows which nodes are Ready; those of a kubelet that is down are not",
     "UIDMismatch": "the object was deleted and recreated: read it again",
     "OutOfSpace": OUT_OF_SPACE,
+    APPLY_CONFLICT: "remove the fields from the manifest, or take them over with --force-conflicts",
     errors.STORAGE_UNAVAILABLE: "the API servers do not reach etcd: `pinnace doctor` says what is wrong, "
     "`pinnace start` starts what does not run of a local cluster",
 }
@@ -53,7 +55,9 @@ def _refusal(error: errors.ApiError) -> Report:
     if not error.reason and isinstance(error, errors.Unavailable):  # it is not the server that says so
         return Report((error.message,), _hint(error), code)
     head, *each = error.message, *(f"  {violation}" for violation in error.violations)
-    if len(each) > 1:
+    if error.reason == APPLY_CONFLICT:  # the message has them all
+        each = []
+    elif len(each) > 1:
         head = head.partition(f": {error.violations[0]}")[0] + ":"
     else:
         each = []

@@ -46,7 +46,7 @@ _WHO = "a certificate says who you are; `pinnace auth can-i VERB KIND --as USER`
 _OBJECTS = "name the objects, as in deployment/web, or select them with -l"
 _KUSTOMIZE = "`kustomize build DIR | pinnace apply -f -`"
 _NOTHING = "leave it out: it would change nothing here"
-_MERGED = "`pinnace apply` merges three ways: it sets what the manifest says, and leaves alone what only others have set"
+_DRY_RUN = "`pinnace apply --server-side --dry-run=server` reports conflicts and writes nothing"
 _LABELS = "`pinnace get KIND NAME --show-labels` shows them"
 
 _OF_ANY = {
@@ -80,18 +80,16 @@ FLAGS: Mapping[str, Mapping[str, str]] = {
     "annotate": {"--list": "`pinnace get KIND NAME -o jsonpath={.metadata.annotations}` shows them"},
     "apply": {
         "--force": "`pinnace delete -f FILE`, and apply it then",
-        "--force-conflicts": _MERGED,
         "--output": "`pinnace get -o yaml` shows it afterwards",
         "--prune": "`pinnace delete` what the manifests no longer have: by name, or with -l",
         "--selector": "it takes all that is in the manifests",
-        "--server-side": _MERGED,
         "--wait": "`pinnace wait` waits until objects are as wanted",
         "-l": "it takes all that is in the manifests",
         "-o": "`pinnace get -o yaml` shows it afterwards",
     },
     "create deployment": {"--port": "write a manifest: --dry-run=client -o yaml prints one to begin with"},
     "describe": {"--show-events": "`pinnace get -o yaml` shows an object without its events"},
-    "diff": {"--force-conflicts": _MERGED, "--server-side": _MERGED},
+    "diff": {"--force-conflicts": _DRY_RUN, "--server-side": _DRY_RUN},
     "drain": {
         "--disable-eviction": "`pinnace delete pods -A --field-selector spec.nodeName=NODE` asks no disruption budget",
         "--dry-run": "`pinnace get pods -A --field-selector spec.nodeName=NODE` shows what there is to evict",

@@ -178,14 +178,22 @@ class ResourceClient(Generic[T]):
         *,
         subresource: str = "",
         dry_run: bool = False,
+        field_manager: str = "",
+        force: bool = False,
     ) -> T:
-        """Apply `patch` in Kubernetes' JSON form. With the subresource "status", the patch is applied to the status."""
+        """Apply `patch` in Kubernetes' JSON form. With the subresource "status", the patch is applied to the status.
+
+        Of kind APPLY, the patch is the configuration of `field_manager`, and `force` takes fields over from other managers; a
+        lost answer is then harmless, and the call is repeated."""
         request = PatchRequest(
             namespace=namespace, name=name, type=kind, patch=json.dumps(patch).encode(), subresource=subresource
         )
         if dry_run:
             request.options.dryRun[:] = _DRY_RUN
-        return await self._call_for_object("Patch", request, retry=False)
+        request.options.fieldManager = field_manager
+        if force:
+            request.options.force = True
+        return await self._call_for_object("Patch", request, retry=kind == PatchRequest.APPLY)
 
     async def delete(
         self,
@@ -378,7 +386,7 @@ def _settled(obj: T) -> Any:
     """Return a copy without the status and the fields that the server sets."""
     copy: Any = type(obj)()
     copy.CopyFrom(obj)
-    for part, fields in ((copy, ("status",)), (copy.metadata, ("resourceVersion", "generation"))):
+    for part, fields in ((copy, ("status",)), (copy.metadata, ("resourceVersion", "generation", "managedFields"))):
         for field in fields:
             if field in part.DESCRIPTOR.fields_by_name:  # not every kind has a status
                 part.ClearField(field)

@@ -54,34 +54,43 @@ class Document:
     """yaml, json or name; several are a List."""
 
     form: str
+    managed_fields: bool = False
+    """Whether metadata.managedFields are shown."""
 
     def one(self, item: Item) -> str:
-        return one(self.form, item)
+        return one(self.form, item, managed_fields=self.managed_fields)
 
     def many(self, items: Sequence[Item], revision: int = 0) -> str:
-        return many(self.form, items, revision)
+        return many(self.form, items, revision, managed_fields=self.managed_fields)
 
     def appended(self, item: Item) -> str:
         return ("---\n" if self.form == "yaml" else "") + self.one(item)
 
 
-def one(form: str, item: Item) -> str:
+def one(form: str, item: Item, *, managed_fields: bool = False) -> str:
     """One object, in a form that may follow another: `form` is yaml, json or name."""
     if form == "name":
         return reference(item[0], item[1].metadata.name) + "\n"
-    return dump(form, to_dict(item[1]))
+    return dump(form, _shown(item, managed_fields))
 
 
-def many(form: str, items: Sequence[Item], revision: int = 0) -> str:
+def many(form: str, items: Sequence[Item], revision: int = 0, *, managed_fields: bool = False) -> str:
     if form == "name":
         return "".join(one(form, item) for item in items)
-    return dump(form, listed(items, revision))
+    return dump(form, listed(items, revision, managed_fields=managed_fields))
 
 
-def listed(items: Sequence[Item], revision: int = 0) -> dict[str, Any]:
+def _shown(item: Item, managed_fields: bool) -> dict[str, Any]:
+    data = to_dict(item[1])
+    if not managed_fields:
+        data["metadata"].pop("managedFields", None)
+    return data
+
+
+def listed(items: Sequence[Item], revision: int = 0, *, managed_fields: bool = True) -> dict[str, Any]:
     """Several objects as one document: a List. `revision`: its resourceVersion; 0: a list of several kinds has none."""
     metadata = {"resourceVersion": str(revision) if revision else ""}
-    return {"apiVersion": "v1", "items": [to_dict(item[1]) for item in items], "kind": "List", "metadata": metadata}
+    return {"apiVersion": "v1", "items": [_shown(item, managed_fields) for item in items], "kind": "List", "metadata": metadata}
 
 
 def dump(form: str, value: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ class Format(Protocol):
         """An object behind others that were shown before, as a watch brings them."""
 
 
-def format_of(output: str | None, *, headers: bool = True) -> Format | None:
+def format_of(output: str | None, *, headers: bool = True, managed_fields: bool = False) -> Format | None:
     """The format of one of OUTPUTS; None for the server's tables (nothing, or wide). Raises Failure (usage)."""
     if output is None or output == "wide":
         return None
@@ -48,7 +48,7 @@ def format_of(output: str | None, *, headers: bool = True) -> Format | None:
     if not equals and name in DOCUMENTS:
         from pinnace.cli.output.documents import Document
 
-        return Document(name)
+        return Document(name, managed_fields)
     if name == JSONPATH:
         if not argument:
             raise usage(

@@ -36,6 +36,7 @@ from pinnace.api.resources import (
     Resource,
 )
 from pinnace.api.selectors import one_of
+from pinnace.api.verbs_pb2 import PatchRequest
 from pinnace.api.wire import portions
 from pinnace.cli.command import verb
 from pinnace.cli.errors import told
@@ -52,6 +53,9 @@ from pinnace.client.client import Client
 from pinnace.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, OutcomeUnknown, error_of
 from pinnace.printers.columns import is_set
 
+FIELD_MANAGER = "pinnace"
+"""The manager of the fields that `apply --server-side` sets."""
+
 
 @verb(
     "apply",
@@ -60,34 +64,57 @@ from pinnace.printers.columns import is_set
         pinnace apply -f manifests/ -R                  # a directory, recursively
         generate-pods | pinnace apply -f -
         pinnace apply -f pods.yaml --dry-run=server     # validate on the server, write nothing
+        pinnace apply -f pods.yaml --server-side        # fields have owners; other owners are conflicts
     """,
 )
 @arguments.filenames
 @arguments.recursive
 @arguments.dry_run
 @arguments.validate
+@click.option("--server-side", is_flag=True, help="Run apply in the server instead of the client.")
+@click.option("--force-conflicts", is_flag=True, help="With --server-side: take fields over from other managers.")
+@click.option(
+    "--field-manager", default=FIELD_MANAGER, show_default=True, metavar="NAME", help="With --server-side: who owns the fields."
+)
 def apply(
     settings: Settings,
     filenames: tuple[str, ...],
     recursive: bool,
     dry_run: Literal["none", "server"],
     validate: Validate,
+    server_side: bool,
+    force_conflicts: bool,
+    field_manager: str,
 ) -> None:
     """Apply a configuration to resources by file name or stdin.
 
     Existing objects are updated by a three-way merge: fields in the manifest are set, fields that an earlier apply set and
-    that the manifest no longer has are removed, and all other fields stay unchanged.
+    that the manifest no longer has are removed, and all other fields stay unchanged. With --server-side, the server merges and
+    records the manager of each field.
     """
     if not filenames:
         raise usage("must specify a file with -f", hint="name them with -f FILE; -f - reads stdin")
+    if force_conflicts and not server_side:
+        raise usage("--force-conflicts only works with --server-side", hint="add --server-side")
     manifests = in_order(read(filenames, recursive=recursive, validate=validate, named=True))
-    run(settings, lambda session: apply_all(session, manifests, dry_run == "server"))
+
+    def applier(client: Client) -> Applier | ServerSideApplier:
+        if server_side:
+            return ServerSideApplier(client, field_manager, force=force_conflicts, dry_run=dry_run == "server")
+        return Applier(client, dry_run=dry_run == "server", warn=lambda text: err(f"Warning: {text}"))
+
+    run(settings, lambda session: apply_all(session, manifests, applier, dry_run == "server"))
 
 
-async def apply_all(session: Session, manifests: Sequence[Manifest], dry_run: bool) -> None:
+async def apply_all(
+    session: Session,
+    manifests: Sequence[Manifest],
+    make_applier: Callable[[Client], Applier | ServerSideApplier],
+    dry_run: bool,
+) -> None:
     session.wait_for_each(len(manifests))
     place_all(manifests, session)
-    applier = Applier(session.client, dry_run=dry_run, warn=lambda text: err(f"Warning: {text}"))
+    applier = make_applier(session.client)
     suffix = arguments.DRY_RUN_SAID if dry_run else ""
     with session.progress("applying", len(manifests)) as advance:
         for chunk in chunks(manifests):
@@ -198,6 +225,41 @@ class Item:
     def unread(self, error: ApiError) -> None:
         """What is there is not known, and so nothing can be done: unless an attempt has perhaps done it."""
         self.outcome = self.error if isinstance(self.error, OutcomeUnknown) else error
+
+
+class ServerSideApplier:
+    """Sends configurations as they are written. The server merges them, and creates objects that do not exist."""
+
+    def __init__(self, client: Client, manager: str, *, force: bool, dry_run: bool) -> None:
+        self._client = client
+        self._manager = manager
+        self._force = force
+        self._dry_run = dry_run
+        self._limit = asyncio.Semaphore(AT_ONCE)
+
+    async def apply(self, chunk: Sequence[Desired]) -> list[Outcome]:
+        """The outcome of each, in order."""
+        return await asyncio.gather(*map(self._apply, chunk))
+
+    async def _apply(self, desired: Desired) -> Outcome:
+        resource, metadata = desired.resource, desired.obj.metadata
+        data = dict(desired.manifest.written)
+        if metadata.namespace:
+            data["metadata"] = {**data["metadata"], "namespace": metadata.namespace}
+        async with self._limit:
+            try:
+                await self._client.of(resource).patch(
+                    metadata.name,
+                    metadata.namespace,
+                    data,
+                    PatchRequest.APPLY,
+                    dry_run=self._dry_run,
+                    field_manager=self._manager,
+                    force=self._force,
+                )
+            except ApiError as error:
+                return error
+        return SERVER_SIDE_APPLIED
 
 
 class Applier:
@@ -322,6 +384,7 @@ class Applier:
 CHUNK = 200
 """Objects that are sent together, at most."""
 CREATED, CONFIGURED, UNCHANGED = "created", "configured", "unchanged"
+SERVER_SIDE_APPLIED = "serverside-applied"
 
 _SHARED = frozenset({"annotations", "finalizers", "labels", "ownerReferences"})
 """The metadata that are not the server's own."""

@@ -60,6 +60,7 @@ from pinnace.printers.columns import View
 )
 @click.option("--show-labels", is_flag=True, help="Show the labels in the last column.")
 @click.option("--no-headers", is_flag=True, help="Do not print headers.")
+@click.option("--show-managed-fields", is_flag=True, help="Print managedFields in JSON and YAML.")
 @click.option("--ignore-not-found", is_flag=True, help="Ignore named objects that do not exist.")
 @click.option("--chunk-size", type=int, hidden=True, expose_value=False)  # kubectl's; lists come in pages anyway
 @click.option("--server-print", is_flag=True, hidden=True, expose_value=False)  # kubectl's
@@ -76,6 +77,7 @@ def get(
     label_columns: tuple[str, ...],
     show_labels: bool,
     no_headers: bool,
+    show_managed_fields: bool,
     ignore_not_found: bool,
 ) -> None:
     """Display one or many resources as a table, YAML or JSON.
@@ -93,7 +95,12 @@ def get(
     keys = tuple(key for each in label_columns for key in each.split(",") if key)
     view = View(wide=output == "wide", labels=show_labels, label_columns=keys)
     order = _order(sort_by)
-    style = Style(format=format_of(output, headers=not no_headers), view=view, headers=not no_headers, order=order)
+    style = Style(
+        format=format_of(output, headers=not no_headers, managed_fields=show_managed_fields),
+        view=view,
+        headers=not no_headers,
+        order=order,
+    )
     if watch and order:
         raise usage("--sort-by cannot be used with --watch", hint="leave out --watch or --sort-by")
     if at_revision is not None and watch:

@@ -37,6 +37,40 @@ async def test_created_unchanged_configured(pinnace: Commands, tmp_path: Path) -
     assert (await pinnace("delete", "-f", str(tmp_path / "b.yaml"))).lines == ['pod "b" deleted from default namespace']
 
 
+REPLICAS = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {replicas: %d}}"
+
+
+async def test_server_side_apply(pinnace: Commands, client: Client) -> None:
+    labels = "{matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}"
+    web = f"{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {{replicas: 2, selector: {labels}}}}}"
+    applying = ("apply", "--server-side", "-f", "-")
+    dry = await pinnace(*applying, "--dry-run=server", stdin=web)
+    assert dry.lines == ["deployment.apps/web serverside-applied (server dry run)"], dry.err
+    done = await pinnace(*applying, stdin=web)
+    assert done.lines == ["deployment.apps/web serverside-applied"], done.err
+    other = (*applying, "--field-manager", "other")
+    refused = await pinnace(*other, stdin=REPLICAS % 3)
+    assert (refused.code, refused.lines) == (4, [])
+    assert 'Apply failed with 1 conflict: conflict with "pinnace": .spec.replicas' in refused.err
+    assert "--force-conflicts" in refused.err
+    forced = await pinnace(*other, "--force-conflicts", stdin=REPLICAS % 3)
+    assert (forced.code, (await client.of(DEPLOYMENTS).get("web", "default")).spec.replicas) == (0, 3), forced.err
+    shown = await pinnace("get", "deployment", "web", "-o", "yaml", "--show-managed-fields")
+    assert "manager: other" in shown.out and "manager: pinnace" in shown.out
+    assert "managedFields" not in (await pinnace("get", "deployments", "-o", "yaml")).out
+    assert (await pinnace("apply", "-f", "-", "--force-conflicts", stdin=web)).code == 2
+
+
+async def test_server_side_apply_replaces_client_side_apply(pinnace: Commands, client: Client) -> None:
+    """Fields of the last applied configuration are no conflicts; each kind of apply knows the other's configuration."""
+    await pinnace("apply", "-f", "-", stdin=pod("a", metadata=", labels: {x: y, z: z}"))
+    done = await pinnace("apply", "--server-side", "-f", "-", stdin=pod("a", metadata=", labels: {x: changed}"))
+    assert done.lines == ["pod/a serverside-applied"], done.err
+    assert dict((await client.pods.get("a", "default")).metadata.labels)["x"] == "changed"
+    again = await pinnace("apply", "-f", "-", stdin=pod("a", metadata=", labels: {x: changed}"))
+    assert again.lines == ["pod/a unchanged"], again.err
+
+
 async def test_the_examples_go_together(pinnace: Commands) -> None:
     """No two of them are the same object, or the second would change the first."""
     first = await pinnace("apply", "-f", str(EXAMPLES))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from apiserver.server import ApiServer
-from gateway.backend import Backend, add_warning
+from gateway.backend import Backend, add_warning, note_created
 from gateway.dispatch import Dispatcher
 from gateway.exec import Upgrade
 from gateway.http import JSON, ApiStatus, Request, Response, User
@@ -70,7 +70,7 @@ async def gateway() -> AsyncIterator[Gateway]:
     server = ApiServer(MemoryStorage())
     at = await server.start("127.0.0.1:0")
     running = asyncio.ensure_future(server.run())
-    connection = Connection([at], on_warning=add_warning)
+    connection = Connection([at], on_warning=add_warning, on_created=note_created)
     client = Client(connection)
     try:
         await client.namespaces.get("default")

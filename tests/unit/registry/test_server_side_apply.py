@@ -1,11 +1,9 @@
-"""Server-side apply through the API server's methods, and a comparison with a recorded Kubernetes 1.36."""
+"""Server-side apply through the API server's methods. The replayed responses of kube-apiserver are in tests/unit/gateway."""
 
 import json
 import random
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -19,12 +17,6 @@ from pinnace.api.status import Code, Refusal
 from pinnace.api.verbs_pb2 import GetRequest, PatchRequest
 from tests.unit.auth.matrix import OWN, PEOPLE, Caller, serving
 
-GOLDEN = Path(__file__).parents[2] / "data/kubernetes-apply-1.36.jsonl"
-TYPES = {
-    "application/apply-patch+yaml": PatchRequest.APPLY,
-    "application/merge-patch+json": PatchRequest.MERGE,
-    "application/json-patch+json": PatchRequest.JSON,
-}
 KUBECTL_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -101,45 +93,10 @@ def owners(obj: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
     return {(each["manager"], each["operation"]): each["fieldsV1"] for each in entries}
 
 
-def timeless(obj: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The managedFields by manager; a time is there or not."""
-    entries = sorted(obj["metadata"]["managedFields"], key=lambda each: each["manager"])
-    return [each | ({"time": "TIME"} if "time" in each else {}) for each in entries]
-
-
 async def refused(call: Any) -> Refusal:
     with pytest.raises(Rejected) as caught:
         await call
     return caught.value.refusal
-
-
-async def test_the_answers_of_kubernetes(cluster: Cluster) -> None:
-    """The same requests in the same order own the same fields, and are refused with the same words."""
-    for row in map(json.loads, GOLDEN.read_text().splitlines()):
-        query = {name: values[0] for name, values in parse_qs(urlsplit(row["path"]).query).items()}
-        request = PatchRequest(
-            namespace=OWN, name="web", type=TYPES[row["contentType"]], patch=json.dumps(row["body"]).encode()
-        )
-        request.options.fieldManager = query.get("fieldManager", "")
-        request.options.force = query.get("force") == "true"
-        answer = row["answer"]
-        if row["code"] >= 400:
-            refusal = await refused(cluster.call(DEPLOYMENTS, "Patch", request))
-            if row["code"] != 422:  # the gateway has the words
-                assert refusal.message == answer["message"], row["name"]
-            if row["code"] == 409:
-                told = [{"reason": "FieldManagerConflict", "message": v.message, "field": v.field} for v in refusal.violations]
-                assert told == answer["details"]["causes"]
-            continue
-        found = await cluster.call(DEPLOYMENTS, "Patch", request)
-        assert cluster.created == (row["code"] == 201)
-        if answer is not None:
-            assert timeless(found) == timeless(answer), row["name"]
-            assert (
-                found["spec"]["template"]["spec"]["containers"][0]["env"]
-                == (answer["spec"]["template"]["spec"]["containers"][0]["env"])
-            )
-            assert found["spec"]["replicas"] == answer["spec"]["replicas"]
 
 
 async def test_objects_have_no_owners_before_the_first_apply(cluster: Cluster) -> None:

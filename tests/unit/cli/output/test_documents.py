@@ -31,6 +31,14 @@ def test_names() -> None:
     assert many("name", [*ITEMS, (PRIORITY_CLASSES, high)]) == "pod/a\npod/b\npriorityclass.scheduling.k8s.io/high\n"
 
 
+def test_managed_fields_are_left_out_unless_asked_for() -> None:
+    pod = make_pod("a").build()
+    pod.metadata.managedFields.add(manager="kubectl", operation="Apply")
+    item: Item = (PODS, pod)
+    assert "managedFields" not in one("yaml", item) + many("json", [item])
+    assert "kubectl" in one("yaml", item, managed_fields=True) and "kubectl" in many("json", [item], managed_fields=True)
+
+
 LOOKS_LIKE_A_NUMBER = st.text("0123456789eExXo.+-_", min_size=1, max_size=10)
 WORDS = st.sampled_from(
     ["", "~", "null", "Yes", "off", "TRUE", "=", "<<", "---", "- a", "a: b", "#", "2026-01-31", "1:30", "1_0"]

@@ -91,8 +91,12 @@ scenarios: setup ## Play every scenario of `pinnace chaos`, one after the other
 	@names=$$($(BIN)/python -c 'from pinnace.chaos.perform import SCENARIOS; print(*SCENARIOS)') && \
 		for name in $$names; do $(BIN)/pinnace chaos $$name || exit; done
 
-clients: setup ## Run kubectl and the official Python client against a cluster with a gateway (two minutes)
+clients: .venv/.clients ## Run kubectl, old and new, and the libraries of Python and JavaScript against a cluster with a gateway (five minutes)
 	@$(BIN)/pytest -m clients -n 2 --dist loadscope tests/clients
+
+.venv/.clients: .venv/.installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[clients]' || echo "their suites are skipped"
+	@touch $@
 
 compose-test: setup ## Build docker-compose.yml, kill the leading scheduler's container, check that the next one schedules
 	@$(BIN)/python tools/standins.py

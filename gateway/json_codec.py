@@ -3,7 +3,8 @@
 The JSON of an object is kept beside its protobuf bytes, so that lists and watches of all clients share it. Objects have no
 apiVersion and kind here, as in lists; `with_type` adds them.
 
-The forms are those of pinnace.api.codec. Fields are in the order of their numbers, which is the order of Kubernetes.
+The forms are those of pinnace.api.codec, with the empty messages of SHOWN_WHEN_EMPTY besides. Fields are in the order of their
+numbers, which is the order of Kubernetes.
 """
 
 import json
@@ -15,11 +16,18 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
 from pinnace.api.codec import INLINED, SHOWN_WHEN_ZERO, map_value
-from pinnace.api.resources import Resource
+from pinnace.api.resources import ALL, Resource
 from pinnace.api.scalars import SCALARS, write_primitive
 
+SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
+    **{each.message.DESCRIPTOR.full_name: ("status",) for each in ALL if "status" in each.message.DESCRIPTOR.fields_by_name},
+    "pinnace.core.v1.Container": ("resources",),
+    "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
+}
+"""Messages that Kubernetes writes as {} when they are empty. Clients read their fields without a check."""
 Writer = Callable[[Any], str]
 _text: Writer = encode_basestring
 _ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
@@ -61,6 +69,11 @@ def _value_writer(of: FieldDescriptor) -> Writer:
     return write_scalar
 
 
+def _default(field: FieldDescriptor) -> Any:
+    assert field.message_type is not None
+    return GetMessageClass(field.message_type)()
+
+
 def _deferred(descriptor: Descriptor) -> Writer:
     """Message types may contain themselves, so their writer is looked up when it is first used."""
 
@@ -98,11 +111,14 @@ def _members(descriptor: Descriptor) -> Callable[[Any], list[str]]:
             inlined[field.number] = _members(field.message_type)
         else:
             writers[field.number] = _field_writer(field)
+    shown = SHOWN_WHEN_ZERO.get(descriptor.full_name, ())
     zeros = {
         field.number: f"{_text(field.json_name)}:{_ZERO.get(field.type, '0')}"
         for field in descriptor.fields
-        if field.name in SHOWN_WHEN_ZERO.get(descriptor.full_name, ())
+        if field.name in shown
     }
+    empty = SHOWN_WHEN_EMPTY.get(descriptor.full_name, ())
+    zeros |= {field.number: _field_writer(field)(_default(field)) for field in descriptor.fields if field.name in empty}
 
     def members(message: Message) -> list[str]:
         return [writers[field.number](value) for field, value in message.ListFields()]

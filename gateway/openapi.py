@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from gateway import api_resources
+from gateway import api_resources, openapi_protobuf
 from gateway.api_resources import ApiResource
 from gateway.http import JSON, ApiStatus, Request, Response, dump, path_not_found
 from gateway.media_types import PROTOBUF, YAML, clauses
@@ -42,6 +42,8 @@ _PRIMITIVES = {
     FieldDescriptor.TYPE_INT64: {"type": "integer", "format": "int64"},
     FieldDescriptor.TYPE_BYTES: {"type": "string", "format": "byte"},
 }
+_DEFINITIONS = "#/definitions/"
+"""The prefix of references in v2."""
 _BODY_TYPES = (JSON, YAML, PROTOBUF)
 _PATCH_TYPES = (
     "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json",
@@ -58,7 +60,6 @@ _TYPES = {
     "allowWatchBookmarks": "boolean", "sendInitialEvents": "boolean", "watch": "boolean", "orphanDependents": "boolean",
     "limit": "integer", "timeoutSeconds": "integer", "gracePeriodSeconds": "integer",
 }  # fmt: skip
-V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2"
 
 
 def schema_name(descriptor: Descriptor) -> str:
@@ -95,7 +96,8 @@ class _Schemas:
             described = codec.of_field(field.descriptor)
             found = self._property(field.descriptor, field.value)
             if described.text:
-                found = {"description": described.text} | ({"allOf": [found]} if "$ref" in found else found)
+                wrapped = "$ref" in found and self._prefix != _DEFINITIONS  # beside $ref, v3 ignores other keys
+                found = {"description": described.text} | ({"allOf": [found]} if wrapped else found)
             properties[name] = found | extended.get("properties", {}).get(name, {})
             if described.required:
                 required.append(name)
@@ -169,7 +171,7 @@ class OpenApi:
             for group, versions in api_resources.groups().items()
             for version in versions
         }
-        self._v2: bytes | None = None
+        self._v2 = self._v2_protobuf = b""
 
     @property
     def paths(self) -> list[str]:
@@ -207,11 +209,15 @@ class OpenApi:
 
     def _respond_v2(self, request: Request) -> Response:
         accepted = clauses(request.headers.get("accept", "")) or clauses(JSON)
-        if not any(clause.media_type in (JSON, "*/*", "application/*") for clause in accepted):
-            raise ApiStatus(406, "NotAcceptable", f"only the following media types are accepted: {JSON}")
-        if self._v2 is None:
-            self._v2 = dump(document_v2())
-        return Response(200, self._v2)
+        for clause in accepted:
+            if clause.media_type in (JSON, "*/*", "application/*"):
+                self._v2 = self._v2 or dump(document_v2())
+                return Response(200, self._v2)
+            if clause.media_type in openapi_protobuf.MEDIA_TYPES:
+                self._v2_protobuf = self._v2_protobuf or openapi_protobuf.encode(document_v2())
+                return Response(200, self._v2_protobuf, openapi_protobuf.MEDIA_TYPES[1])
+        message = f"only the following media types are accepted: {', '.join((JSON, *openapi_protobuf.MEDIA_TYPES))}"
+        raise ApiStatus(406, "NotAcceptable", message)
 
 
 def document_v3(group: str, version: str) -> dict[str, Any]:
@@ -226,7 +232,7 @@ def document_v3(group: str, version: str) -> dict[str, Any]:
 
 
 def document_v2() -> dict[str, Any]:
-    schemas = _Schemas("#/definitions/")
+    schemas = _Schemas(_DEFINITIONS)
     paths = dict(_paths(api_resources.SERVED, schemas, _operation_v2))
     return {
         "swagger": "2.0",

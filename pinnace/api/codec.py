@@ -88,7 +88,7 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T", bound=Object)
 
 SHOWN_WHEN_ZERO = {
-    "pinnace.core.v1.ContainerStatus": ("ready", "restartCount"),
+    "pinnace.core.v1.ContainerStatus": ("ready", "restartCount", "image", "imageID"),
     "pinnace.core.v1.ContainerStateTerminated": ("exitCode",),
     "pinnace.core.v1.ISCSIVolumeSource": ("lun",),
     "pinnace.core.v1.ISCSIPersistentVolumeSource": ("lun",),
@@ -100,6 +100,25 @@ SHOWN_WHEN_ZERO = {
     ),
     "pinnace.apps.v1.ReplicaSetStatus": ("replicas",),
     "pinnace.scheduling.v1.PriorityClass": ("value",),
+    "pinnace.meta.v1.Condition": ("reason", "message"),
+    "pinnace.core.v1.AttachedVolume": ("devicePath",),
+    "pinnace.core.v1.DaemonEndpoint": ("Port",),
+    "pinnace.core.v1.HTTPHeader": ("value",),
+    "pinnace.core.v1.LinuxContainerUser": ("uid", "gid"),
+    "pinnace.core.v1.NodeSystemInfo": (
+        "machineID",
+        "systemUUID",
+        "bootID",
+        "kernelVersion",
+        "osImage",
+        "containerRuntimeVersion",
+        "kubeletVersion",
+        "kubeProxyVersion",
+        "operatingSystem",
+        "architecture",
+    ),
+    "pinnace.core.v1.SleepAction": ("seconds",),
+    "pinnace.core.v1.Sysctl": ("value",),
 }
 """Fields that Kubernetes serializes even if they are zero."""
 _KINDS = {resource.message.DESCRIPTOR.full_name: resource for resource in ALL}

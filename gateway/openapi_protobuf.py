@@ -1,0 +1,106 @@
+"""The OpenAPI v2 document as protobuf, which kubectl before 1.27 needs, made from the JSON document.
+
+It has the fields that documents of the gateway have. Extensions are text in JSON, which is YAML.
+
+Source: https://github.com/google/gnostic-models/blob/main/openapiv2/OpenAPIv2.proto
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pinnace.api.wire import field
+
+MEDIA_TYPES = (
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+)
+"""The first is no valid media type, so that responses have the second, as those of Kubernetes."""
+Encode = Callable[[Any], bytes]
+_METHODS = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """A document whose paths have operations, and whose definitions have schemas."""
+    info = document["info"]
+    return b"".join((
+        _text(1, document["swagger"]),
+        field(2, _text(1, info["title"]) + _text(2, info["version"])),
+        field(8, _named(2, document["paths"], _path)),
+        field(9, _named(1, document["definitions"], _schema)),
+    ))  # fmt: skip
+
+
+def _text(number: int, value: str | None) -> bytes:
+    return field(number, value.encode()) if value else b""
+
+
+def _texts(number: int, values: Iterable[str]) -> bytes:
+    return b"".join(field(number, each.encode()) for each in values)
+
+
+def _true(number: int, value: object) -> bytes:
+    """`number` is at most 15."""
+    return bytes((number << 3, 1)) if value else b""
+
+
+def _named(number: int, values: Mapping[str, Any], encode_value: Encode) -> bytes:
+    """A list of pairs of name and value."""
+    return b"".join(field(number, _text(1, name) + field(2, encode_value(value))) for name, value in values.items())
+
+
+def _extensions(number: int, found: Mapping[str, Any]) -> bytes:
+    return b"".join(
+        field(number, _text(1, name) + field(2, _text(2, json.dumps(value))))
+        for name, value in found.items()
+        if name.startswith("x-")
+    )
+
+
+def _path(item: Mapping[str, Any]) -> bytes:
+    return b"".join(field(_METHODS[method], _operation(operation)) for method, operation in item.items())
+
+
+def _operation(found: Mapping[str, Any]) -> bytes:
+    return b"".join((
+        _texts(1, found["tags"]),
+        _text(5, found["operationId"]),
+        _texts(6, found["produces"]),
+        _texts(7, found["consumes"]),
+        *(field(8, field(1, _parameter(each))) for each in found["parameters"]),
+        field(9, _named(1, found["responses"], lambda response: field(1, _response(response)))),
+        _texts(10, found["schemes"]),
+        _extensions(13, found),
+    ))  # fmt: skip
+
+
+def _parameter(found: Mapping[str, Any]) -> bytes:
+    if found["in"] == "body":
+        body = _text(2, found["name"]) + _text(3, "body") + _true(4, found.get("required")) + field(5, _schema(found["schema"]))
+        return field(1, body)
+    query = _true(1, found.get("required")) + _text(2, "query") + _text(4, found["name"]) + _text(6, found["type"])
+    return field(2, field(3, query))
+
+
+def _response(found: Mapping[str, Any]) -> bytes:
+    schema = field(2, field(1, _schema(found["schema"]))) if "schema" in found else b""
+    return _text(1, found["description"]) + schema
+
+
+def _schema(found: Mapping[str, Any]) -> bytes:
+    parts = [
+        _text(1, found.get("$ref")),
+        _text(2, found.get("format")),
+        _text(4, found.get("description")),
+        _texts(19, found.get("required", ())),
+    ]
+    if "additionalProperties" in found:
+        parts.append(field(21, field(1, _schema(found["additionalProperties"]))))
+    if "type" in found:
+        parts.append(field(22, _text(1, found["type"])))
+    if "items" in found:
+        parts.append(field(23, field(1, _schema(found["items"]))))
+    parts += [field(24, _schema(each)) for each in found.get("allOf", ())]
+    if "properties" in found:
+        parts.append(field(25, _named(1, found["properties"], _schema)))
+    return b"".join((*parts, _extensions(31, found)))

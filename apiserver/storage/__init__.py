@@ -1,1 +1,1 @@
-"""The storage interface, etcd as its implementation, and group commit with exactly known outcomes."""
+"""The storage interface, its implementation with etcd, and group commit with an exact outcome for each write."""

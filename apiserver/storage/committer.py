@@ -1,27 +1,27 @@
-"""Group commit: writes that wait at the same moment share one transaction.
+"""Group commit: writes that wait at the same time share one transaction.
 
     commit_many --> WriteQueue --> group --> pipeline --> Committed: every write has its revision
-                        ^                       |-------> CompareFailed: the losers fail; the others are sent again alone
+                        ^                       |-------> CompareFailed: failed compares fail; the other writes are retried
                         |                       |-------> NOT_DONE: all are sent again, before newer writes
                         +-----------------------+-------> errors: for the writes that they concern
 
-A transaction pipeline has one transaction under way. Writes that come meanwhile share the next one. Another pipeline starts
-when FULL_GROUP writes wait, or when the transaction takes longer than MAX_GROUP_DELAY. While CPU is short, callers whose writes
-just finished are awaited, too, for at most MAX_GROUP_DELAY, as commit_delay and commit_siblings do in PostgreSQL
-(https://www.postgresql.org/docs/current/runtime-config-wal.html).
+A transaction pipeline runs one transaction at a time. Writes that arrive during a transaction share the next one. Another
+pipeline starts when FULL_GROUP writes wait, or when the transaction takes longer than MAX_GROUP_DELAY. When CPU time is scarce,
+the committer also waits at most MAX_GROUP_DELAY for the next writes of callers whose writes have just finished, as commit_delay
+and commit_siblings do in PostgreSQL (https://www.postgresql.org/docs/current/runtime-config-wal.html).
 
 `send` can add writes to a group and settle some of its writes itself. Quotas are charged there (apiserver.quota).
 
-Guarantees: a write happens at most once. Conflict, GuardFailed, Denied and every StorageError but OutcomeUnknown mean that it
-did not and will not happen. Writes of one key happen in the order of the calls; a key has at most one write under way. The
-writes of a transaction share a revision. A group keeps the limits of the store and has at most one lease; no key that it
-writes is a guard of it. Otherwise writes leave in the order of arrival.
+Guarantees: a write happens at most once. Conflict, GuardFailed, Denied and every StorageError except OutcomeUnknown mean that
+it has not happened and never will. Writes of one key happen in the order of the calls, and at most one of them is in progress.
+The writes of a transaction share a revision. A group respects the limits of the store and has at most one lease. No key that it
+writes is the key of one of its guards. Otherwise, writes are sent in the order of arrival.
 
-Above MAX_OPEN writes or MAX_OPEN_BYTES, new writes are refused with Unavailable; so are writes that have waited for
-WAIT_TIMEOUT seconds. A write whose caller is cancelled before it is sent is dropped.
+Above MAX_OPEN writes or MAX_OPEN_BYTES, new writes fail with Unavailable, and so do writes that have waited for WAIT_TIMEOUT
+seconds. A write whose caller is cancelled before the write is sent is dropped.
 
-**Transaction pipeline.** A pipeline sends one transaction after another, with an exact outcome for each, even if an answer is
-lost. Each transaction also moves the *commit marker* of the pipeline, a key of its own, from the mod_revision of the last
+**Transaction pipeline.** A pipeline sends one transaction after another, with an exact outcome for each, even if a response is
+lost. Each transaction also moves the *commit marker* of the pipeline, a separate key, from the mod_revision of the last
 transaction (r) to a unique nonce:
 
     no chain --open: create a marker under a new key, alone--> at r
@@ -39,18 +39,19 @@ transaction (r) to a unique nonce:
                                                        at r' <--  it is the tombstone: NOT_DONE -------|
                                                        at r  <--  at r still, and full: OutOfSpace ----'
 
-Guarantees: Committed means that the writes happened, at that revision. CompareFailed, NOT_DONE and every StorageError but
-OutcomeUnknown mean that they did not and never will.
+Guarantees: Committed means that the writes happened at that revision. CompareFailed, NOT_DONE and every StorageError except
+OutcomeUnknown mean that they have not happened and never will.
 
-A mod_revision never returns. Of all requests that compare the marker with r, at most one succeeds: the writes or the
-tombstone. The value of the marker then tells which. The creation of a marker carries no other write, because a late copy of
-it can succeed after the marker is gone. So a marker can be deleted at any time: that costs one refusal and a new chain.
+A mod_revision is never used twice. Of all requests that compare the marker with r, at most one succeeds: the writes or the
+tombstone. The value of the marker shows which of the two succeeded. The creation of a marker contains no other write, because a
+late copy of it can succeed after the marker is deleted. So a marker can be deleted at any time, which causes one refusal and a
+new chain.
 
-After OutcomeUnknown the writes may still happen. Where the store has no space for a marker, a transaction of deletes goes
-without one; if its answer is lost, its outcome is unknown.
+After OutcomeUnknown, the writes may still happen. If the store has no space for a marker, a transaction of deletes has none. If
+its response is lost, its outcome is unknown.
 
 The sweeper deletes markers that did not move for SWEEP_INTERVAL, oldest first: while an unmoved marker exists, no marker that
-moved later is deleted (apiserver.cacher.history relies on that). Committers move the markers of idle pipelines.
+moved later is deleted (apiserver.cacher.history relies on this). Committers move the markers of idle pipelines.
 """
 
 import asyncio
@@ -90,9 +91,9 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 from pinnace.runtime.cpu import Pressure, never
 
 RESOLVE_TIMEOUT = 10.0
-"""Seconds after which a lost answer stays unknown."""
+"""Seconds after which the outcome of a lost response is unknown."""
 MARKER_BYTES = 8
-"""What the marker adds to the values of a transaction; it also adds one operation."""
+"""Size in bytes of the marker's value in a transaction. The marker is also one operation."""
 
 
 class _NotDone(Enum):
@@ -100,19 +101,19 @@ class _NotDone(Enum):
 
 
 NOT_DONE: Final = _NotDone.NOT_DONE
-"""The writes did not happen and never will, because the marker had moved: they may be sent again."""
+"""The writes did not happen and never will, because the marker had moved. They may be sent again."""
 
 Answer: TypeAlias = Committed | CompareFailed | Literal[_NotDone.NOT_DONE]
 
 
 def marker_keys(rng: random.Random) -> Iterator[str]:
-    """Unique keys for the chains of one server."""
+    """Yield unique keys for the chains of one server."""
     server = new_uid(rng)
     return (commit_key(server, chain) for chain in count(1))
 
 
 class TransactionPipeline:
-    """`keys`: for new chains; pipelines of one server share them."""
+    """Sends transactions with exact outcomes. `keys`: keys for new chains, which the pipelines of a server share."""
 
     def __init__(self, storage: Storage, keys: Iterator[str], clock: Clock, rng: random.Random) -> None:
         self._storage = storage
@@ -121,16 +122,16 @@ class TransactionPipeline:
         self._rng = rng
         self._nonces = count(1)
         self._key = ""
-        self._at = 0  # the marker's mod_revision; 0: there is no chain
+        self._at = 0  # mod_revision of the marker; 0: there is no chain
 
     async def send(self, writes: Sequence[Write]) -> Answer:
-        """One at a time. Raises StorageError. A cancelled call leaves the pipeline unusable."""
+        """Send one transaction. Calls must not overlap. Raises StorageError. A cancelled call makes the pipeline unusable."""
         try:
             return await self._send(writes)
         except OutOfSpace:
             if any(write.value is not None for write in writes):
                 raise
-            return await self._storage.transact(writes)  # deletes pass when puts do not, and a marker is a put
+            return await self._storage.transact(writes)  # etcd still accepts deletes, but no puts such as a marker
 
     async def _send(self, writes: Sequence[Write]) -> Answer:
         await self.open()
@@ -147,23 +148,23 @@ class TransactionPipeline:
         return answer
 
     async def open(self) -> None:
-        """Starts a chain if there is none. Otherwise the first `send` does so. Raises StorageError."""
+        """Start a chain if there is none. Otherwise, the first `send` starts it. Raises StorageError."""
         if self._at:
             return
         self._key = next(self._keys)
         try:
             answer = await self._storage.transact([self._next_marker()])
-        except OutcomeUnknown as error:  # about the marker only
+        except OutcomeUnknown as error:  # only the outcome of the marker
             raise Unavailable(str(error)) from None
         if isinstance(answer, CompareFailed):
             raise StorageError(f"{self._key} is in use")
         self._at = answer.revision
 
     async def touch(self) -> None:
-        """Moves the marker, so that sweepers keep it. Do not call it during `send`. Raises StorageError."""
+        """Move the marker, so that sweepers keep it. Must not overlap with `send`. Raises StorageError."""
         if not self._at:
             return
-        marker, self._at = self._next_marker(), 0  # in doubt there is no chain: the next write begins one
+        marker, self._at = self._next_marker(), 0  # if the outcome is in doubt, the next write starts a chain
         answer = await self._storage.transact([marker])
         if isinstance(answer, Committed):
             self._at = answer.revision
@@ -172,7 +173,8 @@ class TransactionPipeline:
         return Write(self._key, next(self._nonces).to_bytes(MARKER_BYTES), expected=self._at)
 
     async def _resolve(self, marker: Write, error: OutcomeUnknown | OutOfSpace) -> Answer:
-        """The outcome of the transaction with this marker, which ended with `error`. Raises `error` or OutcomeUnknown."""
+        """Return the outcome of the transaction with this marker, which ended with `error`. Raises `error` or
+        OutcomeUnknown."""
         tombstone = self._next_marker()
         backoff = Backoff(rng=self._rng)
         deadline = self._clock.monotonic() + RESOLVE_TIMEOUT
@@ -190,15 +192,17 @@ class TransactionPipeline:
                     case tombstone.value:
                         return NOT_DONE
                 raise OutcomeUnknown(str(error)) from None
-            if isinstance(error, OutOfSpace):  # which is an answer: no copy is still on its way
+            if isinstance(error, OutOfSpace):  # etcd has responded: no copy of the request is in transit
                 raise error
             await self._clock.sleep(backoff.next())
         self._at = 0
         raise OutcomeUnknown(str(error)) from None
 
     async def _place_tombstone(self, tombstone: Write) -> tuple[bytes | None, int]:
-        """Tries to write the tombstone, and returns the value and mod_revision of the marker (None and 0 if it is gone). If
-        etcd is out of space, only reads: etcd returns "out of space" for applied transactions, too (quotaApplierV3)."""
+        """Try to write the tombstone, and return the value and mod_revision of the marker (None and 0 if it is deleted).
+
+        If etcd is out of space, only read: etcd returns "out of space" for applied transactions, too (quotaApplierV3).
+        """
         try:
             answer = await self._storage.transact([tombstone])
         except OutOfSpace:
@@ -211,7 +215,7 @@ class TransactionPipeline:
 
 
 SWEEP_INTERVAL = 600.0
-"""Seconds; far longer than a transaction can be in doubt."""
+"""Seconds. Much longer than the outcome of a transaction can be in doubt."""
 
 
 class MarkerSweeper:
@@ -228,7 +232,7 @@ class MarkerSweeper:
             await self._clock.sleep(SWEEP_INTERVAL)
 
     async def _sweep(self, seen: Mapping[str, int]) -> Mapping[str, int]:
-        """Deletes the markers that have not moved since they were `seen`. Returns all markers with their mod_revisions."""
+        """Delete the markers that have not moved since they were `seen`. Return all markers with their mod_revisions."""
         found: dict[str, int] = {}
         last, more = "", True
         while more:
@@ -242,7 +246,7 @@ class MarkerSweeper:
 
 
 MAX_GROUP = MAX_OPERATIONS - 1
-"""Most writes and distinct guards, together, in one group."""
+"""Maximum number of writes and distinct guards in one group."""
 MAX_GROUP_BYTES = MAX_BYTES - MARKER_BYTES
 
 
@@ -255,17 +259,20 @@ ItemT = TypeVar("ItemT", bound=QueuedWrite)
 
 
 class WriteQueue(Generic[ItemT]):
-    """An item is ready, or waits behind another item of its key, or was returned by `next_group`. Items that `next_group`
-    returned must be returned through `put_back` or `release`."""
+    """Writes in order, at most one per key at a time.
+
+    An item is ready, waits for another item of its key, or was returned by `next_group`. Each returned item must be passed to
+    `put_back` or `release`.
+    """
 
     def __init__(self) -> None:
         self._ready: deque[ItemT] = deque()
-        self._again = 0  # the first so many of these go without the others
-        self._behind: dict[str, deque[ItemT] | None] = {}  # its keys: every key that is ready or handed out
+        self._again = 0  # the first so many ready items form a group of their own
+        self._behind: dict[str, deque[ItemT] | None] = {}  # waiting items by key; has each key that is ready or in a group
 
     @property
     def ready(self) -> Collection[ItemT]:
-        """Items that could be handed out now."""
+        """Items that `next_group` could return now."""
         return self._ready
 
     def add(self, item: ItemT) -> None:
@@ -279,7 +286,7 @@ class WriteQueue(Generic[ItemT]):
             self._behind[key] = deque((item,))
 
     def next_group(self) -> list[ItemT]:
-        """Distinct keys, within the limits of one transaction; empty when nothing is ready."""
+        """Return items with distinct keys, within the limits of one transaction; [] if none is ready."""
         group: list[ItemT] = []
         limits = _Limits()
         most = self._again or len(self._ready)
@@ -289,13 +296,13 @@ class WriteQueue(Generic[ItemT]):
         return group
 
     def put_back(self, items: list[ItemT], *, alone: bool = False) -> None:
-        """Puts items before everything that is ready. `alone`: the next group has only these items."""
+        """Put items before all ready items. `alone`: the next group has only these items."""
         self._ready.extendleft(reversed(items))
         if alone or self._again:
             self._again += len(items)
 
     def release(self, item: ItemT) -> None:
-        """Removes an item that is done; the next one of its key becomes ready."""
+        """Remove a completed item. The next item of its key becomes ready."""
         key = item.write.key
         if behind := self._behind[key]:
             self._ready.append(behind.popleft())
@@ -303,7 +310,7 @@ class WriteQueue(Generic[ItemT]):
             del self._behind[key]
 
     def drain(self) -> list[ItemT]:
-        """Removes and returns the items that `next_group` has not returned."""
+        """Remove and return the items that `next_group` has not returned."""
         items = [*self._ready, *(item for behind in self._behind.values() if behind for item in behind)]
         self._ready.clear()
         self._again = 0
@@ -312,7 +319,7 @@ class WriteQueue(Generic[ItemT]):
 
 
 class _Limits:
-    """The size of the next transaction so far."""
+    """The present size of the next transaction."""
 
     def __init__(self) -> None:
         self._writes = 0
@@ -323,7 +330,7 @@ class _Limits:
         self._guard_keys: set[str] = set()
 
     def take(self, write: Write) -> bool:
-        """Adds `write` if there is room, and returns whether there is. A write always fits into an empty transaction."""
+        """Add `write` if there is room, and return whether there was. An empty transaction has room for any write."""
         size = self._bytes + len(write.value or b"")
         new_guards = [guard for guard in write.guards if guard not in self._guards] if write.guards else ()
         if self._writes and (
@@ -347,43 +354,43 @@ class _Limits:
 __all__ = ["CommitOutcome", "Committer", "Conflict", "Denied", "GuardFailed", "PartialOutcome", "SendGroup", "send_directly"]
 
 CommitOutcome: TypeAlias = int | Conflict | GuardFailed | Denied | StorageError
-"""The revision at which a write happened, or why it did not."""
+"""The revision at which a write happened, or the reason why it did not happen."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialOutcome:
-    """Outcomes of some writes of a group, by key, at least of one. The other writes did not happen and may be sent again."""
+    """The outcomes of at least one write of a group, by key. The other writes did not happen and may be sent again."""
 
     outcomes: Mapping[str, CommitOutcome]
 
 
 SendGroup: TypeAlias = Callable[[TransactionPipeline, Sequence[Write]], Awaitable[Answer | PartialOutcome]]
-"""Sends a group on a pipeline, as TransactionPipeline.send does. Raises StorageError, which is then about all of the group."""
+"""Sends a group on a pipeline, as TransactionPipeline.send does. Raises a StorageError that concerns the whole group."""
 
 
 def send_directly(pipeline: TransactionPipeline, writes: Sequence[Write]) -> Awaitable[Answer]:
-    """Sends a group as it is."""
+    """Send a group without changes."""
     return pipeline.send(writes)
 
 
 MAX_OPEN = 50_000
-"""Writes that wait or are in flight."""
+"""Maximum number of writes that wait or are in progress."""
 MAX_OPEN_BYTES = 256 << 20
 WAIT_TIMEOUT = 5.0
-"""Seconds that a write may wait before it leaves."""
+"""Maximum seconds between the arrival of a write and its transaction."""
 FULL_GROUP = 32
-"""Writes that fill a group well enough: waiting for more saves little."""
+"""Number of writes that are sent without waiting for more, because a larger group saves little."""
 MAX_GROUP_DELAY = 0.01
-"""Seconds for which a smaller group waits: for the transaction under way, which usually takes 2 to 5 ms, and for the callers of
-the last transaction, which need about as long for their next write."""
+"""Maximum delay of a smaller group in seconds. It covers a transaction in progress, which usually takes 2 to 5 ms, and the time
+that the callers of the last transaction need for their next write, which is similar."""
 COMMIT_SIBLINGS = 4
-"""Concurrent callers from which the committer waits for their next writes."""
+"""Minimum number of concurrent callers for whose next writes the committer waits."""
 TOUCH_INTERVAL = SWEEP_INTERVAL / 3
 """Seconds after which the marker of an idle pipeline is moved."""
 
 
 class _Call:
-    """One commit_many: its outcomes so far, and the future that waits for all of them."""
+    """A call of commit_many: the known outcomes, and the future that waits for all of them."""
 
     __slots__ = ("deadline", "future", "missing", "outcomes")
 
@@ -412,7 +419,7 @@ class _Item:
 
 
 class _Sent:
-    """A group whose transaction is under way."""
+    """A group whose transaction is in progress."""
 
     __slots__ = ("group", "long_after")
 
@@ -422,7 +429,7 @@ class _Sent:
 
 
 class _Gathering(NamedTuple):
-    """After a transaction: how many callers it had, or waited for its end, and until when how many are waited for."""
+    """The state after a transaction: its callers and those that waited, the callers to wait for, and the end of the wait."""
 
     callers: int
     expected: int
@@ -443,7 +450,7 @@ class Committer:
         rng: random.Random | None = None,
         preempted: Callable[[], int] = never,
     ) -> None:
-        """`preempted`: as in pinnace.runtime.cpu."""
+        """`preempted`: see pinnace.runtime.cpu."""
         self._send = send
         self._clock = clock
         self._pressure = Pressure(preempted, clock)
@@ -452,16 +459,18 @@ class Committer:
         self._idle = [TransactionPipeline(storage, keys, clock, rng) for _ in range(max_in_flight)]
         self._queue: WriteQueue[_Item] = WriteQueue()
         self._wake = asyncio.Event()
-        self._in_flight: list[_Sent] = []  # the oldest first
+        self._in_flight: list[_Sent] = []  # oldest first
         self._gathering = NO_GATHERING
-        self._timed = False  # will wake up by itself when it is time for what waits
+        self._timed = False  # whether a timer wakes up `run` for the waiting writes
         self._open = 0
         self._open_bytes = 0
         self._stopped = False
 
     async def run(self) -> None:
-        """Commits until cancelled. Then writes in flight end with OutcomeUnknown, and waiting or later ones with Unavailable.
-        Calls made before `run` starts wait for it."""
+        """Commit until cancelled. Calls before `run` wait for it.
+
+        After cancellation, writes in progress end with OutcomeUnknown, and waiting or later writes end with Unavailable.
+        """
         try:
             async with asyncio.TaskGroup() as transactions:
                 while True:
@@ -473,13 +482,12 @@ class Committer:
         finally:
             self._stopped = True
             for sent in self._in_flight:
-                self._settle(sent.group, OutcomeUnknown("the server stopped before the store answered"))
+                self._settle(sent.group, OutcomeUnknown("the server stopped before etcd responded"))
             for item in self._queue.drain():
                 item.settle(_stopping())
 
     async def open_pipelines(self) -> None:
-        """Starts the chains ahead of the first writes, which wait for it. A chain that fails to start is started by the first
-        write."""
+        """Start the chains before the first writes, which wait for it. If a chain fails to start, the first write starts it."""
         pipelines, self._idle = self._idle, []
         for pipeline in pipelines:
             with suppress(StorageError):
@@ -488,7 +496,7 @@ class Committer:
             self._wake.set()
 
     async def keep_pipelines(self) -> None:
-        """Opens the pipelines, and moves the markers of idle ones before they are swept away, until cancelled."""
+        """Open the pipelines, and move the markers of idle ones before a sweep, until cancelled."""
         await self.open_pipelines()
         while True:
             await self._clock.sleep(TOUCH_INTERVAL)
@@ -502,14 +510,14 @@ class Committer:
             await self.open_pipelines()
 
     async def commit(self, write: Write) -> int:
-        """The revision at which the write happened. Raises Conflict, GuardFailed, StorageError."""
+        """Return the revision at which the write happened. Raises Conflict, GuardFailed, StorageError."""
         (outcome,) = await self.commit_many((write,))
         if isinstance(outcome, int):
             return outcome
         raise outcome
 
     async def commit_many(self, writes: Sequence[Write]) -> list[CommitOutcome]:
-        """The outcome of each write, in order. They are independent: some may happen and others not."""
+        """Return the outcome of each write, in order. The writes are independent: each succeeds or fails alone."""
         if not writes:
             return []
         call = _Call(len(writes), self._clock.monotonic() + WAIT_TIMEOUT)
@@ -524,16 +532,16 @@ class Committer:
         if self._stopped:
             item.settle(_stopping())
         elif size > MAX_GROUP_BYTES:
-            item.settle(TooLarge(f"{item.write.key} has {size} bytes, at most {MAX_GROUP_BYTES}"))
+            item.settle(TooLarge(f"{item.write.key}: Too long: {size} bytes: may not be more than {MAX_GROUP_BYTES} bytes"))
         elif self._open >= MAX_OPEN or self._open_bytes + size > MAX_OPEN_BYTES:
-            item.settle(Unavailable(f"{self._open} writes wait for the store already; try again later"))
+            item.settle(Unavailable(f"too many writes are waiting for etcd: {self._open}; try again later"))
         else:
             self._open += 1
             self._open_bytes += size
             self._queue.add(item)
 
     async def _woken(self) -> None:
-        """Returns when a write has come, a pipeline is idle again, or a waiting group is due."""
+        """Wait until a write arrives, a pipeline becomes idle, or a waiting group is due."""
         self._timed = bool(self._idle and self._queue.ready)
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._leaving_at() if self._timed else None):
@@ -542,7 +550,7 @@ class Committer:
         self._wake.clear()
 
     def _leaving_at(self) -> float:
-        """The time at which the ready writes are sent if no others come."""
+        """Return the time at which the ready writes are sent if no others arrive."""
         if len(self._queue.ready) >= FULL_GROUP:
             return 0.0
         if self._in_flight:
@@ -550,7 +558,8 @@ class Committer:
         return self._gathering.until if _callers(self._queue.ready) < self._gathering.expected else 0.0
 
     def _after(self, answered: Sequence[_Item]) -> _Gathering:
-        """The callers to wait for: as many as this group and the one before both had, so occasional callers do not count."""
+        """Return the callers to wait for: the minimum of this group's and the last group's, so that occasional callers do not
+        count."""
         if not self._pressure.is_high() or len(self._queue.ready) >= FULL_GROUP:
             return NO_GATHERING
         callers = _callers([*answered, *self._queue.ready])
@@ -558,12 +567,12 @@ class Committer:
         return _Gathering(callers, expected if expected >= COMMIT_SIBLINGS else 0, _now() + MAX_GROUP_DELAY)
 
     def _next_group(self) -> list[_Item]:
-        """The next writes whose callers still wait; [] if there are none."""
+        """Return the next writes whose callers still wait; [] if there are none."""
         while group := self._queue.next_group():
             now = self._clock.monotonic()
             wanted = [item for item in group if not item.call.future.done() and now < item.call.deadline]
             if len(wanted) < len(group):
-                late = Unavailable(f"the write waited {WAIT_TIMEOUT:g} s for the store; try again later")
+                late = Unavailable(f"the write waited {WAIT_TIMEOUT:g} s for etcd; try again later")
                 for item in [item for item in group if item not in wanted]:
                     self._finish(item, late)
             if wanted:
@@ -582,8 +591,8 @@ class Committer:
         self._settle(sent.group, answer)
 
     def _settle(self, group: list[_Item], answer: Answer | PartialOutcome | StorageError) -> None:
-        """Finishes the writes whose outcome is known, and queues the others again. If the answer concerns none of them, all
-        fail with it."""
+        """Finish the writes with a known outcome, and queue the others again. If the answer concerns none of them, all fail
+        with it."""
         if answer is NOT_DONE:
             self._queue.put_back(group)
             return
@@ -593,7 +602,7 @@ class Committer:
             return
         outcomes = [outcome_of(item.write, answer) for item in group]
         if all(outcome is None for outcome in outcomes):
-            error = answer if isinstance(answer, StorageError) else StorageError(f"refused for no reason: {answer}")
+            error = answer if isinstance(answer, StorageError) else StorageError(f"etcd refused the writes: {answer}")
             outcomes = [error] * len(group)
         self._queue.put_back([item for item, outcome in zip(group, outcomes, strict=True) if outcome is None], alone=True)
         for item, outcome in zip(group, outcomes, strict=True):
@@ -612,16 +621,16 @@ def _callers(items: Iterable[_Item]) -> int:
 
 
 def _now() -> float:
-    """The time of the event loop."""
+    """Return the time of the event loop."""
     return asyncio.get_running_loop().time()
 
 
 def _stopping() -> Unavailable:
-    return Unavailable("the server is stopping; try another one")
+    return Unavailable("the server is stopping; try another server")
 
 
 def outcome_of(write: Write, answer: CompareFailed | PartialOutcome | StorageError) -> CommitOutcome | None:
-    """The outcome of one write of a group; None if the answer does not concern it, so it is sent again."""
+    """Return the outcome of one write of a group; None if the answer does not concern it, so that it is sent again."""
     match answer:
         case PartialOutcome():
             return answer.outcomes.get(write.key)

@@ -1,32 +1,31 @@
-"""Compacts the store's history, so that it does not grow for ever: the API servers agree on one of them to do it.
+"""Compaction of etcd's history. The API servers agree on one of them that compacts.
 
-    sleep an interval --> move the key --moved-----------> compact up to what was current at the turn before
-         ^                    |--moved by somebody else--> nothing: see where it is
-         |                    '--no space to move it-----> compact all the same, and say what is to be done
-         '--------------------------------------------- remember where the key is, and the store's revision
+    sleep an interval --> move the key --moved-----------> compact up to the revision of the previous turn
+         ^                    |--moved by another server-> only read its position
+         |                    '--no space to move it-----> compact, and log a warning
+         '--------------------------------------------- store the position of the key, and etcd's revision
 
-The design is Kubernetes' (apiserver/pkg/storage/etcd3/compact.go): a key that is moved under compare-and-swap tells the time,
-in turns. There the key's version counts them; here it is the mod_revision, which is what our writes compare, and which never
-comes back. Its value is for people: the revision before which there is no history any more.
+The design is that of Kubernetes (apiserver/pkg/storage/etcd3/compact.go): servers move a key under compare-and-swap, which
+serves as a logical clock. Kubernetes compares the key's version, this compactor its mod_revision, which is never used twice.
+The value of the key is the compacted revision, for information.
 
-Guarantees: what is compacted had been overwritten for an interval, or longer. A server goes by the revision that it saw at its
-turn before, and sleeps in between; however long it was stopped, and wherever, what it remembers has only become older. Whoever
-moves the key saw it there an interval ago: so it moves once in an interval at most, and one server compacts, the same one while
-it lives. One that has just started remembers nothing, and compacts nothing at its first turn. The history of one to two
-intervals is there; of three, when the server that compacts is lost.
+Guarantees: compacted versions were overwritten at least an interval ago. A server compacts up to the revision of its previous
+turn, and sleeps for an interval in between. A pause of the server only makes that revision older. A server moves the key only
+if it has not moved for an interval. So the key moves at most once per interval, and one server compacts while it lives. A
+server compacts nothing at its first turn. The history covers one to two intervals, or three after the loss of the server that
+compacts.
 
-A store that is out of space takes no puts, so nobody can move the key; to wait for that would keep it full (kubernetes#94029).
-Then every server compacts. That is harmless: what each takes is an interval old by its own measure, the highest revision
-counts, and about a lower one the store says that it has happened already. The store gives the space back as part of it
-(`Storage.compact`), and does so twice when two ask at the same moment.
+When etcd is out of space, it accepts no puts, so no server can move the key. To wait would keep etcd full (kubernetes#94029).
+Then every server compacts. This is safe: each compacts up to a revision that is an interval old, and etcd ignores a compaction
+at a lower revision than the last. etcd frees the space as part of it (`Storage.compact`), twice if two servers compact at once.
 
-Whom it concerns: watches and pages of lists that are further behind are refused (Compacted; for clients OUT_OF_RANGE, upon
-which they list again). The watch cache's ring is memory, and stays. Its watch, while it runs, has been told all of it long
-before; a server that was stopped or cut off for longer than that loads again (apiserver.cacher.reflector).
+Watches and list pages at compacted revisions fail (Compacted; clients receive OUT_OF_RANGE and list again). The ring of the
+watch cache is in memory and stays. Its watch has received these revisions long before. A server that was stopped or
+disconnected for longer loads the state again (apiserver.cacher.reflector).
 
-Whom it does not concern: whoever compares. What goes are versions that were overwritten or deleted. Of a key that exists the
-last one stays, with its create_revision and mod_revision, and no revision is ever given out again. So a fence (the
-create_revision of an election's key) holds or fails as it did, and terms, leases and commit markers are keys like others.
+Compaction does not affect compares. It removes versions that were overwritten or deleted. The last version of an existing key
+stays, with its create_revision and mod_revision, and no revision is used again. So fences (the create_revision of an election's
+key), terms, leases and commit markers stay valid.
 """
 
 import asyncio
@@ -40,25 +39,25 @@ from pinnace.runtime.logs import CompactionFailed
 log = logging.getLogger(__name__)
 
 INTERVAL = 300.0
-"""Seconds; kube-apiserver's --etcd-compaction-interval."""
+"""Seconds, as for kube-apiserver's --etcd-compaction-interval."""
 OUT_OF_SPACE = (
-    "the store is out of space; its history up to revision %d is compacted. If writes are refused even so, delete what is not "
-    "needed, or raise etcd's --quota-backend-bytes; then `etcdctl defrag`, and `etcdctl alarm disarm`"
+    "etcd is out of space; its history up to revision %d was compacted. If it still refuses writes, delete objects or raise "
+    "etcd's --quota-backend-bytes, then run `etcdctl defrag` and `etcdctl alarm disarm`"
 )
 
 
 class Compactor:
-    """`interval` in seconds; 0: nothing is compacted."""
+    """Compacts etcd's history. `interval`: in seconds; 0 disables compaction."""
 
     def __init__(self, storage: Storage, clock: Clock, interval: float = INTERVAL) -> None:
         self._storage = storage
         self._clock = clock
         self._interval = interval
-        self._key_at = 0  # the key's mod_revision, when last seen; 0: there was none
-        self._revision = 0  # the store's, at the last turn; 0: there was none
+        self._key_at = 0  # last seen mod_revision of the key; 0: the key did not exist
+        self._revision = 0  # revision of etcd at the last turn; 0: there was none
 
     async def run(self) -> None:
-        """Until cancelled. When the store is away it waits for the next turn."""
+        """Compact until cancelled. While etcd is unavailable, turns are skipped."""
         if not self._interval:
             await asyncio.get_running_loop().create_future()
         while True:
@@ -82,7 +81,7 @@ class Compactor:
                 await self._compact(old)
 
     async def _move(self, old: int) -> bool:
-        """Was the key where it was seen last? Remembers where it is now. Raises StorageError."""
+        """Move the key and store its position. Return whether it had not moved since the last turn. Raises StorageError."""
         answer = await self._storage.transact([Write(COMPACT_REV_KEY, str(old).encode(), expected=self._key_at)])
         self._revision = answer.revision
         if isinstance(answer, Committed):
@@ -93,9 +92,9 @@ class Compactor:
         return False
 
     async def _compact(self, revision: int) -> None:
-        """Raises StorageError."""
+        """Compact the history. Raises StorageError."""
         try:
             await self._storage.compact(revision)
         except Compacted:
-            return  # somebody has, up to there or further
+            return  # another server has compacted up to this revision or a later one
         log.info("compacted the history up to revision %d", revision)

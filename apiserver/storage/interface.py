@@ -1,26 +1,25 @@
-"""The storage that the API server needs: a revisioned key-value store with transactions, leases and a watch.
+"""The interface to storage: a revisioned key-value store with transactions, leases and a watch.
 
-Implementations: `apiserver.storage.etcd`, and `tests.storage.memory`. One contract suite covers both
+Implementations: `apiserver.storage.etcd`, and `tests.storage.memory`. The contract tests run with both
 (tests/contract/test_storage.py).
 
     StorageError
-    +-- Unavailable         no answer in time, no quorum or no connection. A read did not happen; a write raises
-    |                       OutcomeUnknown instead, unless it certainly never left.
-    +-- OutcomeUnknown      the answer of a write was lost: it may have happened, or may still happen.
-    +-- Compacted           the revision is gone; `compact_revision` is the oldest that is left.
+    +-- Unavailable         no response in time, no quorum or no connection. A read did not happen. A write raises
+    |                       OutcomeUnknown instead, unless it was never sent.
+    +-- OutcomeUnknown      the response to a write was lost: it may have happened, or may still happen.
+    +-- Compacted           the revision was compacted; `compact_revision` is the oldest remaining revision.
     +-- OutOfSpace          the store refuses puts (etcd's NOSPACE alarm). A transaction with puts may have happened, but
     |                       will not happen later.
     +-- LeaseNotFound       the lease has expired or was revoked.
     +-- TooLarge            the request exceeds the limit of the store; a retry does not help.
 
-A refused transaction fails for the writes whose compare or guard does not hold (Conflict, GuardFailed); the others can be
-sent again. Types that exist once for each write are NamedTuples: one costs a third of a frozen dataclass.
+A refused transaction fails for the writes whose compare or guard does not hold (Conflict, GuardFailed). The other writes can be
+sent again. Types with an instance per write are NamedTuples, which are created in a third of the time of a frozen dataclass.
 
-Storages around a storage: one below a key prefix, and one that measures calls.
-
-`Prefixed` lets several control planes share one etcd: `/staging` and `/registry/pods/default/a` give
-`/staging/registry/pods/default/a`. Revisions, compaction, leases and alarms belong to the whole etcd. Changes outside the
-prefix stay in the watch, because every revision must pass; their keys get the prefix OUTSIDE, which no reader follows.
+`Prefixed` lets several control planes share one etcd: `/staging` and `/registry/pods/default/a` become
+`/staging/registry/pods/default/a`. Revisions, compaction, leases and alarms are those of the whole etcd. The watch also
+delivers changes outside the prefix, because it must deliver every revision. Their keys start with OUTSIDE, and no reader uses
+them.
 
 `Measured` reports the duration and the success of each call.
 """
@@ -32,13 +31,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 MAX_OPERATIONS = 128
-"""Most writes and distinct guards, together, in one transaction (etcd's default --max-txn-ops)."""
+"""Maximum number of writes and distinct guards in one transaction (etcd's default of --max-txn-ops)."""
 MAX_BYTES = 1 << 20
-"""Most bytes of values in one transaction (etcd's default --max-request-bytes is 1.5 MiB)."""
+"""Maximum total size of the values in one transaction in bytes (etcd's default of --max-request-bytes is 1.5 MiB)."""
 
 
 class StorageError(Exception):
-    """Base of everything that a storage raises."""
+    """The base class of all exceptions that a storage raises."""
 
 
 class Unavailable(StorageError):
@@ -68,7 +67,7 @@ class Compacted(StorageError):
 
 
 class KeyValue(NamedTuple):
-    """One version of one key. `version` counts its writes since it was created, from 1."""
+    """One version of one key. `version` counts the writes since the creation, from 1."""
 
     key: str
     value: bytes
@@ -79,16 +78,16 @@ class KeyValue(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """A condition on another key: it exists and was created at exactly this revision (that is a fencing token); or, where it
-    says so, it is the very version that was last modified at that one."""
+    """A condition on another key: it exists and was created at exactly this revision (a fencing token). With `mod_revision`, it
+    must also be the version that was written at that revision."""
 
     key: str
     create_revision: int
     mod_revision: int = 0
-    """0: any version since it was created."""
+    """0: any version since the creation."""
 
     def holds(self, current: "KeyValue | None") -> bool:
-        """`current`: the key as it is; None: absent."""
+        """Return whether the condition holds. `current`: the present state of the key, or None."""
         if current is None:
             return False
         if self.mod_revision:
@@ -103,24 +102,24 @@ class Write(NamedTuple):
     value: bytes | None
     """None deletes the key."""
     expected: int
-    """The mod_revision that the key must have; 0: it must not exist."""
+    """The required mod_revision of the key; 0: the key must not exist."""
     guards: tuple[Guard, ...] = ()
     lease: int = 0
-    """Attach the key to this lease; 0: a key that exists keeps the one it has, a new one has none."""
+    """The lease to which the key is attached. 0: an existing key keeps its lease, and a new key has none."""
     grows: bool = False
-    """An update that may use more of a quota: it is charged like a create."""
+    """The update may use more of a quota, so it is charged like a create."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """All writes of the transaction happened, at this one revision."""
+    """All writes of the transaction happened at this revision."""
 
     revision: int
 
 
 @dataclass(frozen=True, slots=True)
 class CompareFailed:
-    """No write happened. `current` has the state of every key that was compared (guards too), None where it is absent."""
+    """No write happened. `current` has the state of every compared key, including guards; None if it does not exist."""
 
     revision: int
     current: Mapping[str, KeyValue | None]
@@ -128,7 +127,7 @@ class CompareFailed:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some keys in order, as they were at `revision`. `more`: the range goes on after the last of them."""
+    """Some keys in order, at `revision`. `more`: whether keys follow after the last one."""
 
     revision: int
     items: Sequence[KeyValue]
@@ -136,7 +135,7 @@ class Page:
 
 
 class Change(NamedTuple):
-    """A key was put (`value` set; `create_revision == mod_revision` when it is new) or deleted (`value` None)."""
+    """A key was put (`value` is set; `create_revision == mod_revision` for a new key) or deleted (`value` is None)."""
 
     key: str
     value: bytes | None
@@ -147,75 +146,77 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Whole revisions: everything that changed up to `revision` and was not in the batches before, in order.
-    Without changes it is a sign of life: nothing else happened up to `revision`."""
+    """Whole revisions: all changes up to `revision` that were not in earlier batches, in order. An empty batch is a progress
+    notification: nothing else happened up to `revision`."""
 
     revision: int
     changes: Sequence[Change]
 
 
 class Storage(Protocol):
-    """Every method has a deadline of its own (the implementation's) and raises StorageError only."""
+    """Every method has a deadline, which the implementation sets, and raises only StorageError."""
 
     async def get(self, key: str, *, revision: int = 0) -> KeyValue | None:
-        """The key now (linearizable), or as it was at `revision`. Raises Compacted."""
+        """Return the present key (linearizable), or the key at `revision`. Raises Compacted."""
         ...
 
     async def page(self, prefix: str, *, after: str = "", limit: int = 500, revision: int = 0) -> Page:
-        """Keys that begin with `prefix`, in order, those after `after`, at `revision` (0: now). Raises Compacted."""
+        """Return keys that start with `prefix`, in order, after the key `after`, at `revision` (0: now). Raises Compacted."""
         ...
 
     async def current_revision(self) -> int:
-        """The store's revision now (linearizable)."""
+        """Return the present revision of the store (linearizable)."""
         ...
 
     async def transact(self, writes: Sequence[Write]) -> Committed | CompareFailed:
-        """All of the writes or none. Keys are distinct; at most MAX_OPERATIONS and MAX_BYTES. Raises OutcomeUnknown, and
-        LeaseNotFound when all compares hold and a lease is gone."""
+        """Run all of the writes or none. Their keys are distinct, and they are within MAX_OPERATIONS and MAX_BYTES. Raises
+        OutcomeUnknown, and LeaseNotFound if all compares hold and a lease is gone."""
         ...
 
     def watch(self, start_revision: int) -> AsyncIterator[Changes]:
-        """Every change of every key from `start_revision` on, in order, whole revisions only, until closed. What it tells of a
-        revision is the same whenever it is asked.
+        """Yield every change of every key from `start_revision` on, in order and in whole revisions, until closed. Each watch
+        yields the same changes for a revision.
 
-        The first sign of life comes at once, the next ones when there is nothing to tell for a second or so. A watch can start
-        right after every revision that can still be read: raises Compacted when `start_revision` <= compact_revision (perhaps
-        after a sign of life), Unavailable when the stream breaks or falls silent: resume after the last `Changes.revision`.
+        The first progress notification comes at once, later ones about every second without changes. A watch can start after
+        every revision that can still be read. Raises Compacted if `start_revision` <= compact_revision (possibly after a
+        progress notification), and Unavailable if the stream fails: resume after the last `Changes.revision`.
         """
         ...
 
     def watch_stalled(self) -> None:
-        """Whoever watched has given up: he was told nothing, although the store is known to be ahead. The next watch, and all
-        else, goes to another member, if there is one."""
+        """Report that the watch has delivered nothing although the store is ahead. Later watches and calls use another member,
+        if there is one."""
         ...
 
     async def compact(self, revision: int) -> None:
-        """Forgets versions before `revision`; the last version of a key that exists stays as it is. Raises Compacted when that
-        has happened already. A store that is out of space does it too, and takes puts again if that was enough."""
+        """Remove the versions before `revision`. The last version of an existing key stays. Raises Compacted if this has
+        already happened. A store that is out of space also frees the space, and accepts puts again if it is sufficient."""
         ...
 
     async def grant_lease(self, ttl: int) -> int:
-        """A new lease that runs out `ttl` seconds after its last renewal; its id, which is a secret: whoever says it is taken
-        to be the owner of the session that the lease stands for. (One that is for tests may count.)"""
+        """Grant a lease that expires `ttl` seconds after its last renewal, and return its id.
+
+        The id is a secret: a peer that presents it owns the session of the lease. (Tests may use consecutive ids.)
+        """
         ...
 
     async def renew_lease(self, lease: int) -> float:
-        """Renews; the seconds it is good for from now. Raises LeaseNotFound."""
+        """Renew the lease and return its remaining seconds. Raises LeaseNotFound."""
         ...
 
     async def lease_age(self, lease: int) -> float:
-        """Seconds since the lease was granted or last renewed, to the second. Raises LeaseNotFound."""
+        """Return the seconds since the last grant or renewal, with a precision of a second. Raises LeaseNotFound."""
         ...
 
     async def revoke_lease(self, lease: int) -> None:
-        """Ends the lease and deletes its keys. A lease that is gone already is no error."""
+        """Revoke the lease and delete its keys. A missing lease is not an error."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Conflict(Exception):
-    """The key is not at `write.expected`; `current` is what it is instead, None when it is absent. Nothing was written."""
+    """The key is not at `write.expected`. `current`: its present state, or None. Nothing was written."""
 
     def __init__(self, write: Write, current: KeyValue | None) -> None:
         super().__init__(f"{write.key} is at revision {current.mod_revision if current else 0}, not at {write.expected}")
@@ -224,7 +225,7 @@ class Conflict(Exception):
 
 
 class GuardFailed(Exception):
-    """The guard does not hold; `current` is the guard's key now, None when it is absent. Nothing was written."""
+    """The guard does not hold. `current`: the present state of the guard's key, or None. Nothing was written."""
 
     def __init__(self, guard: Guard, current: KeyValue | None) -> None:
         found = f"created at revision {current.create_revision}, modified at {current.mod_revision}" if current else "absent"
@@ -235,15 +236,15 @@ class GuardFailed(Exception):
 
 
 class Denied(Exception):
-    """Somebody who was asked before the transaction left will not have this write. Nothing was written."""
+    """The write was denied before the transaction was sent. Nothing was written."""
 
 
 States = Mapping[str, KeyValue | None]
-"""What some keys were at one revision; None: absent."""
+"""The state of some keys at one revision; None for a key that does not exist."""
 
 
 def failure_of(write: Write, current: States) -> Conflict | GuardFailed | None:
-    """Why `write` cannot happen in this state; None when it could. A lost fence says more than a lost race: it comes first."""
+    """Return the reason why `write` cannot happen in this state, or None. A failed guard has precedence over a conflict."""
     for guard in write.guards:
         found = current[guard.key]
         if not guard.holds(found):
@@ -256,25 +257,25 @@ def is_at_expected(write: Write, state: KeyValue | None) -> bool:
 
 
 OUTSIDE = "\0"
-"""Begins the keys of others. No key of a control plane begins with it."""
+"""The start of keys outside the prefix. No key of a control plane starts with it."""
 RESERVED = ("registry", "pinnace.io")
-"""Segments that no prefix may have: with one of them, keys of two control planes could be taken for each other's."""
+"""Forbidden segments of a prefix. With them, keys of two control planes could be confused."""
 
 
 def check_prefix(prefix: str) -> str:
-    """The prefix as given. Raises ValueError with a message for the command line."""
+    """Validate the prefix and return it. Raises ValueError with a message for the command line."""
     segments = prefix.split("/")
     if not prefix:
         return prefix
     if segments[0] or len(segments) == 1 or not all(segments[1:]) or not prefix.isprintable() or " " in prefix:
-        raise ValueError(f'"{prefix}" is not a prefix: begin with "/" and do not end with it, such as "/staging"')
+        raise ValueError(f'"{prefix}" is not a prefix: it must start with "/" and not end with it, such as "/staging"')
     if taken := [segment for segment in segments if segment in RESERVED]:
-        raise ValueError(f'"{prefix}" cannot contain the segment "{taken[0]}": keys below the prefix begin with it')
+        raise ValueError(f'"{prefix}" cannot contain the segment "{taken[0]}": keys below the prefix start with it')
     return prefix
 
 
 class Prefixed:
-    """As the storage inside, with every key below `prefix`."""
+    """A storage whose keys are below `prefix` in the inner storage."""
 
     def __init__(self, inner: Storage, prefix: str) -> None:
         self._inner = inner
@@ -341,11 +342,11 @@ class Prefixed:
 
 R = TypeVar("R")
 Observe = Callable[[str, float, bool], None]
-"""(operation, seconds, did it fail?)"""
+"""Called with (operation, seconds, whether the operation failed)."""
 
 
 class Measured:
-    """As the storage inside. Watches, which last, are not measured."""
+    """A storage that measures the calls of the inner storage, except watches."""
 
     def __init__(self, inner: Storage, observe: Observe) -> None:
         self._inner = inner

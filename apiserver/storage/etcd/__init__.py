@@ -1,4 +1,4 @@
-"""Storage in etcd, over gRPC channels of our own and etcd's generated messages. No other package knows etcd."""
+"""Storage in etcd, with gRPC channels and etcd's generated messages. No other package uses etcd's API."""
 
 from apiserver.storage.etcd.storage import EtcdStorage
 

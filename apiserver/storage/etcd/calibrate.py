@@ -1,7 +1,7 @@
-"""The yardstick of benchmarks: what this etcd, on this machine, gives a Python client that writes one key a transaction.
+"""The baseline of benchmarks: the rate at which a Python client writes to this etcd with one key per transaction.
 
-`python -m apiserver.storage.etcd.calibrate --etcd HOST:PORT` prints JSON. It goes straight to etcd's stubs, not through
-EtcdStorage: a yardstick must not move when the code that it measures does.
+`python -m apiserver.storage.etcd.calibrate --etcd HOST:PORT` prints JSON. It uses etcd's stubs and not EtcdStorage, so that
+changes of the measured code do not change the baseline.
 """
 
 import asyncio
@@ -23,19 +23,19 @@ CALL_TIMEOUT = 10.0
 @click.command(context_settings={"show_default": True})
 @click.option("--etcd", required=True, metavar="HOST:PORT", help="The member to measure.")
 @credentials
-@click.option("--callers", type=click.IntRange(min=1), default=64, help="Transactions in flight.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, help="How long.")
+@click.option("--callers", type=click.IntRange(min=1), default=64, help="Number of concurrent transactions.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, help="Duration of the measurement in seconds.")
 def main(etcd: str, etcd_tls: TlsFiles | None, callers: int, seconds: float) -> None:
-    """Measure single-operation transactions per second, and leave nothing in etcd."""
+    """Measure single-operation transactions per second, and remove the written keys from etcd."""
     rate, cpu = asyncio.run(calibrate(etcd, etcd_tls, callers, seconds))
     click.echo(json.dumps({"transactions_per_s": round(rate, 1), "client_cpu_us": round(cpu * 1e6, 1), "callers": callers}))
 
 
 async def calibrate(endpoint: str, tls: TlsFiles | None, callers: int, seconds: float) -> tuple[float, float]:
-    """Transactions per second, and CPU seconds of this client for each."""
+    """Return the transactions per second, and the CPU seconds of this client per transaction."""
     async with _channel(endpoint, tls) as channel:
         etcd = KVStub(channel)
-        await asyncio.gather(*(_create(etcd, caller, 0) for caller in range(callers)))  # connected, and warm
+        await asyncio.gather(*(_create(etcd, caller, 0) for caller in range(callers)))  # connects and warms up
         started, cpu = time.monotonic(), time.process_time()
         counts = await asyncio.gather(*(_create_until(etcd, caller, started + seconds) for caller in range(callers)))
         elapsed, cpu = time.monotonic() - started, time.process_time() - cpu
@@ -59,7 +59,7 @@ async def _create_until(etcd: KVStub, caller: int, deadline: float) -> int:
 
 
 async def _create(etcd: KVStub, caller: int, number: int) -> None:
-    """One key that must not exist, as an API object is created."""
+    """Create a key that must not exist, like the creation of an API object."""
     key = PREFIX + f"{caller}/{number}".encode()
     absent = Compare(key=key, target=Compare.CREATE, result=Compare.EQUAL, create_revision=0)
     put = RequestOp(request_put=PutRequest(key=key, value=VALUE))

@@ -1,6 +1,6 @@
-"""The options of a program that talks to etcd, as kube-apiserver has them: by which certificates the two know each other.
+"""The etcd members: command-line options for TLS, gRPC channels, and the choice of the current member.
 
-gRPC channels to the endpoints of etcd, the choice of the current one, and the translation of etcd's errors.
+The options have the names of kube-apiserver's.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def credentials(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds them to a command, which gets `etcd_tls`. Without any of them that is None: etcd is spoken to in the clear."""
+    """Add the TLS options to a command, which receives `etcd_tls`. It is None without the options: no TLS."""
 
-    @click.option("--etcd-cafile", type=_FILE, help="Certificate authorities; etcd must show a certificate from one of them.")
-    @click.option("--etcd-certfile", type=_FILE, help="The certificate that etcd is shown, PEM.")
-    @click.option("--etcd-keyfile", type=_FILE, help="Its key.")
+    @click.option("--etcd-cafile", type=_FILE, help="Certificate authority file for the verification of etcd's certificate.")
+    @click.option("--etcd-certfile", type=_FILE, help="Client certificate file for etcd.")
+    @click.option("--etcd-keyfile", type=_FILE, help="Key file of the client certificate.")
     @wraps(command)
     def with_credentials(
         *args: Any, etcd_cafile: Path | None, etcd_certfile: Path | None, etcd_keyfile: Path | None, **options: Any
@@ -31,7 +31,7 @@ def credentials(command: Callable[..., None]) -> Callable[..., None]:
         if etcd_cafile and etcd_certfile and etcd_keyfile:
             tls = TlsFiles(etcd_cafile, etcd_certfile, etcd_keyfile)
         elif etcd_cafile or etcd_certfile or etcd_keyfile:
-            raise click.UsageError("name all of --etcd-cafile, --etcd-certfile and --etcd-keyfile, or none of them")
+            raise click.UsageError("--etcd-cafile, --etcd-certfile and --etcd-keyfile must be set together")
         else:
             tls = None
         command(*args, etcd_tls=tls, **options)
@@ -40,21 +40,22 @@ def credentials(command: Callable[..., None]) -> Callable[..., None]:
 
 
 REQUIRE_LEADER = (("hasleader", "true"),)
-"""Metadata that makes a member without a leader refuse (UNAVAILABLE) before it does anything, and end its watches."""
+"""Metadata for a call that a member without a leader must refuse (UNAVAILABLE) before it executes it, and for watches that it
+must end."""
 
 OPTIONS = (
-    # etcd ends connections that are pinged more often than every 5 s (its --grpc-keepalive-min-time). What finds a dead one
-    # sooner is the timeout: it bounds how long *any* sent byte may stay unacknowledged (TCP_USER_TIMEOUT), and a watch says
-    # something every second.
+    # etcd ends connections with pings more often than every 5 s (its --grpc-keepalive-min-time). Dead connections are detected
+    # sooner by the timeout: it limits the time for which *any* sent byte may stay unacknowledged (TCP_USER_TIMEOUT), and a
+    # watch sends something every second.
     ("grpc.keepalive_time_ms", 6000),
     ("grpc.keepalive_timeout_ms", 2000),
-    ("grpc.http2.ping_timeout_ms", 2000),  # without it gRPC waits a minute for the answer, whatever the line above says
+    ("grpc.http2.ping_timeout_ms", 2000),  # without it, gRPC waits a minute for the response, despite keepalive_timeout_ms
     ("grpc.http2.max_pings_without_data", 0),
-    # Also the time that one attempt to connect may take.
+    # Also the timeout of one attempt to connect.
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # etcd bounds what it sends by what it took, and pages and fragments are bounded by the request.
+    # etcd limits responses by the size of earlier requests, and the request limits pages and fragments.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.enable_http_proxy", 0),
@@ -63,11 +64,11 @@ OPTIONS = (
 
 
 RETIRED = 10.0
-"""Seconds for calls that are under way on a channel that is to be closed. A watch that is open then is resumed on another."""
+"""Seconds for the calls in progress on a channel before it is closed. An open watch is resumed on another channel."""
 
 
 class Member:
-    """The stubs of one endpoint (host:port). Connects on first use."""
+    """The stubs of one endpoint (host:port). It connects at the first call."""
 
     def __init__(self, endpoint: str, shown: Credentials | None) -> None:
         self.endpoint = endpoint
@@ -83,15 +84,15 @@ class Member:
         self.maintenance = MaintenanceStub(self._channel)
 
     async def close(self, grace: float | None = None) -> None:
-        """`grace`: seconds for the calls that are under way."""
+        """Close the channel. `grace`: seconds for the calls in progress."""
         await self._channel.close(grace)
 
 
 class Members:
     def __init__(self, endpoints: Sequence[str], tls: TlsFiles | None) -> None:
-        """Raises OSError when the files cannot be used."""
+        """Raises OSError if the TLS files cannot be read."""
         if not endpoints:
-            raise ValueError("no etcd endpoint given; expected something like 127.0.0.1:2379")
+            raise ValueError("no etcd endpoint given; expected HOST:PORT, such as 127.0.0.1:2379")
         self._endpoints = endpoints
         self._tls = Renewed(tls) if tls is not None else None
         self._retiring: set[asyncio.Task[None]] = set()
@@ -99,7 +100,7 @@ class Members:
         self.current = self.all[0]
 
     def leave(self, member: Member) -> None:
-        """`member` failed: go to the next one, unless somebody has done so already."""
+        """Switch from `member`, which failed, to the next one, unless another call has done so."""
         if member is self.current:
             number = self.all.index(member)
             if self._tls is not None and self._tls.renew():

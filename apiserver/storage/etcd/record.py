@@ -1,16 +1,16 @@
-"""The recorder: every change of every key in etcd, as a history (pinnace.check.history).
+"""The recorder: writes every change of every key in etcd to a history file (pinnace.check.history).
 
-`python -m apiserver.storage.etcd.record --etcd HOST:PORT,... --output FILE` runs until SIGTERM, beside a cluster that begins
-with an empty etcd. It goes straight to etcd's watch, from revision 1 on, and has a stream of its own: what it says must not
-depend on the code that it is there to check.
+`python -m apiserver.storage.etcd.record --etcd HOST:PORT,... --output FILE` runs until SIGTERM, for a cluster that starts with
+an empty etcd. It has its own watch stream of etcd, from revision 1 on, and does not use the code that the history serves to
+check.
 
-Guarantees: every revision is written, whole, once and in order, whatever happens to members, connections and leaders: a stream
-that breaks is resumed at the last revision on another member. The last revision is asked for again and dropped: etcd may lose
-the deletes of exactly the revision that it was compacted at (etcd#18089, #19179). When a compaction has overtaken the recorder,
-it cannot be whole any more and ends with an error: the run is void.
+Guarantees: every revision is written once, complete and in order, despite failures of members, connections and leaders. A
+broken stream is resumed at the last revision on another member. The last revision is requested again and dropped, because etcd
+may lose the deletes of exactly the compacted revision (etcd#18089, #19179). If a compaction overtakes the recorder, the history
+cannot be complete, and the recorder ends with an error.
 
-`FILE.progress` holds the revision up to which FILE is complete; it is replaced within FLUSH_INTERVAL whenever that changes.
-A compaction is noticed by looking, so its record may come PROBE_INTERVAL late.
+`FILE.progress` contains the revision up to which FILE is complete. It is replaced within FLUSH_INTERVAL after a change.
+The recorder polls for compactions, so their records may be PROBE_INTERVAL late.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ from pinnace.runtime.tls import TlsFiles
 log = logging.getLogger(__name__)
 
 ALL_KEYS = b"\0"
-"""As key and as range_end: the whole key space."""
+"""As key and range_end: all keys."""
 ANY_KEY = b"/"
-"""For a read that is to be refused: it does not matter of what."""
+"""The key of a read that etcd is expected to refuse."""
 PROBE_INTERVAL = 1.0
-"""Seconds of silence after which a member is asked for a sign of life; and between looks for a compaction."""
+"""Seconds without a response after which progress is requested; also the interval of the poll for compactions."""
 SILENCE_LIMIT = 4.0
-"""Seconds of silence after which a stream counts as dead."""
+"""Seconds without a response after which a stream is considered dead."""
 RETRY = 0.1
 """Seconds before the next member is tried."""
 FLUSH_INTERVAL = 0.05
@@ -50,15 +50,15 @@ _SIGN_OF_LIFE = WatchRequest(progress_request=WatchProgressRequest())
 
 
 class Overtaken(OSError):
-    """What is missing has been compacted away. Expected by `process.run`: one line, exit code 1."""
+    """Missing revisions were compacted. `process.run` expects this error: one line, exit code 1."""
 
 
 class Broken(Exception):
-    """A stream has ended; resume it elsewhere."""
+    """A stream has ended. The recorder resumes it on another member."""
 
 
 class Recorder:
-    """`write` takes each record, in order. `revision`: everything up to here has been written."""
+    """Records changes. `write` receives each record, in order. `revision`: all changes up to it were written."""
 
     def __init__(self, members: Members, write: Callable[[Record], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._members = members
@@ -68,7 +68,7 @@ class Recorder:
         self.revision = 0
 
     async def run(self) -> None:
-        """Until cancelled. Raises Overtaken."""
+        """Record until cancelled. Raises Overtaken."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_for_compactions())
             group.create_task(self._follow())
@@ -81,12 +81,12 @@ class Recorder:
                     async for response in responses:
                         self._take(response.events)
             except Broken as error:
-                log.warning("%s: %s; going on after revision %d elsewhere", member.endpoint, error, self.revision)
+                log.warning("%s: %s; resuming after revision %d on another member", member.endpoint, error, self.revision)
                 self._members.leave(member)
                 await asyncio.sleep(RETRY)
 
     def _take(self, events: Sequence[Any]) -> None:
-        """What a response holds: whole revisions, since it is no fragment."""
+        """Write the events of a response. It contains whole revisions, because fragments are not enabled."""
         now = self._clock()
         for event in events:
             if event.kv.mod_revision > self.revision:
@@ -95,7 +95,7 @@ class Recorder:
             self.revision = max(self.revision, events[-1].kv.mod_revision)
 
     async def _look_for_compactions(self) -> None:
-        """Reads at the oldest revision that is left, until that is refused."""
+        """Read at the oldest remaining revision, until etcd refuses it, which shows a compaction."""
         while True:
             await asyncio.sleep(PROBE_INTERVAL)
             member, known = self._members.current, max(1, self._compacted)
@@ -114,7 +114,7 @@ class Recorder:
 
 
 async def _responses(member: Member, start_revision: int) -> AsyncGenerator[Any]:
-    """A watch of all keys on one member. Raises Broken and Overtaken."""
+    """Watch all keys on one member. Raises Broken and Overtaken."""
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
     request = WatchCreateRequest(key=ALL_KEYS, range_end=ALL_KEYS, start_revision=start_revision)
     try:
@@ -123,25 +123,25 @@ async def _responses(member: Member, start_revision: int) -> AsyncGenerator[Any]
         while (response := await _read(call)) is not grpc.aio.EOF:
             if response.canceled and response.compact_revision:
                 raise Overtaken(
-                    f"etcd was compacted at revision {response.compact_revision}, and only what was before revision "
-                    f"{start_revision} is recorded: the history has a gap"
+                    f"etcd was compacted at revision {response.compact_revision}, and the history ends before revision "
+                    f"{start_revision}: the history has a gap"
                 )
             if response.canceled:
-                raise Broken(f"etcd canceled the watch: {response.cancel_reason or 'it gave no reason'}")
+                raise Broken(f"etcd canceled the watch: {response.cancel_reason or 'no reason given'}")
             yield response
         raise Broken("etcd ended the watch")
     except grpc.aio.AioRpcError as error:
         raise Broken(describe(error)) from None
     except TimeoutError:
-        raise Broken(f"silent for {SILENCE_LIMIT:g} s") from None
+        raise Broken(f"no response for {SILENCE_LIMIT:g} s") from None
     except asyncio.InvalidStateError:
-        raise Broken("the connection has ended") from None
+        raise Broken("the connection is closed") from None
     finally:
         call.cancel()
 
 
 async def _read(call: Any) -> Any:
-    """The next response. Raises TimeoutError when there is none although a sign of life was asked for."""
+    """Return the next response. Raises TimeoutError if none arrives although progress was requested."""
     reading = asyncio.ensure_future(call.read())
     try:
         for _ in range(int(SILENCE_LIMIT / PROBE_INTERVAL)):
@@ -164,7 +164,7 @@ def _stored(at: float, event: Any) -> Stored:
 
 
 class Output:
-    """The file, and beside it how far it is complete."""
+    """The history file, and the progress file."""
 
     def __init__(self, path: Path, file: IO[str]) -> None:
         self._file = file
@@ -175,7 +175,7 @@ class Output:
         self._file.write(encode(record))
 
     def flush(self, revision: int) -> None:
-        """`revision`: everything up to it has been written."""
+        """Flush the file and write the progress. `revision`: all changes up to it were written."""
         self._file.flush()
         if revision != self._told:
             self._told = revision
@@ -185,9 +185,9 @@ class Output:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--etcd", required=True, metavar="HOST:PORT,...", help="The members to follow.")
+@click.option("--etcd", required=True, metavar="HOST:PORT,...", help="The members to watch.")
 @credentials
-@click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where the history goes.")
+@click.option("--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The history file.")
 def main(etcd: str, etcd_tls: TlsFiles | None, output: Path) -> None:
     """Record every change in etcd since revision 1, until SIGTERM."""
     logs.configure("recorder", 0)
@@ -195,7 +195,7 @@ def main(etcd: str, etcd_tls: TlsFiles | None, output: Path) -> None:
 
 
 async def record(stop: asyncio.Event, endpoints: Sequence[str], tls: TlsFiles | None, path: Path) -> None:
-    """Raises Overtaken, OSError."""
+    """Record until `stop` is set. Raises Overtaken, OSError."""
     members = Members(endpoints, tls)
     try:
         with path.open("w") as file:
@@ -217,7 +217,7 @@ async def record(stop: asyncio.Event, endpoints: Sequence[str], tls: TlsFiles | 
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The first of a task group's errors."""
+    """Return the first error of a task group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

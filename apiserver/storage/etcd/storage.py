@@ -1,32 +1,28 @@
-"""EtcdStorage: the storage interface over etcd, one call for each operation, with retries where the outcome allows them.
+"""EtcdStorage: the storage interface for etcd. Each operation is one call, with retries where the outcome permits them.
 
-One watch stream: whole revisions in order, or an error that says why it ended.
+A watch stream delivers whole revisions in order, and ends with an error that contains the reason:
 
     create --> created --> events* --> canceled (compacted) --> Compacted
                   |           |    --> canceled (other)     --> Unavailable
-                  +-- silence: ask for progress; still silent --> Unavailable
+                  +-- silence: request progress; still silent --> Unavailable
                   +-- a gap, or no events although the store is ahead --> Unavailable
 
-What is relied on, and what is not:
+Properties of etcd's watches:
 
-* A response that is not a fragment holds whole revisions (etcd's eventBatch). Fragments of one response are split between any
-  two events; so the last revision of a fragment is held back until it is known to be complete.
-* The revision of a response's header may be ahead of its events while the watch catches up. A batch is good up to its last
-  event's revision, not up to the header's.
-* The answer to a manual progress request (watch id -1) may overtake events (etcd#15220, until 3.4.25 and 3.5.8). It is a sign
-  of life and no promise; but the events up to the revision that it says must follow soon.
-* Every revision changes some key, so a watch of all keys sees each. A revision that is left out is a loss (etcd#17529): the
-  watch ends before anything after it is told.
-* The deletes of exactly the compacted revision may be lost to a watch that starts there (etcd#18089, #19179). The stream is
-  opened one revision earlier than asked and the surplus dropped, so that etcd refuses with "compacted" where it might lie.
+* A response that is not a fragment contains whole revisions (etcd's eventBatch). A response may be split into fragments between
+  any two events, so the last revision of a fragment is held back until it is known to be complete.
+* While the watch catches up, the revision in a response's header may be ahead of its events. A batch is complete up to the
+  revision of its last event, not up to the header's.
+* The response to a manual progress request (watch id -1) may overtake events (etcd#15220, until 3.4.25 and 3.5.8). So it proves
+  only that the stream is alive. The events up to its revision must follow soon.
+* Every revision changes a key, so a watch of all keys receives each revision. A missing revision is a loss (etcd#17529): the
+  watch ends before it delivers later changes.
+* A watch that starts at exactly the compacted revision may lose its deletes (etcd#18089, #19179). The stream is opened one
+  revision earlier than requested, and the additional revision is dropped. Then etcd refuses with "compacted" instead.
 
-Writing to gRPC streams that may have failed before they have begun.
-
-Getting out of NOSPACE.
-
-etcd raises that alarm when its file has grown to --quota-backend-bytes, and then takes no puts and no new leases (reads,
-deletes and compaction go on) until somebody has compacted, defragmented the members and cleared the alarm. Compaction alone
-makes room inside the file, but the file stays as large as it was.
+Recovery from the NOSPACE alarm: etcd raises it when its file reaches --quota-backend-bytes. It then refuses puts and new
+leases, but serves reads, deletes and compaction, until an operator has compacted it, defragmented the members and cleared the
+alarm. Compaction alone frees space inside the file, and does not reduce the size of the file.
 """
 
 import asyncio
@@ -72,29 +68,30 @@ from pinnace.runtime.tasks import CallCancelled, HeedsCancellation
 from pinnace.runtime.tls import TlsFiles
 
 QUICK = 0.4
-"""Seconds after which what is answered at once or not at all is sent again. While etcd changes its leader a member may sit on a
-request until long after the next one leads; sent again, it is answered. What was sent before may be answered yet: etcd may just
-be slow. It is sent again after 0.4, 0.8, 1.2, 1.8, 2.7 and 4 s: not too often for a slow etcd, and often enough for a leader,
-who must hear of a renewal within 1.9 s (`validity`)."""
+"""Seconds after which a call that etcd completes immediately or never is repeated. During a change of its leader, a member may
+hold a request until long after the next election, and answers a repeated one. The first request may still be answered, because
+etcd may only be slow. Repetitions after 0.4, 0.8, 1.2, 1.8, 2.7 and 4 s do not overload a slow etcd, and are frequent enough
+for leaders, which need the result of a renewal within 1.9 s (`validity`)."""
 
 IMPATIENCE = 2.0
-"""Seconds after which a transaction is given up. When etcd's leader dies, what had been handed to it is lost and nobody says
-so; the next leader is there within two seconds."""
+"""Timeout of a transaction in seconds. When etcd's leader dies, its requests are lost without an error. The next leader is
+elected within two seconds."""
 
 ROUNDS = 3
-"""How often each member may refuse what is repeated, such as for want of a leader."""
+"""Number of refusals by each member, for example without a leader, after which a repeated call fails."""
 PAUSE = 0.05
-"""Seconds after a refusal: a connection that is given up refuses what comes before the next one is there."""
+"""Seconds after a refusal. A closed connection refuses calls until the next one is open."""
 
 LARGEST_LEASE = 2**63 - 1
-"""The id of a lease is an int64, and 0 is none."""
+"""The id of a lease is an int64, and 0 means no lease."""
 
 Attempt = Callable[[Member, float], Any]
-"""Starts one call to a member, with a timeout in seconds; awaitable."""
+"""Starts one call to a member, with a timeout in seconds, and returns an awaitable."""
 
 
 class EtcdStorage:
-    """Made inside a running event loop; connects on first use. `endpoints` are host:port, `timeout` is for each call."""
+    """Storage in etcd. Create it inside a running event loop. It connects at the first call. `endpoints`: host:port. `timeout`:
+    seconds per call."""
 
     def __init__(self, endpoints: Sequence[str], *, tls: TlsFiles | None = None, timeout: float = 5.0) -> None:
         self._members = Members(endpoints, tls)
@@ -141,7 +138,7 @@ class EtcdStorage:
         self._members.leave(self._watched)
 
     async def compact(self, revision: int) -> None:
-        """When etcd is out of space, this also gives the freed space back and lets writes in again."""
+        """Compact the history. If etcd is out of space, also free the space and clear the alarm."""
         alarms = await self._read(find_alarms)
         request = CompactionRequest(revision=revision, physical=bool(alarms))
         try:
@@ -153,7 +150,7 @@ class EtcdStorage:
                 await self._write(lambda member, timeout: reclaim(self._members, alarms, timeout))
 
     async def grant_lease(self, ttl: int) -> int:
-        """The id is chosen here: etcd's own follow one another."""
+        """Grant a lease with a random id, because etcd's own ids are predictable."""
         request = LeaseGrantRequest(TTL=ttl, ID=1 + secrets.randbelow(LARGEST_LEASE))
         response = await self._write(
             lambda member, timeout: member.lease.LeaseGrant(request, timeout=timeout, metadata=REQUIRE_LEADER)
@@ -185,7 +182,7 @@ class EtcdStorage:
             )
 
     async def close(self) -> None:
-        """Ends what is under way with Unavailable."""
+        """Close the connections. Calls in progress end with Unavailable."""
         self._closed = True
         await self._members.close()
 
@@ -196,8 +193,8 @@ class EtcdStorage:
             raise await self._compacted(request.revision) from None
 
     async def _read(self, attempt: Attempt) -> Any:
-        """Tries every member once, and the only one twice (the connection may have been dead, and a new one be well), each
-        with its share of the time that is left. Also for writes that may be repeated."""
+        """Run a read, or a write that may be repeated, on each member once, or twice if there is only one (the connection may
+        have failed). Each attempt gets its share of the remaining time."""
         deadline = asyncio.get_running_loop().time() + self._timeout
         for left in range(max(2, len(self._members.all)), 0, -1):
             member = self._members.current
@@ -209,10 +206,12 @@ class EtcdStorage:
         raise Unavailable(failure)
 
     async def _ask_around(self, attempt: Attempt) -> Any:
-        """For what is answered at once or not at all, and may be repeated: when a member has not answered for QUICK seconds the
-        next one is asked as well, again and again, by and by less often; the first answer counts. Gives up in time, and sooner
-        when members refuse instead of hanging: ROUNDS of that are enough. What fails together has failed once: with a
-        connection goes all that was asked on it, and a new one may be well."""
+        """Run a call that etcd completes immediately or never, and that may be repeated.
+
+        If a member has not answered for QUICK seconds, the call is also sent to the next member, and so on with increasing
+        delays. The first response counts. The call fails at the timeout, or earlier if members refuse: after ROUNDS refusals
+        per member. Simultaneous failures count once, because a broken connection fails all of its calls.
+        """
         loop = asyncio.get_running_loop()
         began, refusals, failure = loop.time(), 0, ""
         asked: dict[asyncio.Future[Any], Member] = {}
@@ -224,7 +223,7 @@ class EtcdStorage:
                 answered, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 if not answered:
                     self._members.leave(member)
-                    failure = f"{member.endpoint}: no answer for {patience:.1f} s"
+                    failure = f"{member.endpoint}: no response within {patience:.1f} s"
                 for answer in answered:
                     blamed = asked.pop(answer)
                     try:
@@ -245,7 +244,7 @@ class EtcdStorage:
         raise Unavailable(failure)
 
     async def _write(self, attempt: Attempt, timeout: float | None = None) -> Any:
-        """Tries members until one takes it; the first of them has all the time there is."""
+        """Try members until one accepts the write. The first attempt may use all of the time."""
         deadline = asyncio.get_running_loop().time() + (self._timeout if timeout is None else timeout)
         for _ in self._members.all:
             member = self._members.current
@@ -273,12 +272,12 @@ class EtcdStorage:
             raise
 
     def _was_closed(self) -> bool:
-        """Whether that is why we were cancelled: closing a channel cancels its calls, and asks nobody to stop."""
+        """Return whether `close` caused the cancellation: a closed channel cancels its calls, but not their tasks."""
         task = asyncio.current_task()
         return self._closed and task is not None and not task.cancelling()
 
     def _blame(self, member: Member, error: grpc.aio.AioRpcError) -> Trouble:
-        """Leaves a member that is in trouble; raises when it is the request that is wrong."""
+        """Switch to another member if the member failed. Raises the error if the request caused it."""
         verdict = classify(error)
         if not isinstance(verdict, Trouble):
             raise verdict from None
@@ -298,38 +297,38 @@ def _closed() -> Unavailable:
 
 
 async def _keep_alive(member: Member, lease: int, timeout: float) -> int:
-    """The lease's TTL in seconds, renewed; 0 when it is gone."""
+    """Renew the lease and return its TTL in seconds; 0 if it is gone."""
     call = member.lease.LeaseKeepAlive(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
         await send(call, LeaseKeepAliveRequest(ID=lease))
         response = await call.read()
         if response is grpc.aio.EOF:
-            raise Unavailable(f"{member.endpoint} ended the stream of renewals")
+            raise Unavailable(f"{member.endpoint} ended the stream of lease renewals")
         return int(response.TTL)
     finally:
         call.cancel()
 
 
 PROBE_INTERVAL = 1.0
-"""Seconds of silence after which progress is asked for, again and again."""
+"""Seconds without a response after which progress is requested, repeatedly."""
 SILENCE_LIMIT = 4.0
-"""Seconds of silence after which the stream counts as dead."""
+"""Seconds without a response after which the stream is considered dead."""
 _PROBE = WatchRequest(progress_request=WatchProgressRequest())
 
 
 FIRST_REVISION = 1
-"""Of a new store: it holds nothing, and no event tells of it."""
+"""The revision of a new store. No event has it."""
 
 
 class Assembler:
-    """Puts fragments together to whole revisions, one after another. Pure. `revision`: everything up to here has come out."""
+    """Assembles fragments to whole revisions. Pure. `revision`: all changes up to it were returned."""
 
     def __init__(self, start_revision: int) -> None:
         self.revision = max(start_revision - 1, FIRST_REVISION)
         self._held: list[Change] = []
 
     def add(self, response: Any) -> list[Change]:
-        """The changes that are complete now. Raises Unavailable when some were left out before them."""
+        """Return the changes that are complete now. Raises Unavailable if a revision is missing."""
         changes = self._held
         changes.extend(map(decode_event, response.events))
         self._held = []
@@ -347,25 +346,26 @@ class Assembler:
 
 
 class Stall:
-    """Whether a watch that is alive still tells anything. Pure; times are monotonic seconds."""
+    """Detects a watch that is alive but delivers no events. Pure. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def look(self, response: Any, told: int, now: float) -> None:
-        """`told`: the revision up to which the watch has come. Raises Unavailable when it has been behind the store, without an
-        event, for too long."""
+        """Check a response. `told`: the revision that the watch has reached. Raises Unavailable if the watch has been behind
+        the store for too long without an event."""
         if response.events or response.header.revision <= told:
             self._since = None
         elif self._since is None:
             self._since = now
         elif now - self._since >= SILENCE_LIMIT:
             store = response.header.revision
-            raise Unavailable(f"the watch shows nothing after revision {told}, although the store is at revision {store}")
+            raise Unavailable(f"the watch delivers nothing after revision {told}, although the store is at revision {store}")
 
 
 async def watch(member: Member, start_revision: int) -> AsyncGenerator[Changes]:
-    """All keys from `start_revision` on. Raises Compacted and Unavailable; always cancels its call when closed."""
+    """Watch all keys from `start_revision` on. Raises Compacted, Unavailable. The call is cancelled when the watch is
+    closed."""
     assembler, stall = Assembler(start_revision), Stall()
     loop = asyncio.get_running_loop()
     call = member.watch.Watch(metadata=REQUIRE_LEADER)
@@ -380,13 +380,14 @@ async def watch(member: Member, start_revision: int) -> AsyncGenerator[Changes]:
             if changes or not response.events:
                 yield Changes(assembler.revision, changes)
     except grpc.aio.AioRpcError as error:
-        raise Unavailable(f"watch on {member.endpoint} broke: {describe(error)}") from None
+        raise Unavailable(f"the watch on {member.endpoint} failed: {describe(error)}") from None
     finally:
         call.cancel()
 
 
 async def oldest_revision(member: Member, timeout: float) -> int | None:
-    """The revision etcd was compacted at, which only a watch from before it tells. None: it does not say in time."""
+    """Return the compacted revision, which etcd reports only to watches from before it. None if etcd does not respond in
+    time."""
     call = member.watch.Watch(metadata=REQUIRE_LEADER, timeout=timeout)
     try:
         await send(call, WatchRequest(create_request=_everything_from(1)))
@@ -402,40 +403,40 @@ async def oldest_revision(member: Member, timeout: float) -> int | None:
 
 
 async def _read(call: Any) -> Any:
-    """The next response. Raises Unavailable when there is silence although progress was asked for."""
+    """Return the next response. Raises Unavailable if none arrives although progress was requested."""
     reading = asyncio.ensure_future(call.read())
     try:
         for _ in range(int(SILENCE_LIMIT / PROBE_INTERVAL)):
             await asyncio.wait((reading,), timeout=PROBE_INTERVAL)
             if reading.done():
-                if reading.cancelled():  # a channel that is closed cancels its calls
+                if reading.cancelled():  # closing a channel cancels its calls
                     raise Unavailable("the connection of the watch was closed")
                 response = reading.result()
                 if response is grpc.aio.EOF:
                     raise Unavailable("etcd ended the watch")
                 return response
             await _write(call, _PROBE)
-        raise Unavailable(f"watch silent for {SILENCE_LIMIT:g} s")
+        raise Unavailable(f"the watch received nothing for {SILENCE_LIMIT:g} s")
     finally:
         reading.cancel()
 
 
 async def _write(call: Any, request: WatchRequest) -> None:
     try:
-        # Not wait_for: until Python 3.12 it swallows a cancellation that comes as the write ends.
+        # asyncio.wait_for would swallow a cancellation at the end of the write, until Python 3.12.
         async with asyncio.timeout(SILENCE_LIMIT):
             with HeedsCancellation():
                 await call.write(request)
     except TimeoutError:
-        raise Unavailable(f"watch took no request for {SILENCE_LIMIT:g} s") from None
+        raise Unavailable(f"the watch could not send its request within {SILENCE_LIMIT:g} s") from None
     except (asyncio.InvalidStateError, CallCancelled):
-        pass  # the call has ended; reading raises the reason
+        pass  # the call has ended; the next read raises the error
 
 
 def _refuse_gap(told: int, changes: list[Change]) -> None:
     for change in changes:
         if change.mod_revision > told + 1:
-            raise Unavailable(f"etcd left out the events of revisions {told + 1} to {change.mod_revision - 1}")
+            raise Unavailable(f"etcd omitted the events of revisions {told + 1} to {change.mod_revision - 1}")
         told = change.mod_revision
 
 
@@ -446,12 +447,15 @@ def _everything_from(revision: int) -> WatchCreateRequest:
 def _why_canceled(response: Any) -> Compacted | Unavailable:
     if response.compact_revision:
         return Compacted(response.compact_revision)
-    return Unavailable(f"etcd canceled the watch: {response.cancel_reason or 'it gave no reason'}")
+    return Unavailable(f"etcd canceled the watch: {response.cancel_reason or 'no reason given'}")
 
 
 async def send(call: Any, request: Any) -> None:
-    """Writes, or returns when the call has ended first: `read` tells why. By itself grpcio waits for the metadata to have
-    been sent, for ever when that fails, whatever the call's deadline (`_StreamRequestMixin._write`)."""
+    """Write a request, or return if the call has ended: the next `read` raises the error.
+
+    Without this function, grpcio waits for the metadata to be sent. If that fails, it waits forever, regardless of the deadline
+    (`_StreamRequestMixin._write`).
+    """
     writing = asyncio.ensure_future(call.write(request))
     ended = asyncio.ensure_future(call.code())
     try:
@@ -465,27 +469,27 @@ async def send(call: Any, request: Any) -> None:
 log = logging.getLogger(__name__)
 
 DEFRAGMENT_TIMEOUT = 60.0
-"""Seconds. A member answers nothing else meanwhile; it copies what is left after compaction (roughly 1 GB in 10 s)."""
+"""Seconds. A member serves nothing during defragmentation, which copies its file (roughly 1 GB in 10 s)."""
 _GET: int = AlarmRequest.AlarmAction.Value("GET")
 _DEACTIVATE: int = AlarmRequest.AlarmAction.Value("DEACTIVATE")
 
 
 async def find_alarms(member: Member, timeout: float) -> list[int]:
-    """The members, by id, that are out of space. Raises AioRpcError."""
+    """Return the ids of the members that are out of space. Raises AioRpcError."""
     request = AlarmRequest(action=_GET, alarm=NOSPACE)
     response = await member.maintenance.Alarm(request, timeout=timeout, metadata=REQUIRE_LEADER)
     return [alarm.memberID for alarm in response.alarms if alarm.alarm == NOSPACE]
 
 
 async def reclaim(members: Members, alarms: list[int], timeout: float) -> None:
-    """Defragments the members one after another, and clears the alarms. When that was not enough, the next put raises one
-    again. Raises AioRpcError when an alarm cannot be cleared."""
+    """Defragment the members one after another, and clear the alarms. If the space is not sufficient, the next put raises an
+    alarm again. Raises AioRpcError if an alarm cannot be cleared."""
     for member in members.all:
         try:
             await member.maintenance.Defragment(DefragmentRequest(), timeout=DEFRAGMENT_TIMEOUT)
-            log.info("defragmented etcd %s", member.endpoint)
+            log.info("defragmented etcd member %s", member.endpoint)
         except grpc.aio.AioRpcError as error:
-            log.warning("defragmenting etcd %s: %s", member.endpoint, describe(error))
+            log.warning("cannot defragment etcd member %s: %s", member.endpoint, describe(error))
     for alarm in alarms:
         request = AlarmRequest(action=_DEACTIVATE, memberID=alarm, alarm=NOSPACE)
         await members.current.maintenance.Alarm(request, timeout=timeout, metadata=REQUIRE_LEADER)

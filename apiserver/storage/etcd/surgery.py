@@ -1,13 +1,13 @@
-"""What is done to an etcd cluster by those who test what depends on it. Not used by the API server.
+"""Operations on an etcd cluster, for tests of failures. The API server does not use this module.
 
-`python -m apiserver.storage.etcd.surgery --etcd HOST:PORT,...` does as it is told on stdin (pinnace.runtime.process):
+`python -m apiserver.storage.etcd.surgery --etcd HOST:PORT,...` reads requests from stdin (pinnace.runtime.process):
 
-    leader                        the address of the member that leads; null: nobody does, or nobody says so
-    transfer {to: HOST:PORT}      hands leadership to that member
-    compact {revision: N}         removes the history before N
-    alarm {on: true | false}      raises NOSPACE as a full disk would, or clears it
-    remove {member: HOST:PORT}    removes the member with this client address; nothing when there is none
-    add {peer: URL}               adds a member that others find at this URL; false: there is one
+    leader                        return the address of the leader; null: there is none, or it is unknown
+    transfer {to: HOST:PORT}      transfer the leadership to that member
+    compact {revision: N}         remove the history before N
+    alarm {on: true | false}      raise NOSPACE, as a full disk does, or clear it
+    remove {member: HOST:PORT}    remove the member with this client address, if it exists
+    add {peer: URL}               add a member with this peer URL; return false if it exists
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Surgeon:
         target = next((said.header.member_id for member, said in statuses.items() if member.endpoint == to), None)
         leader = next((member for member, said in statuses.items() if said.leader == said.header.member_id), None)
         if target is None or leader is None:
-            raise process.RequestRefused("there is no leader to hand over, or nobody to hand over to")
+            raise process.RequestRefused("cannot transfer the leadership: the leader or the target is unknown")
         await _call(leader.maintenance.MoveLeader(MoveLeaderRequest(targetID=target), timeout=CALL_TIMEOUT))
 
     async def compact(self, revision: int) -> None:
@@ -63,7 +63,7 @@ class Surgeon:
         await _call(member.kv.Compact(CompactionRequest(revision=revision), timeout=CALL_TIMEOUT))
 
     async def alarm(self, on: bool) -> None:
-        """Raised for the member that takes the call: one is enough. Cleared for all."""
+        """Raise the alarm for one member, which is sufficient, or clear the alarms of all members."""
         member, said = await self._any()
         if on:
             await self._alarm(member, _ACTIVATE, said.header.member_id)
@@ -94,7 +94,7 @@ class Surgeon:
         await _call(member.maintenance.Alarm(request, timeout=CALL_TIMEOUT))
 
     async def _any(self) -> tuple[Member, StatusResponse]:
-        """A member that knows a leader, the leader itself if that answers."""
+        """Return a member that has a leader, preferably the leader itself."""
         statuses = await self._statuses()
         able = sorted(statuses.items(), key=lambda each: each[1].leader != each[1].header.member_id)
         if not able or not able[0][1].leader:
@@ -102,13 +102,13 @@ class Surgeon:
         return able[0]
 
     async def _listed(self) -> tuple[Member, Sequence[Any]]:
-        """A member that knows a leader, and the members of the cluster."""
+        """Return a member that has a leader, and the members of the cluster."""
         member, _ = await self._any()
         listed = await _call(member.cluster.MemberList(MemberListRequest(), timeout=CALL_TIMEOUT))
         return member, listed.members
 
     async def _statuses(self) -> dict[Member, StatusResponse]:
-        """What those members say that answer."""
+        """Return the statuses of the members that respond."""
         answers = await asyncio.gather(
             *(member.maintenance.Status(StatusRequest(), timeout=CALL_TIMEOUT) for member in self._members),
             return_exceptions=True,
@@ -121,7 +121,7 @@ class Surgeon:
 
 
 async def _call(call: Awaitable[R]) -> R:
-    """Raises process.RequestRefused."""
+    """Await a call to etcd. Raises process.RequestRefused."""
     try:
         return await call
     except grpc.aio.AioRpcError as error:
@@ -132,7 +132,7 @@ async def _call(call: Awaitable[R]) -> R:
 @click.option("--etcd", required=True, metavar="HOST:PORT,...", help="All members.")
 @credentials
 def main(etcd: str, etcd_tls: TlsFiles | None) -> None:
-    """Operate on etcd, as told on stdin."""
+    """Operate on etcd with requests from stdin."""
     asyncio.run(_serve(etcd.split(","), etcd_tls))
 
 

@@ -138,7 +138,11 @@ USAGE = (
     ApiResource(METRICS_GROUP, "v1beta1", "pods", "PodMetrics", True, ("get", "list")),
 )
 ELECTIONS = ApiResource("pinnace.io", "v1", "elections", "Election", False, READ)
-SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS)
+WHY = ApiResource(
+    "pinnace.io", "v1", "pods", "Pod", True, (), subresources={"why": Subresource("why", "Why", ("get",), "pinnace.io", "v1")}
+)
+"""Has a subresource only."""
+SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY)
 _BY_PATH = {(each.group, each.version, each.plural): each for each in SERVED}
 _BY_RESOURCE = {each.resource: each for each in reversed(SERVED) if each.resource is not None}
 PREFERRED = {"": 0, "apps": 1, "batch": 2}

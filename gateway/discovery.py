@@ -115,7 +115,7 @@ def _group(name: str, versions: tuple[str, ...]) -> dict[str, Any]:
 def _resource_list(group: str, version: str) -> dict[str, Any]:
     resources = []
     for each in api_resources.in_version(group, version):
-        resources.append(_resource(each))
+        resources += [_resource(each)] if each.verbs else []
         resources += [_subresource(each, sub) for sub in sorted(each.subresources.values(), key=lambda sub: sub.name)]
     group_version = f"{group}/{version}" if group else version
     head = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if group else {})

@@ -19,6 +19,8 @@ from gateway.routes import Route, resolve
 from gateway.subresources import Subresources
 from gateway.usage import Usage
 from gateway.watches import Watches
+from gateway.why import Why
+from pinnace.client.config import ClientConfig
 from pinnace.client.errors import ApiError
 from pinnace.runtime import build
 
@@ -40,8 +42,8 @@ async def no_link(request: Request) -> Response:
 
 
 class Dispatcher:
-    def __init__(self, backend: Backend, ready: Ready, link: Link = no_link) -> None:
-        """`link`: responds to requests for a link to the timeline."""
+    def __init__(self, backend: Backend, ready: Ready, servers: ClientConfig, link: Link = no_link) -> None:
+        """`servers`: the API servers that `backend` calls. `link`: responds to requests for a link to the timeline."""
         self._link = link
         cache = JsonCache()
         objects = Objects(backend, cache)
@@ -53,6 +55,7 @@ class Dispatcher:
         self._version = dump(version_info(build.version()))
         self._reviews = Reviews(backend)
         self._usage = Usage(backend)
+        self._why = Why(servers)
         elections = Elections(backend)
         self._elections: dict[str, Handler] = {"get": elections.get, "list": elections.list, "watch": elections.watch}
         self._subresources: dict[str, Handler] = {
@@ -103,6 +106,8 @@ class Dispatcher:
             raise to_status(error, route.resource, route.name) from None
 
     def _handler(self, route: Route) -> Handler:
+        if route.subresource == "why":
+            return self._why.get
         if route.resource is ELECTIONS:
             return self._elections[route.verb]
         if route.resource.group == METRICS_GROUP:

@@ -103,7 +103,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     readiness = Readiness(connection)
     backend = Backend(connection)
     timeline = Timeline(connection, backend, options.timeline, options.data_dir)
-    dispatcher = Dispatcher(backend, lambda: readiness.problem, timeline.link)
+    dispatcher = Dispatcher(backend, lambda: readiness.problem, options.servers, timeline.link)
     server = Server(dispatcher, Authenticator(backend), options.context)
     status = StatusServer(
         *options.http,

@@ -29,12 +29,13 @@ from pinnace.api.pods import ENDED
 from pinnace.api.records import Answer, Explanation, Trouble, Unexplained, decides, no_profile, to_json
 from pinnace.api.resources import ELECTIONS_PREFIX, NODES, PODS, Resource, T, store_key
 from pinnace.api.status import encode
-from pinnace.api.wellknown import SCHEDULER_ELECTION
+from pinnace.api.wellknown import IMPERSONATE_GROUP_KEY, IMPERSONATE_USER_KEY, SCHEDULER_ELECTION
 from pinnace.client.client import Client
-from pinnace.client.config import ClientConfig, ConfigError, load
-from pinnace.client.connection import Connection
+from pinnace.client.config import ClientConfig, ConfigError, load, parse_endpoints
+from pinnace.client.connection import Connection, Metadata
 from pinnace.client.errors import ApiError, Forbidden
 from pinnace.runtime.configuration import ConfigurationError
+from pinnace.runtime.tls import TlsFiles
 from scheduler.cache.cache import Cache
 from scheduler.cache.pod_info import PodInfo
 from scheduler.config import Configuration, build, check, digest, needs, parse, with_plugin
@@ -158,6 +159,11 @@ class ListedHandle(Offline):
 @click.option("--kept-plugin", "kept_plugins", multiple=True)
 @click.option("--objects", default="", help="A file of keys and values to use in place of a server; see read_objects.")
 @click.option("--timeout", default=20.0, help="Seconds, for the lists.")
+@click.option(
+    "--as", "user", default="", help="The user to impersonate; --server and --tls are then the whole client configuration."
+)
+@click.option("--as-group", "groups", multiple=True, help="A group to impersonate.")
+@click.option("--tls", type=(str, str, str), default=None, help="Files of the authority, the certificate and the key.")
 def main(
     namespace: str,
     name: str,
@@ -171,6 +177,9 @@ def main(
     kept_plugins: Sequence[str],
     objects: str,
     timeout: float,
+    user: str,
+    groups: Sequence[str],
+    tls: tuple[str, str, str] | None,
 ) -> None:
     """Explains where a pod would go now, and why."""
     given = (
@@ -183,8 +192,9 @@ def main(
         if objects:
             said = Answer(_offline(store_key_of(namespace, name), node, read_objects(Path(objects)), given, own))
         else:
-            servers = load(server, context=context)
-            said = Answer(asyncio.run(_explanation(namespace, name, node, servers, given, own, timeout)))
+            servers = _impersonating(server, tls) if user else load(server, context=context)
+            acting_as = _impersonation(user, groups)
+            said = Answer(asyncio.run(_explanation(namespace, name, node, servers, given, own, timeout, acting_as)))
     except ApiError as error:
         said = _unexplained(error.message, Trouble.REFUSED, b64encode(encode(error.refusal).SerializeToString()).decode())
     except TimeoutError:  # it is an OSError, too
@@ -195,6 +205,16 @@ def main(
         said = _unexplained(f"{config}: {error}" if config else str(error), Trouble.USAGE)
     json.dump(to_json(said), sys.stdout)
     gc.freeze()  # as in pinnace.cli.command: what was imported is not searched for garbage at the end
+
+
+def _impersonating(server: str | None, tls: tuple[str, str, str] | None) -> ClientConfig:
+    files = [Path(each) for each in tls or ()]
+    authority = TlsFiles(files[0], files[1], files[2]) if files else None
+    return ClientConfig(parse_endpoints(server or ""), tls=authority)
+
+
+def _impersonation(user: str, groups: Iterable[str]) -> Metadata:
+    return [(IMPERSONATE_USER_KEY, user), *((IMPERSONATE_GROUP_KEY, group) for group in groups)] if user else []
 
 
 def _unexplained(error: str, kind: Trouble, status: str = "") -> Answer:
@@ -209,9 +229,10 @@ async def _explanation(
     given: ConfigurationSource | None,
     kept: ConfigurationSource | None,
     timeout: float,
+    acting_as: Metadata,
 ) -> Explanation:
-    """Raises ApiError, TimeoutError, ConfigurationError, OSError."""
-    connection = Connection(servers.endpoints, tls=servers.tls)
+    """`acting_as`: the metadata of impersonation. Raises ApiError, TimeoutError, ConfigurationError, OSError."""
+    connection = Connection(servers.endpoints, tls=servers.tls, metadata=acting_as)
     try:
         async with asyncio.timeout(timeout):
             client = Client(connection)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.clients.conftest import TOKEN, Kubectl, until
+from tests.clients.conftest import TOKEN, Kubectl, pod, until
 
 pytestmark = pytest.mark.clients
 
@@ -87,3 +87,10 @@ def test_elections(kubectl: Kubectl) -> None:
     assert raw["kind"] == "ElectionList"
     watched = kubectl("get", "elections", "-w", "--no-headers", "--request-timeout=3s")
     assert sorted(line.split()[0] for line in watched.splitlines()) == sorted(each["metadata"]["name"] for each in raw["items"])
+
+
+def test_why(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=[pod("big", nodeSelector={"disk": "none"})])
+    found = json.loads(kubectl("get", "--raw", f"/apis/pinnace.io/v1/namespaces/{kubectl.namespace}/pods/big/why"))
+    assert (found["kind"], found["nodes"], found["feasible"]) == ("Why", 4, 0)
+    assert found["refusals"][0]["plugin"] == "NodeAffinity"

@@ -14,6 +14,7 @@ from gateway.exec import Upgrade
 from gateway.http import JSON, ApiStatus, Request, Response, User
 from gateway.server import error_response
 from pinnace.client.client import Client
+from pinnace.client.config import ClientConfig
 from pinnace.client.connection import Connection
 from tests.storage.memory import MemoryStorage
 
@@ -74,7 +75,7 @@ async def gateway() -> AsyncIterator[Gateway]:
     client = Client(connection)
     try:
         await client.namespaces.get("default")
-        yield Gateway(Dispatcher(Backend(connection), lambda: ""), client, at)
+        yield Gateway(Dispatcher(Backend(connection), lambda: "", ClientConfig((at,))), client, at)
     finally:
         await connection.close()
         await server.stop()

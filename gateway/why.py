@@ -1,0 +1,80 @@
+"""The subresource `why` of pods: why a pod is on its node, or why it is pending, as JSON.
+
+A process of its own repeats the scheduling decision with what the user of the request may read: the code of the scheduler is
+not the gateway's. At most AT_ONCE run at once; further requests end with 429.
+"""
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from base64 import b64decode
+
+from google.rpc.status_pb2 import Status
+
+from gateway.errors import RETRY_AFTER, to_status
+from gateway.http import ApiStatus, Request, Response, User
+from gateway.media_types import negotiate
+from gateway.objects import document
+from gateway.routes import Route
+from pinnace.api.records import Answer, Malformed, Trouble, from_json, to_json
+from pinnace.client.config import ClientConfig
+from pinnace.client.errors import from_status
+
+AT_ONCE = 2
+"""Explanations at once: each takes seconds of CPU in a large cluster."""
+EXPLAIN_TIMEOUT = 25.0
+"""Seconds for the lists of an explanation."""
+
+
+class Why:
+    def __init__(self, servers: ClientConfig) -> None:
+        """`servers`: the API servers, with the gateway's own certificate."""
+        self._servers = servers
+        self._running = 0
+
+    async def get(self, request: Request, route: Route) -> Response:
+        """Raises ApiStatus."""
+        form = negotiate(request.headers.get("accept", ""), ())
+        if self._running >= AT_ONCE:
+            raise ApiStatus(429, "TooManyRequests", f"{AT_ONCE} explanations are under way", retry_after=RETRY_AFTER)
+        self._running += 1
+        try:
+            answer = await self._ask(request.user, route, request.param("node"))
+        finally:
+            self._running -= 1
+        if (problem := answer.unexplained) is not None:
+            if problem.kind is Trouble.REFUSED:
+                raise to_status(from_status(Status.FromString(b64decode(problem.status))), route.resource, route.name)
+            if problem.kind is Trouble.TOO_SLOW:
+                raise ApiStatus(504, "Timeout", problem.error, retry_after=RETRY_AFTER)
+            raise ApiStatus(500, "InternalError", problem.error)
+        assert answer.explanation is not None
+        return document({"kind": "Why", "apiVersion": "pinnace.io/v1"} | to_json(answer.explanation), form)
+
+    async def _ask(self, user: User, route: Route, node: str) -> Answer:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "scheduler.explaining", *arguments(self._servers, user, node),
+            "--", route.namespace, route.name,
+            stdin=DEVNULL, stdout=PIPE, stderr=PIPE,
+        )  # fmt: skip
+        try:
+            said, complaints = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        try:
+            return from_json(Answer, json.loads(said))
+        except (Malformed, ValueError):
+            last = complaints.decode(errors="replace").strip().splitlines()[-1:]
+            raise ApiStatus(500, "InternalError", f"the explanation failed: {last[0] if last else 'no answer'}") from None
+
+
+def arguments(servers: ClientConfig, user: User, node: str) -> list[str]:
+    """Of the process. Values follow their option after "=", because they may begin with a dash."""
+    found = [f"--server={','.join(servers.endpoints)}", f"--timeout={EXPLAIN_TIMEOUT}", f"--node={node}", f"--as={user.name}"]
+    found += [f"--as-group={group}" for group in user.groups]
+    if servers.tls is not None:
+        found += ["--tls", *(str(path) for path in (servers.tls.ca, servers.tls.cert, servers.tls.key))]
+    return found

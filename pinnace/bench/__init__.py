@@ -1,9 +1,9 @@
-"""Benchmarks on real clusters. Each starts its own cluster, and a witness checks what it saw.
+"""Benchmarks on real clusters. Each benchmark starts its own cluster, and a witness checks the results.
 
-throughput.py, failover.py, watch.py, flood.py, node_loss.py and scale.py are the rows; calibration.py provides the cluster,
-load.py the pods, witness.py the checks, and report.py the results.
+throughput.py, failover.py, watch.py, flood.py, node_loss.py and scale.py implement the rows. calibration.py starts the cluster,
+load.py creates pods, witness.py checks invariants, and report.py renders results.
 """
 
 
 class BenchError(Exception):
-    """The measurement could not be made: there is no figure."""
+    """The measurement failed, and there is no result."""

@@ -1,5 +1,5 @@
-"""A temporary cluster for one measurement, whose etcd has been calibrated: the transactions per second of a client that writes
-one key per transaction.
+"""A temporary cluster for one measurement, with a calibrated etcd. The calibration is the rate of transactions that write one
+key each.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from pinnace.cluster.spec import APISERVER, ETCD, PLAIN, SCHEDULER, ClusterSpec,
 from pinnace.cluster.startup import Progress
 
 START_TIMEOUT = 180.0
-"""Seconds; thousands of nodes take their time."""
+"""Seconds. Starting thousands of nodes takes time."""
 
 
 @asynccontextmanager
 async def scratch_cluster(
     spec: ClusterSpec, progress: Progress, with_etcd: Hook | None = None, hooks: ProcessHooks = PLAIN
 ) -> AsyncIterator[Cluster]:
-    """`spec` says how many of each; its folder is not used. `with_etcd` as in `Cluster.up`."""
+    """Start a cluster with the sizes of `spec`; the data directory of `spec` is ignored. `with_etcd`: see `Cluster.up`."""
     with tempfile.TemporaryDirectory(prefix="pinnace-") as folder:
         cluster = Cluster(replace(spec, data_dir=Path(folder) / "cluster"), hooks)
         await cluster.up(progress, timeout=START_TIMEOUT, with_etcd=with_etcd)
@@ -44,7 +44,7 @@ SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The yardstick between machines."""
+    """The rate of etcd transactions, which makes results of different machines comparable."""
 
     transactions_per_s: float
     callers: int
@@ -52,21 +52,21 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a measurement works with. One client for each API server, for load that is spread evenly over them."""
+    """A cluster for a measurement. There is one client for each API server, so that load can be distributed evenly."""
 
     cluster: Cluster
     calibration: Calibration
     clients: list[Client]
     links: Links | None = None
-    """Of the schedulers to the API servers, where they were asked for."""
+    """The links between the schedulers and the API servers, if requested."""
 
 
 @asynccontextmanager
 async def calibrated_cluster(
     spec: ClusterSpec, progress: Progress, *, linked: bool = False, flags: Sequence[str] = ()
 ) -> AsyncIterator[Bench]:
-    """etcd is calibrated while nothing else of the cluster runs. `linked`: the schedulers reach the API servers through links.
-    `flags`: further ones of the API servers. Raises BenchError, ClusterError, HelperError."""
+    """Start a cluster. etcd is calibrated before the other processes start. `linked`: the schedulers connect to the API servers
+    through links. `flags`: additional flags of the API servers. Raises BenchError, ClusterError, HelperError."""
     found: list[Calibration] = []
 
     async def measure(state: ClusterState) -> None:
@@ -96,8 +96,8 @@ def _of_apiservers(flags: Sequence[str]) -> Callable[[str], Sequence[str]]:
 
 
 async def calibrate(etcd: str, shown: Sequence[str]) -> Calibration:
-    """Runs in a process of its own: nothing here knows etcd, only the API server does. `shown`: arguments that say which
-    certificates etcd is shown. Raises BenchError."""
+    """Calibrate etcd in a separate process, because only the API server package may use etcd. `shown`: arguments with the
+    client certificate for etcd. Raises BenchError."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "apiserver.storage.etcd.calibrate", "--etcd", etcd, *shown, "--seconds", str(SECONDS),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -110,5 +110,5 @@ async def calibrate(etcd: str, shown: Sequence[str]) -> Calibration:
         raise
     if process.returncode != 0:
         reason = errors.decode(errors="replace").strip().rpartition("\n")[2]
-        raise BenchError(f"etcd at {etcd} could not be calibrated: {reason}")
+        raise BenchError(f"etcd at {etcd} calibration failed: {reason}")
     return Calibration(**{name: value for name, value in json.loads(output).items() if name in Calibration.__slots__})

@@ -1,7 +1,7 @@
-"""Row `failover`: the time without binds after the leading scheduler was killed, frozen or asked to stop.
+"""Row `failover`: the time without binds after the leading scheduler is killed, frozen or asked to stop.
 
-Pods are created all the time, so that a leader always has something to bind. The gap is from the signal to the arrival, here,
-of the first bind by the next leader. The token that the API server leaves on every bound pod identifies the leader.
+Pods are created continuously, so that a leader always has pods to bind. The gap is the time from the signal until this process
+receives the first bind by the next leader. The leader is identified by the token that the API server stores in each bound pod.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ from pinnace.cluster.links import Link, Links, Mode
 from pinnace.cluster.startup import Progress
 
 TRICKLE_PODS, TRICKLE_INTERVAL = 2, 0.004
-"""So many pods a call, and seconds between calls: the resolution of the gap."""
+"""Pods per call, and seconds between calls. They determine the resolution of the gap."""
 WARM_UP = 50
-"""Pods that must be bound after the pods have begun to come in, before the leader is hit: in the midst of its work."""
+"""The number of pods that must be bound before the leader is signalled, so that it is busy."""
 IN_THE_CARD = 0.1
-"""Seconds for which a leader works on although nothing that it sends arrives any more."""
+"""Seconds for which a leader continues while its requests are held back."""
 LEADER_TIMEOUT = 30.0
 POLL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """One change of leaders. `hit` is the monotonic time of the signal, `hit_at` the same as Unix time; `first_bind` is the
-    monotonic time of the next leader's first bind."""
+    """One failover. `hit`: the monotonic time of the signal. `hit_at`: the same as Unix time. `first_bind`: the monotonic time
+    of the next leader's first bind."""
 
     old: Election
     hit: float
@@ -55,20 +55,20 @@ class Failover:
 
 
 class HeldLinks:
-    """The network cards of machines that may stand still: what a process has just sent stays in its card, and arrives when the
-    machine goes on. Then the fence has something to refuse."""
+    """Simulates the network card of a machine that freezes: requests that were just sent are held back, and arrive when the
+    machine resumes. The fence then rejects them."""
 
     def __init__(self, links: Links) -> None:
-        """`links` has those of the schedulers to the API servers."""
+        """`links`: the links between the schedulers and the API servers."""
         self._links = links
 
     async def hold(self, source: str) -> None:
-        """Returns when there is something in it. Raises HelperError."""
+        """Hold back requests, and return when some are held. Raises HelperError."""
         await self._links.set(self._of(source), requests=Mode.HOLD)
         await asyncio.sleep(IN_THE_CARD)
 
     async def release(self, source: str) -> None:
-        """Raises HelperError."""
+        """Forward the held requests. Raises HelperError."""
         await self._links.set(self._of(source), requests=Mode.PASS)
 
     def _of(self, source: str) -> list[Link]:
@@ -78,8 +78,8 @@ class HeldLinks:
 async def hit_leader(
     cluster: Cluster, client: Client, witness: Witness, number: signal.Signals, card: HeldLinks | None = None
 ) -> Failover:
-    """Waits until the leader is at work, sends it the signal, and waits until another binds. With a `card` what it sends is
-    held from just before; the gap counts from there. Raises BenchError, ClusterError, HelperError."""
+    """Wait until the leader is busy, send it the signal, and wait until another leader binds a pod. With `card`, requests are
+    held back shortly before the signal, and the gap starts then. Raises BenchError, ClusterError, HelperError."""
     await witness.reached(BOUND, witness.history.counts[BOUND] + WARM_UP, LEADER_TIMEOUT)
     leader = await present_leader(client)
     hit, hit_at = time.monotonic(), time.time()
@@ -88,22 +88,22 @@ async def hit_leader(
     cluster.kill(leader.holder, number)
     first_bind = await witness.next_leader_binds(leader.token, LEADER_TIMEOUT)
     if first_bind < hit:
-        raise BenchError(f"{leader.holder} had lost the election before it was hit; try again, on a quieter machine")
+        raise BenchError(f"{leader.holder} lost the election before the signal; try again on a machine with less load")
     return Failover(leader, hit, hit_at, first_bind)
 
 
 async def present_leader(client: Client) -> Election:
-    """Raises BenchError when nobody leads in time."""
+    """Return the current leader. Raises BenchError if there is no leader within LEADER_TIMEOUT."""
     deadline = time.monotonic() + LEADER_TIMEOUT
     while not (found := await view.leader(client)):
         if time.monotonic() > deadline:
-            raise BenchError(f"no scheduler leads after {LEADER_TIMEOUT:g} s")
+            raise BenchError(f"timed out after {LEADER_TIMEOUT:g} s waiting for a leader")
         await asyncio.sleep(POLL)
     return found
 
 
 async def bring_back(cluster: Cluster, name: str, number: signal.Signals) -> None:
-    """Starts a scheduler that has ended, or wakes one that was frozen, and waits until it is ready. Raises ClusterError."""
+    """Start a scheduler that has ended, or resume a frozen one, and wait until it is ready. Raises ClusterError."""
     if number == signal.SIGSTOP:
         cluster.kill(name, signal.SIGCONT)
     else:
@@ -113,13 +113,13 @@ async def bring_back(cluster: Cluster, name: str, number: signal.Signals) -> Non
     deadline = time.monotonic() + LEADER_TIMEOUT
     while missing := await startup.readiness([cluster.state.find(name)]):
         if time.monotonic() > deadline:
-            raise BenchError(f"not ready again after {LEADER_TIMEOUT:g} s: {missing.what}")
+            raise BenchError(f"timed out after {LEADER_TIMEOUT:g} s waiting for readiness: {missing.what}")
         await asyncio.sleep(POLL)
 
 
 @asynccontextmanager
 async def trickle(load: Load, client: Client, pods: int = TRICKLE_PODS) -> AsyncIterator[None]:
-    """Creates so many pods every few milliseconds. Raises what a create raises, at the end."""
+    """Create `pods` pods every few milliseconds in the background. Raises the errors of creates at the end."""
     stop = asyncio.Event()
 
     async def run() -> None:
@@ -139,12 +139,12 @@ async def trickle(load: Load, client: Client, pods: int = TRICKLE_PODS) -> Async
 
 SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP, "TERM": signal.SIGTERM}
 WAKING = 2.0
-"""Seconds for which a leader that was frozen is watched."""
+"""Seconds in which the refusals of a resumed leader must be reported."""
 
 
 async def failover(bench: Bench, number: signal.Signals, times: int, progress: Progress) -> Run:
-    """Hits the leader so many times; brings it back after each. Where there are links its machine stands still with it: what it
-    has just sent arrives when it goes on."""
+    """Run `times` failovers. The leader is restarted or resumed after each one. With links, requests of the frozen leader are
+    held back and arrive when it resumes."""
     load, gaps, refused, refusals = Load(), list[float](), 0, 0
     cluster, card = bench.cluster, HeldLinks(bench.links) if bench.links else None
     async with cluster.client() as client, witnessing(client) as witness:
@@ -175,7 +175,7 @@ async def failover(bench: Bench, number: signal.Signals, times: int, progress: P
 
 
 async def _refusals(cluster: Cluster, scheduler: str, before: int) -> int:
-    """How many of its binds the fence has refused since it went on; it may take a moment until it knows."""
+    """Return the number of the scheduler's binds that the fence has rejected since it resumed."""
     now, deadline = before, time.monotonic() + WAKING
     while now == before and time.monotonic() < deadline:
         await asyncio.sleep(POLL)
@@ -184,7 +184,7 @@ async def _refusals(cluster: Cluster, scheduler: str, before: int) -> int:
 
 
 async def fenced(cluster: Cluster, scheduler: str) -> int:
-    """Binds that the fence has refused to it since it was started."""
+    """Return the number of the scheduler's binds that the fence has rejected since its start."""
     http = cluster.state.find(scheduler).plan.http
     return await usage.read_metric(http, "scheduler_bindings_total", result="fenced") or 0
 
@@ -194,21 +194,21 @@ VACANCY_POLL = 0.002
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """`at` is in seconds after the hit."""
+    """An event of a failover. `at`: seconds after the signal."""
 
     at: float
     what: str
 
 
 class VacancyLog:
-    """When it was first seen that nobody leads, by asking all the time."""
+    """Polls for the time at which the election has no leader."""
 
     def __init__(self) -> None:
         self.seen: float | None = None
-        """Monotonic seconds."""
+        """The time at which no leader was first observed, in monotonic seconds."""
 
     async def record(self, client: Client) -> None:
-        """Until cancelled, or seen."""
+        """Poll until the vacancy is observed or the task is cancelled."""
         while self.seen is None:
             try:
                 if await view.leader(client) is None:
@@ -219,8 +219,8 @@ class VacancyLog:
 
 
 def end_of_term(terms: Iterable[Term], failover: Failover) -> float | None:
-    """When an API server ended the term of the leader that was hit (monotonic seconds, by its clock); None while that is not
-    known, or only concluded."""
+    """Return the time at which an API server ended the term of the old leader, in monotonic seconds by its clock. Return None
+    if the time is unknown or an estimate."""
     term = next((term for term in terms if term.token == failover.old.token), None)
     if term is None or term.presumed or not term.HasField("ended"):
         return None
@@ -228,26 +228,27 @@ def end_of_term(terms: Iterable[Term], failover: Failover) -> float | None:
 
 
 def timeline(failover: Failover, new: Election, vacancy: float | None) -> list[TimelineEntry]:
-    """The moments of a failover in their order. `new` is the next leader, `vacancy` when nobody was seen to lead (monotonic
-    seconds); None: it was too short to be seen, and is left out. The moment of the election is by the API server's clock."""
+    """Return the events of a failover in order. `new`: the next leader. `vacancy`: the monotonic time at which no leader was
+    observed, or None if it was too short to be observed. The time of the election is by the API server's clock."""
     elected = to_seconds(new.since) - failover.hit_at
     moments = [
-        TimelineEntry(elected, f"{new.holder} is elected; its fencing token is {new.token}"),
-        TimelineEntry(failover.gap, "its first pod is bound"),
+        TimelineEntry(elected, f"{new.holder} is elected with fencing token {new.token}"),
+        TimelineEntry(failover.gap, "the new leader binds its first pod"),
     ]
     if vacancy is not None and vacancy >= failover.hit:
-        at = min(vacancy - failover.hit, elected)  # the news of it took its time to get here
-        moments.insert(0, TimelineEntry(at, "the API server has seen the connection break, and deletes the election's key"))
+        at = min(vacancy - failover.hit, elected)  # the observation has a delay
+        moments.insert(0, TimelineEntry(at, "the API server detects the broken connection and deletes the election's key"))
     return moments
 
 
 PROBE_POD = "impostor"
 NOBODY = "nobody"
-"""A scheduler that does not exist: the pod waits for the impostor alone."""
+"""A scheduler that does not exist, so that no scheduler binds the pod."""
 
 
 async def is_fenced(client: Client, deposed: Election, node: str) -> bool:
-    """Sends a bind with the token of a leader that was deposed; was it refused for that reason? Leaves nothing behind."""
+    """Send a bind with the token of a deposed leader, and return whether the fence rejected it. The pod is deleted
+    afterwards."""
     pod = Pod(metadata=ObjectMeta(name=PROBE_POD, namespace="default"))
     pod.spec.schedulerName = NOBODY
     pod.spec.containers.append(Container(name="c", image="none"))

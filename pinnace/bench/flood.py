@@ -1,18 +1,19 @@
-"""Row `flood`: the effect of one user's flood of calls on another user's gets, and on the heartbeats of a leader.
+"""Row `flood`: the effect of one user's flood of calls on the gets of another user and on the heartbeats of a leader.
 
-All clients use one API server. Two processes flood it; the gets are another user's, and the election's stream is a scheduler's.
-First it is quiet, then it is flooded. CPU time is that of the whole flood, its ramp-up included, without the flooding
-processes. A get begins when the previous one has ended, so there are fewer slow ones: percentiles are optimistic.
+All clients use one API server. Two processes flood it. The gets belong to another user, and the election stream to a scheduler.
+Latencies are measured without the flood and then with it. The CPU time covers the whole flood including its start, and excludes
+the flooding processes. A get starts when the previous one has ended, so slow gets are underrepresented and percentiles are
+optimistic.
 
-Without `--as`, an administrator creates pods at a rate. With `--as`, a caller without rights keeps calls open:
+Without `--as`, an administrator creates pods at a rate. With `--as`, a caller without permissions keeps calls open:
 
-    nobody      connects to the port for tokens, and sends no token
-    stranger    has a certificate of the cluster's authority, and no role
+    nobody      connects to the token port and sends no token
+    stranger    has a certificate of the cluster's CA and no role
 
-Then each process keeps a number of calls open, to the methods of one service in turn, and begins a new call as soon as one
-ends. Each call sends an empty request and never ends its side, so a server that waits for more waits forever. Half of the calls
-are cancelled after their first response, the others stay open. The services are those that the API server lists by gRPC
-reflection. The sample "rise" is from the first seconds of all floods, in which all calls arrive at once.
+Each process then keeps a number of calls to the methods of one service open, and starts a new call when one ends. Each call
+sends an empty request and does not half-close, so a server that waits for more requests waits forever. Half of the calls are
+cancelled after their first response, the others stay open. The services are those that the API server lists by gRPC reflection.
+The sample "rise" contains the first seconds of all floods, in which all calls start.
 """
 
 import asyncio
@@ -55,19 +56,19 @@ from pinnace.runtime.tls import TlsFiles
 PROCESSES = 2
 START_TIMEOUT = 30.0
 RISE = 2.0
-"""Seconds until it is at its height."""
+"""Seconds from the start of a flood until its full rate."""
 INTERVAL = 0.03
 SOMEBODY = "somebody"
 ANSWER_TIMEOUT = 20.0
 QUEUED = "apiserver_flowcontrol_request_wait_duration_seconds_count"
 Arguments = Callable[[int], Sequence[str]]
-"""Of a process of the flood, by its number: see pinnace.bench.flooder."""
+"""A function that returns the arguments of a flooding process by its number; see pinnace.bench.flooder."""
 HeartbeatStream = Duplex[CampaignRequest, CampaignResponse]
 
 
 async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -> Run:
-    """`rate`: creates that are wanted each second. What was created is read back when all that is measured has been. Raises
-    BenchError, ApiError."""
+    """Measure a flood of creates. `rate`: requested creates per second. The created pods are read back after the measurement.
+    Raises BenchError, ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
     Folder(folder).provide([CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",)))], datetime.now(UTC))
     somebody = Connection([server], tls=certificates.files(folder, SOMEBODY))
@@ -106,14 +107,14 @@ async def flood(bench: Bench, rate: float, seconds: float, progress: Progress) -
 
 @dataclass(slots=True)
 class Made:
-    """What came of the flood, as its processes say: see pinnace.bench.flooder.Flood."""
+    """The results of a flood as reported by its processes; see pinnace.bench.flooder.Flood."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     created: list[str] = field(default_factory=list)
 
 
 class Probe:
-    """Gets of one pod, and the heartbeats of a session that holds an election, all the time."""
+    """Continuously gets one pod, and sends heartbeats for a session that leads an election."""
 
     def __init__(self, client: Client) -> None:
         self.lost = 0
@@ -132,17 +133,17 @@ class Probe:
             raise BenchError(f"the API server did not open a session: {opened}")
 
     async def measure(self, seconds: float) -> dict[str, list[float]]:
-        """Seconds that each get and each heartbeat took. Raises ApiError."""
+        """Return the duration of each get and each heartbeat in seconds. Raises ApiError."""
         gets, end = list[float](), time.monotonic() + seconds
         self._beats = []
         while (now := time.monotonic()) < end:
             await self._client.pods.get("probe", load.NAMESPACE)
             gets.append(time.monotonic() - now)
             await asyncio.sleep(INTERVAL)
-        return {"get": gets, "heartbeat": self._beats.copy()}  # it goes on beating, while a flood ends
+        return {"get": gets, "heartbeat": self._beats.copy()}  # heartbeats continue while a flood ends
 
     async def beat(self) -> None:
-        """Until cancelled, or deposed."""
+        """Send heartbeats until cancelled or deposed."""
         number = 0
         while self._stream is not None:
             number += 1
@@ -162,7 +163,7 @@ class Probe:
             self._stream.cancel()
 
     async def _answered(self, stream: HeartbeatStream, number: int) -> bool:
-        """Sends a heartbeat; False: the session is over. Raises ApiError."""
+        """Send a heartbeat, and return whether it was acknowledged. False means that the session has ended. Raises ApiError."""
         await stream.write(CampaignRequest(heartbeat=CampaignRequest.Heartbeat(sequence=number)))
         while (response := await stream.read(ANSWER_TIMEOUT)) is not None and not response.HasField("lost"):
             if response.HasField("heartbeat") and response.heartbeat.sequence == number:
@@ -171,7 +172,7 @@ class Probe:
 
 
 async def _violations(client: Client, made: Made, probe: Probe) -> dict[str, int]:
-    """A leader that is deposed because somebody floods its API server is what flow control is there to prevent."""
+    """Return the violations. Flow control must prevent that a flood deposes a leader."""
     return {"lost": await lost(client, made.created), "leaders_lost": probe.lost}
 
 
@@ -181,8 +182,8 @@ def _creates(rate: float) -> Arguments:
 
 @asynccontextmanager
 async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float, *, nice: int = 0) -> AsyncIterator[Made]:
-    """The flood goes on inside, for at most `limit` seconds; afterwards the result tells how its calls ended. `arguments`: what
-    a process of the flood does; `nice`: with which niceness. Raises BenchError."""
+    """Run a flood during the body, for at most `limit` seconds. The result contains the outcomes after the body. `arguments`:
+    the arguments of a process. `nice`: its niceness. Raises BenchError."""
     made = Made()
     command = [
         "nice",
@@ -209,7 +210,7 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
             assert process.stdout
             async with asyncio.timeout(START_TIMEOUT):
                 if (await process.stdout.readline()).decode().strip() != BEGUN:
-                    raise BenchError("a process of the flood has not begun")
+                    raise BenchError("a flooding process did not start")
         yield made
         for process in processes:
             process.terminate()
@@ -218,9 +219,9 @@ async def flooded(server: str, tls: TlsFiles, arguments: Arguments, limit: float
                 async with asyncio.timeout(ANSWER_TIMEOUT):
                     output, _ = await process.communicate()
             except TimeoutError:
-                raise BenchError(f"a process of the flood does not end within {ANSWER_TIMEOUT:g} s of SIGTERM") from None
+                raise BenchError(f"a flooding process did not exit within {ANSWER_TIMEOUT:g} s after SIGTERM") from None
             if process.returncode != 0:
-                raise BenchError(f"a process of the flood ended with {process.returncode}")
+                raise BenchError(f"a flooding process exited with code {process.returncode}")
             found = json.loads(output)
             made.outcomes.update(found["outcomes"])
             made.created += found["created"]
@@ -238,14 +239,15 @@ MEMORY = "process_resident_memory_bytes"
 
 
 async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: int, seconds: float, progress: Progress) -> Run:
-    """`tokens_at`: the address of the server's port for tokens. `service`: its full name, or "all": one after the other.
-    `calls`: how many are kept open. `seconds`: for each service. Raises BenchError, ApiError."""
+    """Measure a flood of open calls. `tokens_at`: the address of the server's token port. `service`: its full name, or "all"
+    for all services in sequence. `calls`: the number of open calls. `seconds`: the duration per service. Raises BenchError,
+    ApiError."""
     folder, server = pki_folder(bench.cluster.spec.data_dir), bench.cluster.endpoints[0]
     wanted = [CertificateSpec(SOMEBODY, Subject(SOMEBODY, ("system:masters",))), CertificateSpec(STRANGER, Subject(STRANGER))]
     Folder(folder).provide(wanted, datetime.now(UTC))
     found = await registered(server, bench.cluster.tls)
     if service not in (ALL, *found):
-        raise BenchError(f"the API server has no service {service}: it has {', '.join(found)}")
+        raise BenchError(f"unknown service {service}; the API server has {', '.join(found)}")
     chosen = found if service == ALL else {service: found[service]}
     target, tls = (tokens_at, TlsFiles(folder / "ca.crt")) if who == NOBODY else (server, certificates.files(folder, STRANGER))
     samples, counts, meter = dict[str, Sequence[float]](), dict[str, int](), Meter(bench.cluster.state)
@@ -267,7 +269,7 @@ async def flood_as(bench: Bench, who: str, tokens_at: str, service: str, calls: 
 
 @asynccontextmanager
 async def _probing(folder: Path, server: str) -> AsyncIterator[Probe]:
-    """A probe whose election's stream beats."""
+    """A probe that is sending heartbeats for its election."""
     somebody, scheduler = (Connection([server], tls=certificates.files(folder, each)) for each in (SOMEBODY, SCHEDULER))
     probe = Probe(Client(somebody))
     try:
@@ -288,7 +290,7 @@ def _calls(methods: Sequence[str], calls: int) -> Arguments:
 
 
 async def registered(server: str, tls: TlsFiles) -> Mapping[str, Sequence[str]]:
-    """The paths of the methods of each service that a server names to its administrator, by the service's full name. Raises
+    """Return the method paths of each service that a server lists for an administrator, by full service name. Raises
     BenchError."""
     async with grpc.aio.secure_channel(server, tls.read().for_channel()) as channel:
         services = [
@@ -323,5 +325,5 @@ async def _asked(channel: grpc.aio.Channel, request: ServerReflectionRequest) ->
         async for answer in call:
             return answer
     except grpc.aio.AioRpcError as error:
-        raise BenchError(f"the API server does not say what it serves: {error.details()}") from error
-    raise BenchError("the API server does not say what it serves")
+        raise BenchError(f"the API server did not list its services: {error.details()}") from error
+    raise BenchError("the API server did not list its services")

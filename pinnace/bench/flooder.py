@@ -1,10 +1,10 @@
-"""One process of a flood. `python -m pinnace.bench.flooder`.
+"""One process of a flood, started as `python -m pinnace.bench.flooder`.
 
-The process is a client at its worst: it ignores advice to wait. It runs until SIGTERM, and then prints one line of JSON: how
-many calls were wanted, how many ended with which code, and which pods were created.
+The process is a misbehaving client that ignores RetryInfo. It runs until SIGTERM, and prints one line of JSON: the number of
+requested calls, the number of finished calls by code, and the created pods.
 
---rate      creates pods at a rate, whether or not the server keeps up
---method    keeps a number of calls of these methods open, and begins a new call as soon as one ends
+--rate      creates pods at a fixed rate, independent of the server's capacity
+--method    keeps a number of calls of these methods open, and starts a new call when one ends
 """
 
 import asyncio
@@ -29,19 +29,19 @@ from pinnace.runtime.tls import TlsFiles
 
 TICK = 0.01
 OUTSTANDING = 1000
-"""Calls without an answer, at most: a client has not all the memory there is."""
+"""The maximum number of open calls, which bounds the memory of this process."""
 TIMEOUT = 10.0
 BEGUN = "begun"
-"""The first line that it prints: it floods from now on, and heeds SIGTERM."""
+"""The first line of output. It is printed when the flood has started and SIGTERM is handled."""
 PER_CONNECTION = 100
-"""Open calls of one connection: the usual limit of HTTP/2 servers."""
+"""The number of open calls per connection, which is the usual limit of HTTP/2 servers."""
 METHOD = f"/{PODS.service}/Create"
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class Flood:
-    """`outcomes`: how many calls were "wanted", and by gRPC's code how many ended so. `created`: the names of the pods whose
-    creates were acknowledged."""
+    """Creates pods at a rate. `outcomes`: the number of calls that were "wanted", and of finished calls by gRPC code.
+    `created`: the names of pods whose creation was acknowledged."""
 
     def __init__(self, channel: grpc.aio.Channel, prefix: str) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -51,7 +51,7 @@ class Flood:
         self._sent = 0
 
     async def run(self, rate: float) -> None:
-        """Until cancelled. `rate`: calls that are wanted per second."""
+        """Run until cancelled. `rate`: calls per second."""
         began, outstanding = time.monotonic(), set[asyncio.Task[None]]()
         async with asyncio.TaskGroup() as group:
             while True:
@@ -75,8 +75,8 @@ class Flood:
 
 
 class Calls:
-    """Keeps `count` calls open, each an empty request whose sender never ends its side. Every second call is cancelled after
-    its first response; the others stay open for as long as the server lets them. `outcomes` as Flood's."""
+    """Keeps `count` calls open. Each call sends an empty request and does not half-close. Every second call is cancelled after
+    its first response; the others stay open until the server ends them. `outcomes`: see Flood."""
 
     def __init__(self, channels: Sequence[grpc.aio.Channel], methods: Sequence[str], count: int) -> None:
         self.outcomes: Counter[str] = Counter()
@@ -85,7 +85,7 @@ class Calls:
         self._count = count
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._count):
                 group.create_task(self._repeat(self._stubs[number % len(self._stubs)], number))
@@ -94,11 +94,11 @@ class Calls:
         holds, turn = number % 2, number // 2
         task = asyncio.current_task()
         assert task is not None
-        while not task.cancelling():  # gRPC may answer a cancellation with the status of the call
+        while not task.cancelling():  # gRPC may replace the cancellation with the status of the call
             turn += 1
             self.outcomes["wanted"] += 1
             call = calls[turn % len(calls)]()
-            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the latter: it ended before the request was sent
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # InvalidStateError: the call has ended
                 await call.write(b"")
                 while await call.read() is not grpc.aio.EOF:
                     if not holds:
@@ -115,8 +115,8 @@ class Calls:
 @click.option("--prefix", default="")
 @click.option("--rate", type=float, default=0.0)
 @click.option("--method", "methods", multiple=True, help="The path of a method to call.")
-@click.option("--calls", type=int, default=0, help="How many calls of these methods to keep open.")
-@click.option("--limit", type=float, required=True, help="Seconds after which it ends in any case: its parent may have died.")
+@click.option("--calls", type=int, default=0, help="Number of calls of these methods to keep open.")
+@click.option("--limit", type=float, required=True, help="Maximum run time in seconds, in case the parent process dies.")
 def main(
     server: str,
     ca: Path,
@@ -154,7 +154,7 @@ async def flood(
     running.cancel()
     click.echo(json.dumps({"outcomes": flood.outcomes, "created": flood.created}))
     sys.stdout.flush()
-    os._exit(0)  # gRPC looks at each task for each channel that is closed, which takes a minute for thousands of calls
+    os._exit(0)  # closing channels takes a minute with thousands of calls, because gRPC scans all tasks
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The load generator: creates pods, and records when each was sent and acknowledged. It runs in the process of the command.
+"""The load generator. It creates pods and records when each was sent and acknowledged. It runs in the process of the command.
 
-Nodes have 4 CPU, 32 GiB and room for 110 pods; a pod has one container that requests 100m CPU and 500 MiB, as in the
-measurements with which results are compared. So a node takes 40 pods.
+Nodes have 4 CPUs, 32 GiB of memory and a limit of 110 pods. A pod has one container that requests 100m CPU and 500 MiB, so 40
+pods fit on a node. The reference measurements use the same sizes.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from pinnace.fit import pod_requests
 
 NAMESPACE = "default"
 NODE_CPU = 4000
-"""Millicores."""
+"""The capacity of a node in millicores."""
 PODS_PER_NODE = 40
 Shape = Callable[[str], Pod]
-"""What all pods of a kind are like, but for their names."""
+"""A function that returns a pod with the given name."""
 
 
 def pod(name: str) -> Pod:
@@ -34,7 +34,7 @@ def pod(name: str) -> Pod:
 
 
 def like(more: str, *, cpu: str = "100m") -> Shape:
-    """Pods like `pod`, that ask for so much CPU, and have what this YAML says besides."""
+    """Return a shape of pods like `pod` with this CPU request, merged with the YAML in `more`."""
     (document,) = parse(more)
     template = pod("")
     template.MergeFrom(from_dict(Pod, document.data))
@@ -50,16 +50,16 @@ def like(more: str, *, cpu: str = "100m") -> Shape:
 
 
 def cpu_of(shape: Shape) -> int:
-    """Millicores that a pod of this shape asks for."""
+    """Return the CPU request of a pod of this shape in millicores."""
     return dict(pod_requests(shape("any")).amounts)["cpu"]
 
 
 CALLERS = 16
-"""Calls in flight: the number of clients that the comparison with Kubernetes used."""
+"""The number of concurrent calls, which equals the number of clients in the comparison with Kubernetes."""
 
 
 class Load:
-    """Pods that have been created. `sent` and `acknowledged`: monotonic seconds by name. `uids`: of those acknowledged."""
+    """Created pods. `sent` and `acknowledged`: monotonic seconds by name. `uids`: the uids of acknowledged pods."""
 
     def __init__(self, prefix: str = "pod-", shape: Shape = pod, namespace: str = NAMESPACE) -> None:
         self.sent: dict[str, float] = {}
@@ -70,12 +70,13 @@ class Load:
         self._shape = shape
 
     async def create(self, clients: Sequence[Client], count: int, *, batch: int, callers: int = CALLERS) -> None:
-        """Creates so many more pods, as fast as it can be done. `batch` 1 is one create a call. Raises BenchError, ApiError."""
+        """Create `count` more pods as fast as possible. `batch`: pods per call; 1 uses single creates. Raises BenchError,
+        ApiError."""
         first = len(self.sent)
         rounds = iter(range(first, first + count, batch))
 
         async def call(client: Client) -> None:
-            for start in rounds:  # shared: whoever is free takes the next
+            for start in rounds:  # shared between the callers
                 await self.create_some(client, start, min(batch, first + count - start))
 
         async with asyncio.TaskGroup() as group:
@@ -83,7 +84,7 @@ class Load:
                 group.create_task(call(clients[caller % len(clients)]))
 
     async def create_some(self, client: Client, start: int, count: int) -> None:
-        """One call, that creates the pods of these numbers."""
+        """Create the pods with the numbers from `start` in one call."""
         pods = [self._shape(self.name(start + i)) for i in range(count)]
         for pod in pods:
             pod.metadata.namespace = self.namespace
@@ -102,7 +103,7 @@ class Load:
         self.uids.extend(uids)
 
     def name(self, number: int) -> str:
-        """Of the pod that is created as this one, from 0."""
+        """Return the name of the pod with this number, starting at 0."""
         return f"{self._prefix}{number:06d}"
 
     @property
@@ -111,12 +112,12 @@ class Load:
 
     @property
     def latencies(self) -> list[float]:
-        """Seconds from sending to acknowledgement, of each pod."""
+        """Seconds from sending to acknowledgement for each pod."""
         return [done - self.sent[name] for name, done in self.acknowledged.items()]
 
 
 async def lost(client: Client, created: Iterable[str], namespace: str = NAMESPACE) -> int:
-    """How many of the pods of these names are not there. A create that was acknowledged proves nothing: servers that answer
-    and do not write would be the fastest. Raises ApiError."""
+    """Return the number of pods with these names that do not exist. An acknowledgement alone proves nothing: a server that
+    acknowledges without writing would be the fastest. Raises ApiError."""
     there = {pod.metadata.name for pod in (await client.pods.list(namespace)).items}
     return sum(name not in there for name in created)

@@ -1,9 +1,9 @@
-"""Row `node-loss`: a kubelet process dies with all its nodes, under Deployments, and is started again later.
+"""Row `node-loss`: a kubelet process with pods of Deployments is killed and later restarted, with all of its nodes.
 
-    hit -> the first node NotReady -> the last -> the first old pod deleted -> the last -> all replicas run elsewhere
-    back -> the last of its nodes is Ready -> the last of the old pods is gone
+    killed -> first node NotReady -> last node NotReady -> first old pod deleted -> last -> all replicas run on other nodes
+    restarted -> the last of its nodes is Ready -> the last of the old pods is removed
 
-Times are those of arrival at the observer, on this process' monotonic clock.
+Times are those at which the observer received the event, on the monotonic clock of this process.
 """
 
 import asyncio
@@ -40,25 +40,25 @@ class _Pod:
     node: str = ""
     ready: bool = False
     ending: float = 0.0
-    """When it was seen to be deleted, or asked to end; 0.0: never."""
+    """The time at which its deletion or termination was observed, or 0.0."""
 
 
 @dataclass(slots=True)
 class Outage:
-    """The pure part: events in, moments out. `nodes`: those of the fleet that is to die; pods count when `counts` says so."""
+    """Derives times from watch events. `nodes`: the nodes of the killed fleet. `counts`: selects the pods that count."""
 
     nodes: Collection[str]
     counts: Callable[[Pod], bool] = lambda pod: True
     unready: dict[str, float] = field(default_factory=dict)
-    """Since when each of the nodes is not Ready; without those that are."""
+    """The time since when each node is not Ready. Ready nodes are omitted."""
     pods: dict[str, _Pod] = field(default_factory=dict)
-    """By uid, those that are there."""
+    """Existing pods by uid."""
     ended: dict[str, float] = field(default_factory=dict)
-    """When each pod that had been bound to one of the nodes was seen to be ending, by uid."""
+    """The time at which the termination of each pod on one of the nodes was observed, by uid."""
     moved: list[str] = field(default_factory=list)
-    """Names of the pods that were bound to another node than before: must never be."""
+    """Names of pods whose node changed, which is a violation."""
     fewest: int = 0
-    """The least number of pods that were ready on other nodes, or on these while Ready, since `count`."""
+    """The minimum of `serving` since `count`."""
 
     def see_nodes(self, events: Iterable[tuple[WatchEventType, Node]], now: float) -> None:
         for kind, node in events:
@@ -89,12 +89,12 @@ class Outage:
         self.fewest = min(self.fewest, self.serving)
 
     def count(self) -> None:
-        """From now on `fewest` counts."""
+        """Start to track `fewest`."""
         self.fewest = self.serving
 
     @property
     def serving(self) -> int:
-        """Pods that are ready, are to stay, and whose node is."""
+        """The number of pods that are ready and not terminating, on nodes that are Ready."""
         return sum(seen.ready and not seen.ending and seen.node not in self.unready for seen in self.pods.values())
 
     @property
@@ -108,8 +108,8 @@ def is_ready(obj: Node | Pod) -> bool:
 
 
 class Observer:
-    """Feeds an Outage from two watches, each resumed where it was. `run` inside a task group; raises ApiError when something
-    had to be missed."""
+    """Feeds an Outage from two watches, which are resumed if they break. Call `run` in a task group. It raises ApiError if
+    events were missed."""
 
     def __init__(self, client: Client, outage: Outage, clock: Clock = SYSTEM_CLOCK) -> None:
         self.outage = outage
@@ -136,20 +136,20 @@ class Observer:
                 await self._clock.sleep(RESUME_DELAY)
 
     async def until(self, condition: Callable[[], bool], what: str, timeout: float) -> float:
-        """When it was first seen to be true. Raises BenchError when that is not in time."""
+        """Wait until the condition is true, and return the time. Raises BenchError on timeout."""
         try:
             async with asyncio.timeout(timeout):
                 while not condition():
                     self._news.clear()
                     await self._news.wait()
         except TimeoutError:
-            raise BenchError(f"waited {timeout:g} s in vain for {what}") from None
+            raise BenchError(f"timed out after {timeout:g} s waiting for {what}") from None
         return self._clock.monotonic()
 
 
 STAGE_TIMEOUT = 120.0
 TOLERATED = 1
-"""Seconds for which the pods stay on a node that is lost (Kubernetes' default is 300)."""
+"""tolerationSeconds of the pods (Kubernetes' default is 300)."""
 _DEPLOYMENT = """
 metadata: {{name: {name}, namespace: default}}
 spec:
@@ -170,7 +170,7 @@ spec:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Seconds after the kill, and after the restart. `lost`: pods that were on the nodes."""
+    """The result of a node loss. Times are seconds after the kill or the restart. `lost`: the number of pods on the nodes."""
 
     pid: int
     nodes: int
@@ -183,9 +183,9 @@ class Loss:
     ready_again: float
     cleared: float
     fewest: int
-    """Pods that served at the worst moment, of all replicas."""
+    """The minimum number of serving pods."""
     moved: int
-    """Pods that were bound to a second node."""
+    """The number of pods that were bound to a second node."""
 
 
 def deployment(name: str, replicas: int) -> Deployment:
@@ -194,14 +194,14 @@ def deployment(name: str, replicas: int) -> Deployment:
 
 
 def nodes_of(cluster: Cluster, fleet: int) -> frozenset[str]:
-    """The names of the nodes that a kubelet process plays."""
+    """Return the names of the nodes that a kubelet process runs."""
     first, count = shares(cluster.spec.nodes, cluster.spec.kubelets)[fleet]
     return frozenset(f"{NODE_PREFIX}{number}" for number in range(first, first + count))
 
 
 @asynccontextmanager
 async def observing(client: Client, outage: Outage) -> AsyncIterator[Observer]:
-    """Raises what the observer raises, at the end."""
+    """Run an observer during the body. Raises the observer's errors at the end."""
     observer = Observer(client, outage)
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(observer.run())
@@ -210,7 +210,7 @@ async def observing(client: Client, outage: Outage) -> AsyncIterator[Observer]:
 
 
 async def deploy(client: Client, deployments: Sequence[Deployment], observer: Observer, timeout: float = STAGE_TIMEOUT) -> None:
-    """Returns when all their replicas serve. Raises ApiError, BenchError."""
+    """Create Deployments, and wait until all of their replicas serve. Raises ApiError, BenchError."""
     replicas = sum(each.spec.replicas for each in deployments)
     for each in deployments:
         await client.of(DEPLOYMENTS).create(each)
@@ -218,8 +218,7 @@ async def deploy(client: Client, deployments: Sequence[Deployment], observer: Ob
 
 
 async def lose(cluster: Cluster, fleet: int, replicas: int, observer: Observer, progress: Progress) -> Loss:
-    """Kills a kubelet process while all replicas serve, waits until they do again, and starts it again. Raises BenchError,
-    ClusterError."""
+    """Kill a kubelet process, wait until all replicas serve again, and restart it. Raises BenchError, ClusterError."""
     name, outage = f"{KUBELET}-{fleet}", observer.outage
     on_it, pid = outage.there, cluster.state.find(name).pid
     outage.count()
@@ -244,7 +243,7 @@ async def lose(cluster: Cluster, fleet: int, replicas: int, observer: Observer, 
 
 
 async def node_loss(bench: Bench, replicas: int, deployments: int, progress: Progress) -> Run:
-    """The last kubelet process dies. One sample of each stage."""
+    """Kill the last kubelet process, and return one sample of each stage."""
     cluster, client = bench.cluster, bench.clients[0]
     fleet = cluster.spec.kubelets - 1
     made = [deployment(f"app-{i}", count) for i, (_, count) in enumerate(shares(replicas, deployments))]
@@ -277,5 +276,5 @@ async def node_loss(bench: Bench, replicas: int, deployments: int, progress: Pro
 
 
 def of_a_deployment(pod: Pod) -> bool:
-    """Others may have the labels that a Deployment selects by, but not the one that it gives its pods."""
+    """Return whether a Deployment created the pod: other pods can match its selector, but do not have the hash label."""
     return HASH_LABEL in pod.metadata.labels

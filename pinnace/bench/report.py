@@ -23,7 +23,7 @@ class Machine:
     kernel: str
     python: str
     commit: str
-    """The commit from pinnace.runtime.build."""
+    """The commit of this build, from pinnace.runtime.build."""
 
 
 def this_machine() -> Machine:
@@ -33,7 +33,7 @@ def this_machine() -> Machine:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Statistics of samples, in seconds."""
+    """Statistics of samples in seconds."""
 
     count: int
     p50: float
@@ -42,13 +42,13 @@ class Summary:
 
 
 def summarize(samples: Sequence[float]) -> Summary:
-    """Raises ValueError without samples, because no measurement is not a measurement of zero."""
+    """Compute statistics. Raises ValueError without samples, because a missing measurement is not zero."""
     ordered = sorted(samples)
     return Summary(len(ordered), percentile(ordered, 0.5), percentile(ordered, 0.99), ordered[-1])
 
 
 def percentile(ordered: Sequence[float], fraction: float) -> float:
-    """The nearest-rank percentile: the smallest sample that at least this fraction of the samples do not exceed.
+    """Return the nearest-rank percentile: the smallest sample such that at least this fraction of all samples is not larger.
 
     Source: https://en.wikipedia.org/wiki/Percentile#The_nearest-rank_method
     """
@@ -59,9 +59,8 @@ def percentile(ordered: Sequence[float], fraction: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run on one cluster. `items` is the number of items, and `rate` their number per second; 0.0 in benchmarks that
-    measure only latency. `samples`: seconds, by stage. `violations`: the number of invariant violations, by name. `counts`:
-    other counters."""
+    """One run on one cluster. `items`: the number of items. `rate`: items per second, or 0.0 in benchmarks that measure latency
+    only. `samples`: seconds by stage. `violations`: invariant violations by name. `counts`: other counters."""
 
     calibration: Calibration
     usage: Mapping[str, ProcessUsage]
@@ -71,18 +70,18 @@ class Run:
     violations: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     stage_cpu: Mapping[str, float] = field(default_factory=dict)
-    """CPU seconds of the API servers by stage (apiserver.stages); {} if not measured."""
+    """CPU seconds of the API servers by stage (apiserver.stages), or {} if they were not measured."""
 
     @property
     def per_1000_transactions(self) -> float:
-        """Items per 1,000 calibrated etcd transactions. Comparable between machines, unlike the rate."""
+        """Items per 1,000 calibrated etcd transactions. Unlike the rate, the value is comparable between machines."""
         return self.rate / self.calibration.transactions_per_s * 1000
 
 
 @dataclass(frozen=True, slots=True)
 class BenchReport:
-    """All runs of one row. `unit`: the unit of the rate, such as "pods/s"; "" if the row has no rate. `headline`: the stage
-    whose percentiles are the result of the row, or "". `date`: RFC 3339."""
+    """All runs of one row. `unit`: the unit of the rate, for example "pods/s", or "". `headline`: the stage whose percentiles
+    are the result of the row, or "". `date`: RFC 3339."""
 
     row: str
     unit: str
@@ -94,7 +93,7 @@ class BenchReport:
 
     @property
     def stages(self) -> dict[str, Summary]:
-        """Statistics of each stage, over the samples of all runs."""
+        """Statistics of each stage over the samples of all runs."""
         return {
             stage: summarize([sample for run in self.runs for sample in run.samples[stage]])
             for stage in self.runs[0].samples
@@ -103,22 +102,22 @@ class BenchReport:
 
     @property
     def median(self) -> Run:
-        """The run with the median rate; the lower one if their number is even."""
+        """The run with the median rate. For an even number of runs, the lower of the two."""
         return sorted(self.runs, key=lambda run: run.rate)[(len(self.runs) - 1) // 2]
 
     @property
     def violations(self) -> dict[str, int]:
-        """Summed over the runs."""
+        """Violations by name, summed over all runs."""
         return _sum([run.violations for run in self.runs])
 
     @property
     def counts(self) -> dict[str, int]:
-        """Summed over the runs."""
+        """Counters by name, summed over all runs."""
         return _sum([run.counts for run in self.runs])
 
     def to_json(self) -> dict[str, Any]:
-        """The report as JSON data. Units: seconds, megabytes (10^6 bytes), items per second; `stage_cpu_us`: microseconds per
-        item. Values for processes are from the median run."""
+        """Return the report as JSON data. Units: seconds, megabytes (10^6 bytes), items per second; `stage_cpu_us`:
+        microseconds per item. Process figures are from the median run."""
         stages = {stage: _summary(summary) for stage, summary in self.stages.items()}
         return {
             "row": self.row,
@@ -195,7 +194,7 @@ class BenchReport:
 
     @property
     def _item(self) -> str:
-        """The unit of items, in the singular."""
+        """The unit of items in the singular."""
         return self.unit.partition("/")[0].removesuffix("s")
 
 

@@ -1,4 +1,4 @@
-"""Row `scale`: a cluster of the size of Kubernetes' limits, at rest, and then under a rolling update."""
+"""Row `scale`: a cluster at the scalability limits of Kubernetes, first idle and then during a rolling update."""
 
 import asyncio
 import time
@@ -21,17 +21,18 @@ POLL = 0.5
 FILLING_POLL = 2.0
 BATCH = 250
 CALLERS = 4
-"""It is the full cluster that is measured, not how it fills: more callers keep two processors from everything else."""
+"""The number of concurrent callers. It is low because the fill is not measured, and more callers would occupy two
+processors."""
 SETTLING = 10.0
-"""Seconds until what the filling has left behind is done: events, bookmarks, garbage."""
+"""Seconds until the effects of the fill have ended: events, bookmarks, garbage collection."""
 APP = "rolling"
 UNAVAILABLE = 0.25
-"""Of its replicas a Deployment may miss while it rolls: the default."""
+"""The default maxUnavailable of a Deployment."""
 
 
 async def scale(bench: Bench, pods: int, replicas: int, rest: float, progress: Progress) -> Run:
-    """Fills the cluster with pods, `replicas` of them of one Deployment; looks at it for `rest` seconds in which nothing
-    happens; then gives the Deployment another template. Usage is that at rest."""
+    """Fill the cluster with pods, `replicas` of them in one Deployment. Measure the usage of the idle cluster for `rest`
+    seconds. Then update the template of the Deployment."""
     client, load = bench.clients[0], Load()
     began = time.monotonic()
     await client.of(DEPLOYMENTS).create(deployment(APP, replicas))
@@ -58,7 +59,7 @@ async def scale(bench: Bench, pods: int, replicas: int, rest: float, progress: P
 
 
 async def _running(cluster: Cluster, client: Client, pods: int, replicas: int) -> None:
-    """Waits for so many Running pods: the kubelets are asked, for whom it is one number. Raises BenchError."""
+    """Wait for this number of Running pods, by a metric of the kubelets. Raises BenchError."""
     kubelets = [record.plan.http for record in cluster.state.processes if record.plan.component == KUBELET]
     deadline = time.monotonic() + FILL_TIMEOUT
     while True:
@@ -67,18 +68,18 @@ async def _running(cluster: Cluster, client: Client, pods: int, replicas: int) -
         if running >= pods and ready >= replicas:
             return
         if time.monotonic() > deadline:
-            raise BenchError(f"{running:,} of {pods:,} pods run, {ready:,} replicas are ready after {FILL_TIMEOUT:g} s")
+            raise BenchError(f"{running:,} of {pods:,} pods are running and {ready:,} replicas ready after {FILL_TIMEOUT:g} s")
         await asyncio.sleep(FILLING_POLL)
 
 
 async def _revision(client: Client) -> int:
-    """Of etcd, now."""
+    """Return the current revision of etcd."""
     return (await client.of(PODS).list("kube-system")).resource_version
 
 
 async def _roll(client: Client, replicas: int) -> int:
-    """Gives the Deployment another image, and waits until all its pods have it; the fewest that were available meanwhile.
-    Raises BenchError."""
+    """Update the image of the Deployment, and wait until all pods are replaced. Return the minimum of availableReplicas. Raises
+    BenchError."""
 
     def change(obj: Deployment) -> None:
         obj.spec.template.spec.containers[0].image = "example.com/app:2"
@@ -94,5 +95,5 @@ async def _roll(client: Client, replicas: int) -> int:
         ):
             return fewest
         if time.monotonic() > deadline:
-            raise BenchError(f"{status.updatedReplicas:,} of {replicas:,} replicas are updated after {FILL_TIMEOUT:g} s")
+            raise BenchError(f"only {status.updatedReplicas:,} of {replicas:,} replicas are updated after {FILL_TIMEOUT:g} s")
         await asyncio.sleep(POLL)

@@ -1,9 +1,8 @@
-"""Rows `throughput` and `create`: pods from create to Running, and pods that are only created. Row `backlog`: scheduling the
-pods of a workload that wait already.
+"""Rows `throughput` and `create`: pods from create to Running, and creates only. Row `backlog`: scheduling of a workload that
+is already waiting.
 
-For `backlog` the schedulers run as hot standbys, with every pod in their queues, while the benchmark itself holds the election.
-When it resigns, one of them is elected and has all the work before it. So scheduling is measured, and not the start of a
-process.
+For `backlog`, the schedulers run as hot standbys with all pods in their queues, while the benchmark leads the election. When it
+resigns, a scheduler is elected and starts with the full queue. This measures scheduling without the start of a process.
 """
 
 import asyncio
@@ -34,11 +33,11 @@ from pinnace.cluster.spec import ELECTION, KUBELET, SCHEDULER
 from pinnace.cluster.startup import Progress
 
 RUN_TIMEOUT = 300.0
-"""Seconds until a run is given up."""
+"""Seconds before a run times out."""
 
 
 async def throughput(bench: Bench, pods: int, batch: int) -> Run:
-    """From the first create that is sent to the last pod that is seen Running; creating and scheduling at once."""
+    """Measure from the first create to the last pod that is observed Running. Pods are created and scheduled concurrently."""
     load = Load()
     async with bench.cluster.client() as client, witnessing(client) as witness:
         meter = Meter(bench.cluster.state)
@@ -62,8 +61,8 @@ async def throughput(bench: Bench, pods: int, batch: int) -> Run:
 
 
 async def create(bench: Bench, pods: int, batch: int) -> Run:
-    """From the first create that is sent to the last acknowledgement; nobody schedules. What was created is read back when
-    all that is measured has been."""
+    """Measure from the first create to the last acknowledgement, without scheduling. The pods are read back after the
+    measurement."""
     load = Load()
     stages = await StageMeter.start(bench.cluster.state)
     meter = Meter(bench.cluster.state)
@@ -88,7 +87,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`measured` is yet to be created; what its pods need is there. `zones`: the zone of each node."""
+    """A prepared workload. The pods of `measured` have not been created. `zones`: the zone of each node."""
 
     placed: Load
     measured: Load
@@ -96,7 +95,7 @@ class Setting:
 
 
 async def set_up(bench: Bench, workload: Workload, pods: int, witness: Witness, progress: Progress) -> Setting:
-    """Returns when the pods that run before do run. Raises BenchError, ApiError."""
+    """Prepare the cluster, and wait until the existing pods are Running. Raises BenchError, ApiError."""
     client = bench.clients[0]
     await common_objects(bench.clients)
     names = [node.metadata.name for node in (await client.nodes.list()).items]
@@ -116,7 +115,7 @@ async def set_up(bench: Bench, workload: Workload, pods: int, witness: Witness, 
 
 
 async def common_objects(clients: Sequence[Client]) -> None:
-    """The namespaces and the priority class. Afterwards all API servers know them."""
+    """Create the namespaces and the priority class, and make sure that all API servers have them in their caches."""
     for name in (BEFORE, MEASURED):
         namespace = Namespace()
         namespace.metadata.name = name
@@ -124,7 +123,7 @@ async def common_objects(clients: Sequence[Client]) -> None:
     high = PriorityClass(value=PRIORITY)
     high.metadata.name = PRIORITY_CLASS
     await clients[0].priority_classes.create(high)
-    for client in clients:  # a list is as new as whatever was acknowledged before
+    for client in clients:  # a list includes all acknowledged writes
         await client.namespaces.list()
         await client.priority_classes.list()
 
@@ -132,7 +131,7 @@ async def common_objects(clients: Sequence[Client]) -> None:
 async def _group(bench: Bench, workload: Workload, group: Group, nodes: int, prefix: str, progress: Progress) -> Load:
     load, count = Load(prefix, group.shape, BEFORE), workload.scaled(group.count, nodes)
     if count:
-        progress.waiting(f"{count:,} pods that are there before")
+        progress.waiting(f"{count:,} existing pods")
         if workload.volumes:
             await bound_claims(bench.clients[0], load, count)
         await load.create(bench.clients, count, batch=BATCH)
@@ -140,19 +139,19 @@ async def _group(bench: Bench, workload: Workload, group: Group, nodes: int, pre
 
 
 async def bound_claims(client: Client, load: Load, count: int) -> None:
-    """Volumes and claims for the first pods of a load."""
+    """Create volumes and bound claims for the first `count` pods of a load."""
     names = [load.name(number) for number in range(count)]
     await create_all(client, PERSISTENT_VOLUMES, [workloads.volume(name, load.namespace) for name in names])
     await create_all(client, PERSISTENT_VOLUME_CLAIMS, [workloads.claim(name, load.namespace) for name in names])
 
 
 async def create_all(client: Client, resource: Resource[T], objs: Iterable[T]) -> None:
-    """One create a call: there are batches of few resources only."""
+    """Create objects with single calls, because few resources support batches."""
     await each(objs, client.of(resource).create)
 
 
 async def label(client: Client, zones: Mapping[str, str]) -> None:
-    """Gives the nodes their zones."""
+    """Set the zone labels of the nodes."""
 
     async def give(name: str) -> None:
         def change(node: Node) -> None:
@@ -164,11 +163,11 @@ async def label(client: Client, zones: Mapping[str, str]) -> None:
 
 
 async def each(items: Iterable[Item], call: Callable[[Item], Awaitable[object]]) -> None:
-    """Calls with all of them, some at a time. Raises what a call raises."""
+    """Call a function for all items with limited concurrency. Raises the errors of the calls."""
     rest = iter(items)
 
     async def work() -> None:
-        for item in rest:  # shared: whoever is free takes the next
+        for item in rest:  # shared between the callers
             await call(item)
 
     async with asyncio.TaskGroup() as group:
@@ -179,16 +178,16 @@ async def each(items: Iterable[Item], call: Callable[[Item], Awaitable[object]])
 HOLDER = "bench"
 ELECTION_TIMEOUT = 10.0
 QUIET_INTERVAL, QUIET_CPU, QUIET_TIMEOUT = 0.25, 0.03, 120.0
-"""A scheduler has taken in what there is when it uses less than this much CPU time in an interval (all in seconds)."""
+"""In seconds. A scheduler has processed all events if it uses at most QUIET_CPU of CPU time in an interval."""
 
 
 async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progress, *, bound_only: bool = False) -> Run:
-    """From the moment at which the schedulers are let go to the last bind that is seen. `bound_only`: nobody runs the pods."""
+    """Measure from the resignation of the benchmark to the last observed bind. `bound_only`: the kubelets are stopped."""
     cluster = bench.cluster
     async with cluster.client() as client, witnessing(client) as witness:
         setting = await set_up(bench, workload, pods, witness, progress)
         if bound_only:
-            await processes.stop(cluster.state.of(KUBELET))  # with no controllers, their nodes stay Ready
+            await processes.stop(cluster.state.of(KUBELET))  # without controllers, the nodes stay Ready
         await quiet(cluster)
         progress.waiting("the schedulers to take in the backlog")
         async with leaderless(cluster, client) as caretaker:
@@ -217,7 +216,7 @@ async def backlog(bench: Bench, workload: Workload, pods: int, progress: Progres
 
 
 def violations(history: PodHistory, workload: Workload, setting: Setting) -> dict[str, int]:
-    """How often what must never be has been; see witness.py and outcome.py."""
+    """Return the number of violations by name; see witness.py and workloads.py."""
     placed, measured = set(setting.placed.uids), set(setting.measured.uids)
     loads = ((placed, cpu_of(workload.placed.shape)), (measured, cpu_of(workload.measured.shape)))
     return history.violations(placed | measured) | {
@@ -228,7 +227,7 @@ def violations(history: PodHistory, workload: Workload, setting: Setting) -> dic
 
 
 class PlaceholderLeader:
-    """Leads and schedules nothing, until its candidate resigns."""
+    """Leads the election without scheduling, until its candidate resigns."""
 
     def __init__(self, connection: Caller) -> None:
         self.elected = asyncio.Event()
@@ -238,12 +237,12 @@ class PlaceholderLeader:
         self._lost = ""
 
     def check(self) -> None:
-        """Raises BenchError unless it has led ever since it was elected: otherwise a scheduler may have begun."""
+        """Raise BenchError if leadership was lost since the election, because a scheduler may have started."""
         if self._lost or self.candidate.token is None:
             why = self._lost or "its heartbeats were late"
             raise BenchError(
-                f"the benchmark lost the election before it let the schedulers go, so they may have begun early ({why}); "
-                "try again with fewer pods, or on a quieter machine"
+                f"the benchmark lost the election before the measurement, so a scheduler may have started early ({why}); "
+                "try again with fewer pods or on a machine with less load"
             )
 
     def _lose(self, reason: str) -> None:
@@ -252,7 +251,7 @@ class PlaceholderLeader:
 
 @asynccontextmanager
 async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[PlaceholderLeader]:
-    """All schedulers run and none leads, since the caretaker does. Raises BenchError."""
+    """Run all schedulers as standbys while the benchmark leads. Raises BenchError."""
     schedulers = [record.name for record in cluster.state.of(SCHEDULER)]
     await processes.stop(cluster.state.of(SCHEDULER))
     caretaker = PlaceholderLeader(client.connection)
@@ -262,7 +261,7 @@ async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[Placehol
             async with asyncio.timeout(ELECTION_TIMEOUT):
                 await caretaker.elected.wait()
         except TimeoutError:
-            raise BenchError(f"the benchmark was not elected within {ELECTION_TIMEOUT:g} s of the schedulers' end") from None
+            raise BenchError(f"the benchmark was not elected within {ELECTION_TIMEOUT:g} s after the schedulers' end") from None
         await asyncio.gather(*map(cluster.start, schedulers))
         yield caretaker
     finally:
@@ -272,7 +271,7 @@ async def leaderless(cluster: Cluster, client: Client) -> AsyncIterator[Placehol
 
 
 async def quiet(cluster: Cluster) -> None:
-    """Waits until the schedulers have taken in what there is: they use next to no CPU. Raises BenchError."""
+    """Wait until the schedulers are idle. Raises BenchError."""
     deadline = time.monotonic() + QUIET_TIMEOUT
     names = {record.name for record in cluster.state.of(SCHEDULER)}
     while time.monotonic() < deadline:
@@ -280,4 +279,4 @@ async def quiet(cluster: Cluster) -> None:
         await asyncio.sleep(QUIET_INTERVAL)
         if all(usage.cpu_s <= QUIET_CPU for name, usage in meter.read().items() if name in names):
             return
-    raise BenchError(f"the schedulers were still busy after {QUIET_TIMEOUT:g} s, with nothing to do")
+    raise BenchError(f"timed out after {QUIET_TIMEOUT:g} s waiting for idle schedulers")

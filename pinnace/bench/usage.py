@@ -1,5 +1,5 @@
-"""What processes use and count while something is measured: metrics, CPU time and memory, and the CPU time of the API servers
-by stage (`--profile-stages`).
+"""Measurements of processes during a benchmark: metrics, CPU time, memory, and the CPU time of the API servers by stage
+(`--profile-stages`).
 """
 
 import asyncio
@@ -19,24 +19,24 @@ from pinnace.runtime.procfs import ProcessUsage
 
 TIMEOUT = 5.0
 _direct = build_opener(ProxyHandler({}))
-"""Opens loopback addresses whatever http_proxy says."""
+"""An opener that ignores http_proxy, for loopback addresses."""
 
 
 async def read_metric(http: str, name: str, /, **labels: str) -> int | None:
-    """The sum of the samples of this name that have these labels; None when the process does not count that. Raises
+    """Return the sum of the samples with this name and these labels, or None if the process does not export the metric. Raises
     BenchError."""
     return sum_of(await asyncio.to_thread(_fetch, http), name, **labels)
 
 
 def sum_of(text: str, name: str, /, **labels: str) -> int | None:
-    """As `read`, of a text in Prometheus' format."""
+    """Return the sum like `read_metric` from a text in Prometheus' format."""
     samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
     values = [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
     return int(sum(values)) if values else None
 
 
 async def read_metric_by(http: str, name: str, label: str) -> dict[str, float]:
-    """The samples of this name, by this label. Raises BenchError."""
+    """Return the samples with this name by the value of a label. Raises BenchError."""
     families = text_string_to_metric_families(await asyncio.to_thread(_fetch, http))
     return {sample.labels[label]: sample.value for family in families for sample in family.samples if sample.name == name}
 
@@ -46,7 +46,7 @@ def _fetch(http: str) -> str:
         with _direct.open(f"http://{http}/metrics", timeout=TIMEOUT) as answer:
             text: str = answer.read().decode()
     except (HTTPException, OSError) as error:
-        raise BenchError(f"no metrics at {http}: {error}") from error
+        raise BenchError(f"unable to read metrics from {http}: {error}") from error
     return text
 
 
@@ -54,7 +54,8 @@ LOAD = "load generator"
 
 
 class Meter:
-    """Reads now, and again with `read`: CPU seconds between the two, and the peak memory since each process began."""
+    """Measures processes from its creation to `read`: CPU seconds in between, and the peak memory since the start of each
+    process."""
 
     def __init__(self, state: ClusterState) -> None:
         own = procfs.identify(os.getpid())
@@ -63,7 +64,7 @@ class Meter:
         self._before = self._read()
 
     def read(self) -> dict[str, ProcessUsage]:
-        """Processes that have ended meanwhile are left out."""
+        """Return the usage by process. Processes that have ended are omitted."""
         return difference(self._before, self._read())
 
     def _read(self) -> dict[str, ProcessUsage]:
@@ -82,7 +83,7 @@ STAGE_CPU_METRIC = "pinnace_stage_cpu_seconds_total"
 
 
 class StageMeter:
-    """`start`, then `read`: both raise BenchError."""
+    """The CPU time of API servers by stage, from `start` to `read`. Both raise BenchError."""
 
     def __init__(self, addresses: list[str], before: Mapping[str, float]) -> None:
         self._addresses = addresses
@@ -94,7 +95,7 @@ class StageMeter:
         return cls(addresses, await _sum(addresses))
 
     async def read(self) -> dict[str, float]:
-        """CPU seconds by stage since the start, of all API servers together; {} when they do not count."""
+        """Return the CPU seconds by stage since the start, summed over all API servers, or {} if they are not measured."""
         return {stage: seconds - self._before[stage] for stage, seconds in (await _sum(self._addresses)).items()}
 
 

@@ -1,9 +1,9 @@
-"""Row `watch`: one stream of events to many watchers. Row `crowd`: very many watchers of a steady stream of events, of which
-some never read, while history is compacted.
+"""Row `watch`: one stream of events to many watchers. Row `crowd`: a very large number of watchers of a steady stream of
+events. Some of them never read, and the history is compacted meanwhile.
 
-In `crowd`, the messages of the first watcher are recorded, and the other streams are compared with them byte by byte. A few
-watchers on each server also decode the events, check their order, and measure their latency. So a thousand watchers cost the
-measuring process little more than their messages.
+In `crowd`, the messages of the first watcher are recorded, and the other streams are compared with them byte by byte. On each
+server a few watchers also decode the events, check their order, and measure their latency. The measuring process therefore
+spends little more on a thousand watchers than the transfer of their messages.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ WATCH_TIMEOUT = 300.0
 
 
 class Watcher:
-    """One client with a connection of its own. `arrivals` are the monotonic times of the events, by the pod's name."""
+    """A client with its own connection. `arrivals`: the monotonic arrival times of events by pod name."""
 
     def __init__(self, endpoint: str, tls: TlsFiles, expected: int) -> None:
         self.arrivals: dict[str, float] = {}
@@ -46,7 +46,7 @@ class Watcher:
         self._expected = expected
 
     async def run(self, revision: int) -> None:
-        """Until everything that is expected has arrived. Raises ApiError when the stream ends before."""
+        """Watch until all expected events have arrived. Raises ApiError if the stream ends earlier."""
         try:
             async for batch in Client(self._connection).pods.watch(resource_version=revision):
                 now = time.monotonic()
@@ -61,7 +61,7 @@ class Watcher:
 
 
 async def watch(bench: Bench, watchers: int, events: int, batch: int) -> Run:
-    """From the first create that is sent to the arrival of the last event at the last watcher. The rate is of deliveries."""
+    """Measure from the first create to the arrival of the last event at the last watcher. The rate is that of deliveries."""
     endpoints = bench.cluster.endpoints
     crowd = [Watcher(endpoints[i % len(endpoints)], bench.cluster.tls, events + 1) for i in range(watchers)]
     first, load = Load("first-"), Load()
@@ -70,13 +70,13 @@ async def watch(bench: Bench, watchers: int, events: int, batch: int) -> Run:
         async with asyncio.timeout(WATCH_TIMEOUT), asyncio.TaskGroup() as group:
             for watcher in crowd:
                 group.create_task(watcher.run(revision))
-            await first.create(bench.clients, 1, batch=1)  # its arrival shows who listens
+            await first.create(bench.clients, 1, batch=1)  # its arrival shows that the watchers are connected
             await asyncio.gather(*(watcher.first.wait() for watcher in crowd))
             meter = Meter(bench.cluster.state)
             await load.create(bench.clients, events, batch=batch)
     except TimeoutError:
         missing = sum(events + 1 - len(watcher.arrivals) for watcher in crowd)
-        raise BenchError(f"{missing:,} events had not arrived after {WATCH_TIMEOUT:g} s") from None
+        raise BenchError(f"{missing:,} events did not arrive within {WATCH_TIMEOUT:g} s") from None
     usage = meter.read()
     deliveries = [watcher.arrivals[name] - sent for watcher in crowd for name, sent in load.sent.items()]
     elapsed = max(max(watcher.arrivals.values()) for watcher in crowd) - load.began
@@ -91,24 +91,24 @@ async def watch(bench: Bench, watchers: int, events: int, batch: int) -> Run:
 
 
 STREAMS = 20
-"""Watches that share a connection."""
+"""The number of watches per connection."""
 PODS = 500
-"""That are written, again and again."""
+"""The number of pods that are updated repeatedly."""
 BATCH = 50
-"""Writes in one call."""
+"""The number of writes per call."""
 CURIOUS = 50
-"""Of so many watchers one looks into the events."""
+"""One of this many watchers decodes the events."""
 DELIVERY_TIMEOUT = 60.0
-"""Seconds in which everybody must have been told everything, once writing has ended."""
+"""Seconds after the last write within which all watchers must have received all events."""
 ATTEMPTS = 3
-"""To connect, of a second each."""
+"""The number of connection attempts, of one second each."""
 WARM_UP = 1 / 6
-"""The part of the time after which memory must not grow any more."""
+"""The fraction of the duration after which memory must be constant."""
 _METHOD = "/pinnace.v1.Pods/Watch"
 
 
 class Page(NamedTuple):
-    """One message of a watch."""
+    """A message of a watch."""
 
     encoded: bytes
     events: Sequence[bytes]
@@ -116,15 +116,16 @@ class Page(NamedTuple):
 
 
 class EventLog:
-    """The events of all watches in their order, by whoever was told first."""
+    """The events of all watches in order, as received by the first watcher."""
 
     def __init__(self) -> None:
         self._events: list[bytes] = []
         self._pages: dict[int, Page] = {}
-        """By the place of their first event: watchers who keep up are sent the same messages, which are decoded once."""
+        """Messages by the index of their first event. Watchers that keep up receive the same messages, which are decoded
+        once."""
 
     def page(self, place: int, encoded: bytes) -> tuple[Page, bool]:
-        """The message that tells of the events from `place` on, and whether they are what others were told."""
+        """Return the message with the events from index `place`, and whether it equals the recorded events."""
         known = self._pages.get(place)
         if known is not None and known.encoded == encoded:
             return known, True
@@ -137,7 +138,7 @@ class EventLog:
 
 
 class Listener:
-    """One watch, read as fast as it comes. It must not end."""
+    """A watch that is read as fast as possible. It must not end."""
 
     def __init__(self, call: Any, chronicle: EventLog, *, curious: bool) -> None:
         self.revision = 0
@@ -151,7 +152,7 @@ class Listener:
         self._last = 0.0
 
     async def listen(self) -> None:
-        """Until cancelled. Raises BenchError when the stream ends."""
+        """Read until cancelled. Raises BenchError if the stream ends."""
         while (encoded := await self._read()) is not grpc.aio.EOF:
             page, agrees = self._chronicle.page(self.events, encoded)
             self.agrees &= agrees
@@ -166,7 +167,7 @@ class Listener:
         try:
             return await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise BenchError(f"a watch broke: {error.code().name}: {error.details()}") from None
+            raise BenchError(f"a watch failed: {error.code().name}: {error.details()}") from None
 
     def _look_into(self, event: bytes) -> None:
         sent = float(PodWatchEvent.FromString(event).object.status.message)
@@ -176,7 +177,7 @@ class Listener:
 
 
 async def crowd(bench: Bench, watchers: int, stuck: int, rate: int, seconds: float) -> Run:
-    """`rate` in writes a second. Raises BenchError when a stream ends that is read."""
+    """Measure a crowd of watchers. `rate`: writes per second. Raises BenchError if a stream ends."""
     pods = await _pods(bench)
     revision = (await bench.clients[0].pods.list()).resource_version
     async with _connected(bench, watchers) as peers:
@@ -220,8 +221,8 @@ async def _pods(bench: Bench) -> list[Pod]:
 
 
 async def _write(bench: Bench, pods: Sequence[Pod], rate: int, seconds: float) -> tuple[int, list[float], dict[str, int]]:
-    """Writes the status of the pods in turn: how many, how late each call was, and the API servers' memory in MB: at the warm
-    up's end, and at the end."""
+    """Write the status of the pods in turn. Return the number of writes, the delay of each call, and the API servers' memory in
+    MB after the warm-up and at the end."""
     written, late, memory = 0, list[float](), dict[str, int]()
     began = time.monotonic()
     while (now := time.monotonic()) < began + seconds:
@@ -239,17 +240,17 @@ async def _write(bench: Bench, pods: Sequence[Pod], rate: int, seconds: float) -
 
 
 async def _touch(client: Client, pods: Sequence[Pod]) -> None:
-    """Writes into each when that was. One writer: the order of the times is that of the writes."""
+    """Write the current time into each pod. There is one writer, so the times are in the order of the writes."""
     for pod in pods:
         pod.metadata.resourceVersion = ""
         pod.status.message = repr(time.monotonic())
     for item in await client.pods.update_status_batch(pods):
         if item.HasField("error"):
-            raise BenchError(f"pod {item.name} was not written: {from_status(item.error)}")
+            raise BenchError(f"failed to update pod {item.name}: {from_status(item.error)}")
 
 
 async def _until_told(listeners: Sequence[Listener], revision: int) -> int:
-    """How many have not been told everything in time."""
+    """Return the number of listeners that have not received all events in time."""
     deadline = time.monotonic() + DELIVERY_TIMEOUT
     while True:
         lacking = sum(listener.revision < revision for listener in listeners)
@@ -259,23 +260,23 @@ async def _until_told(listeners: Sequence[Listener], revision: int) -> int:
 
 
 def _memory(bench: Bench) -> int:
-    """Of all API servers together."""
+    """Return the memory of all API servers in MB."""
     found = (procfs.usage(record.process) for record in bench.cluster.state.of(APISERVER) if record.process)
     return round(sum(usage.rss_mb for usage in found if usage))
 
 
 @asynccontextmanager
 async def _connected(bench: Bench, streams: int) -> AsyncIterator[list[Peer]]:
-    """Connections for so many streams, to the servers in turn."""
+    """Connections for this number of streams, distributed over the servers."""
     endpoints, tls = bench.cluster.endpoints, Renewed(bench.cluster.tls)
     peers = [Peer(endpoints[i % len(endpoints)], tls=tls) for i in range(-(-streams // STREAMS))]
     try:
-        for peer in peers:  # one after the other: a server shakes hands in one thread
+        for peer in peers:  # in sequence, because a server processes handshakes in one thread
             for _ in range(ATTEMPTS):
                 if await peer.connect():
                     break
             else:
-                raise BenchError(f"API server {peer.endpoint} takes no more connections")
+                raise BenchError(f"API server {peer.endpoint} does not accept more connections")
         yield peers
     finally:
         await asyncio.gather(*(peer.close() for peer in peers))
@@ -287,7 +288,7 @@ def _watch(peer: Peer, revision: int) -> Any:
 
 
 def _response() -> Any:
-    """A message class for watch responses whose events stay encoded."""
+    """Return a message class for watch responses that does not decode the events."""
     file = descriptor_pb2.FileDescriptorProto(name="pinnace/bench/crowd.proto", package="pinnace.bench", syntax="proto3")
     message = file.message_type.add(name="Response")
     field = descriptor_pb2.FieldDescriptorProto

@@ -1,14 +1,14 @@
-"""An independent witness: watches the pods from before the first one is created, and records when each is bound and Running.
+"""An independent witness. It watches all pods from before the first create, and records when each is bound and Running.
 
-It sees what any client sees, and judges by it:
+The witness has the view of a regular client, and checks:
 
-    created (seen) -> bound: nodeName goes empty -> X, once -> Running
-    bound again: nodeName or the token changes once it is set             must never happen
-    lost: created, acknowledged, and never bound                          must never happen
-    bound by a deposed leader: with a token older than that of an         must never happen
-        earlier bind (a watch delivers in the order of the revisions)
+    created (observed) -> bound: nodeName changes from empty to a node, once -> Running
+    bound twice: nodeName or the token changes after the bind                violation
+    lost: created, acknowledged, and never bound                             violation
+    bound by a deposed leader: with an older token than that of an           violation
+        earlier bind (a watch delivers events in order of revision)
 
-Times are those of arrival here, on this process' monotonic clock: they include the latency of the watch.
+Times are arrival times on the monotonic clock of this process, so they include the latency of the watch.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ BOUND, RUNNING = "bound", "running"
 
 @dataclass(slots=True)
 class Seen:
-    """What is known of one pod. Times are monotonic seconds, 0.0 for what has not happened."""
+    """The observations of one pod. Times are monotonic seconds; 0.0 means that the event has not been observed."""
 
     name: str
     node: str = ""
@@ -39,19 +39,19 @@ class Seen:
     running: float = 0.0
     deleted: float = 0.0
     rebound: list[str] = field(default_factory=list)
-    """Every further node ("" for none) that the pod was bound to."""
+    """Each further node that the pod was bound to; "" for none."""
 
 
 class PodHistory:
-    """The pure part: events in, judgement out. By uid, since a name may be used again."""
+    """Derives violations from watch events. Pods are identified by uid, because names can be reused."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Seen] = {}
         self.counts = {BOUND: 0, RUNNING: 0}
         self.tokens: dict[int, float] = {}
-        """When the first bind under each token was seen."""
+        """The time of the first bind with each token."""
         self.deposed: list[str] = []
-        """Names of the pods that were bound under a token when a later one had been used already."""
+        """Names of pods that were bound with a token after a later token had been used."""
 
     def observe(self, events: Iterable[tuple[WatchEventType, Pod]], now: float) -> None:
         for kind, pod in events:
@@ -80,7 +80,7 @@ class PodHistory:
         seen.node = node
 
     def violations(self, acknowledged: Iterable[str]) -> dict[str, int]:
-        """How often what must never be has been."""
+        """Return the number of violations by name. `acknowledged`: the uids of created pods."""
         return {
             "lost": len(self.lost(acknowledged)),
             "bound_twice": len(self.bound_twice()),
@@ -88,25 +88,25 @@ class PodHistory:
         }
 
     def nodes(self, uids: Iterable[str]) -> list[str]:
-        """The node of each of these pods, but for those that are gone or not bound."""
+        """Return the nodes of these pods. Deleted and unbound pods are omitted."""
         seen = (self.pods[uid] for uid in uids if uid in self.pods)
         return [each.node for each in seen if each.node and not each.deleted]
 
     def bound_twice(self) -> list[str]:
-        """Names of the pods whose binding changed once they had one."""
+        """Return the names of pods whose node or token changed after the bind."""
         return [seen.name for seen in self.pods.values() if seen.rebound]
 
     def lost(self, acknowledged: Iterable[str]) -> list[str]:
-        """Those of the created pods (by uid) that were never seen bound."""
+        """Return the uids of created pods that were never observed as bound."""
         return [uid for uid in acknowledged if (seen := self.pods.get(uid)) is None or not seen.bound]
 
     def first_bind_after(self, token: int) -> float | None:
-        """When the first bind by a leader that was elected after `token` was seen."""
+        """Return the time of the first bind by a leader that was elected after `token`, or None."""
         return min((seen for elected, seen in self.tokens.items() if elected > token), default=None)
 
 
 class Witness:
-    """The watch that feeds a history. A watch that breaks is resumed where it was; one that cannot be makes the run void."""
+    """The watch that feeds a history. A broken watch is resumed. If it cannot be resumed, the run is void."""
 
     def __init__(self, client: Client, clock: Clock = SYSTEM_CLOCK) -> None:
         self.history = PodHistory()
@@ -117,11 +117,11 @@ class Witness:
         self._blind: BenchError | None = None
 
     async def run(self) -> None:
-        """Until cancelled, or until it had to miss something: then everything that is waited for here raises BenchError."""
+        """Watch until cancelled, or until events were missed. In the latter case, all waiting methods raise BenchError."""
         try:
             await self._watch((await self._client.pods.list()).resource_version)
         except ApiError as error:
-            self._blind = BenchError(f"the witness has missed what happened: {error}")
+            self._blind = BenchError(f"the witness has missed events: {error}")
             self._listening.set()
             self._news.set()
 
@@ -138,24 +138,24 @@ class Witness:
                 await self._clock.sleep(RESUME_DELAY)
 
     async def listening(self) -> None:
-        """Returns when nothing that happens from now on can be missed. Raises BenchError."""
+        """Wait until the watch has started, so that no event can be missed. Raises BenchError."""
         await self._listening.wait()
         self._check()
 
     async def reached(self, stage: str, count: int, timeout: float) -> None:
-        """Waits until so many pods have been seen BOUND or RUNNING. Raises BenchError."""
+        """Wait until this number of pods has been observed BOUND or RUNNING. Raises BenchError."""
         if not await self._until(lambda: self.history.counts[stage] >= count, timeout):
-            raise BenchError(f"only {self.history.counts[stage]:,} of {count:,} pods were {stage} after {timeout:g} s")
+            raise BenchError(f"only {self.history.counts[stage]:,} of {count:,} pods are {stage} after {timeout:g} s")
 
     async def next_leader_binds(self, token: int, timeout: float) -> float:
-        """Waits for the first bind by a leader that was elected after `token`; when it was seen. Raises BenchError."""
+        """Wait for the first bind by a leader that was elected after `token`, and return its time. Raises BenchError."""
         await self._until(lambda: self.history.first_bind_after(token) is not None, timeout)
         if (found := self.history.first_bind_after(token)) is not None:
             return found
-        raise BenchError(f"no scheduler that was elected after token {token} bound a pod within {timeout:g} s")
+        raise BenchError(f"no leader elected after token {token} bound a pod within {timeout:g} s")
 
     async def _until(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """False: it did not come true in time."""
+        """Wait for the condition. Return False on timeout."""
         deadline = self._clock.monotonic() + timeout
         while not condition():
             self._check()
@@ -174,7 +174,7 @@ class Witness:
 
 @asynccontextmanager
 async def witnessing(client: Client) -> AsyncIterator[Witness]:
-    """A witness that listens already."""
+    """A witness whose watch has started."""
     witness = Witness(client)
     watching = asyncio.create_task(witness.run())
     try:

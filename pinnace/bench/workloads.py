@@ -1,22 +1,20 @@
-"""The workloads of row `backlog`: the nodes, the pods that exist before, the pods that are scheduled, and the churn meanwhile.
+"""The workloads of row `backlog`: nodes, existing pods, measured pods, and churn.
 
-They are those of Kubernetes' own benchmark: the same nodes, labels, pods and numbers at 5,000 nodes. Differences:
+They equal the workloads of Kubernetes' scheduler_perf: the same nodes, labels, pods and numbers at 5,000 nodes. Differences:
 
-* There, pods are created while they are scheduled; here they wait already. With 10,000 unschedulable pods beside them, the
-leader
-  has to try those as well, and first, because they have the higher priority. In Kubernetes' benchmark they arrive meanwhile,
-  five per second.
-* Gated pods wait beside 5,000 nodes like all others, not beside one large node.
-* Churn is ten times as frequent, because ten times as many pods per second are the target: as many changes for each pod.
+* scheduler_perf creates pods while they are scheduled; here they are already waiting. The leader therefore tries the 10,000
+  unschedulable pods first, because they have the higher priority. In scheduler_perf they arrive at a rate of five per second.
+* Gated pods wait in a cluster of 5,000 nodes like all others, not of one large node.
+* Churn is ten times as frequent, because the target rate of pods is ten times as high: the same number of changes per pod.
 
-Outcomes are checked by what the witness has seen:
+The results are checked with the observations of the witness:
 
-    overcommitted    nodes whose pods request more CPU than there is
+    overcommitted    nodes whose pods request more CPU than available
     misplaced        pods whose constraint is violated
-    wrongly bound    pods that were bound although they fit nowhere, or are held by a gate
+    wrongly bound    bound pods that fit on no node or are gated
 
 Source: https://github.com/kubernetes/kubernetes/tree/master/test/integration/scheduler_perf (affinity, misc, topology_spreading
-and volumes, each with its performance-config.yaml; and templates). The comment at each row names the test case there.
+and volumes, each with its performance-config.yaml; and templates). The comment at each row names the test case.
 """
 
 import asyncio
@@ -43,7 +41,7 @@ SIZE, MODE = "1Gi", "ReadOnlyMany"
 
 
 def pod_with_volume(name: str) -> Pod:
-    """It uses the claim of its own name."""
+    """Return a pod that uses the claim of the same name."""
     made = load.pod(name)
     made.spec.volumes.add(name="data").volumeSource.persistentVolumeClaim.claimName = name
     return made
@@ -73,7 +71,7 @@ def claim(name: str, namespace: str) -> PersistentVolumeClaim:
 
 
 def csi_node(name: str) -> CSINode:
-    """The driver on a node, and how many of its volumes it attaches there."""
+    """Return the CSINode of a node, with the driver and its volume limit."""
     made = CSINode()
     made.metadata.name = name
     made.spec.drivers.add(name=DRIVER, nodeID=name).allocatable.count = VOLUMES_PER_NODE
@@ -81,7 +79,7 @@ def csi_node(name: str) -> CSINode:
 
 
 Check = Callable[[Sequence[str], Mapping[str, str]], int]
-"""(the node of each pod that has the constraint, the zone of each node) -> how many pods are where they must not be."""
+"""A function from (the node of each constrained pod, the zone of each node) to the number of misplaced pods."""
 
 
 def anywhere(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
@@ -89,12 +87,12 @@ def anywhere(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
 
 
 def at_most(number: int) -> Check:
-    """Each beyond so many on its node."""
+    """Allow at most `number` pods per node."""
     return lambda nodes, zones: sum(max(0, pods - number) for pods in Counter(nodes).values())
 
 
 def same_zone(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
-    """Each that is not in the zone where most are."""
+    """Count pods outside the zone with the most pods."""
     return len(nodes) - max(Counter(zones.get(node) for node in nodes).values(), default=0)
 
 
@@ -103,7 +101,7 @@ def within_zones(*allowed: str) -> Check:
 
 
 def even_zones(max_skew: int) -> Check:
-    """Each that the fullest zone has beyond what the emptiest allows."""
+    """Allow at most `max_skew` more pods in a zone than in any other."""
 
     def check(nodes: Sequence[str], zones: Mapping[str, str]) -> int:
         pods = Counter(zones.get(node, "") for node in nodes)
@@ -114,7 +112,8 @@ def even_zones(max_skew: int) -> Check:
 
 
 def overcommitted(placed: Iterable[tuple[str, int]]) -> int:
-    """How many nodes have pods that ask for more CPU than they have. Of each pod: its node, and millicores."""
+    """Return the number of nodes whose pods request more CPU than the node has. `placed`: the node and millicores of each
+    pod."""
     taken = Counter[str]()
     for node, cpu in placed:
         taken[node] += cpu
@@ -124,13 +123,13 @@ def overcommitted(placed: Iterable[tuple[str, int]]) -> int:
 INTERVAL = 0.1
 DELETED_AT_ONCE = 50
 FLEET = "kubelet-0"
-"""Plays the nodes that come."""
+"""The fleet of the nodes that churn creates."""
 Churn = Callable[[Client, Load], Coroutine[Any, Any, None]]
-"""Goes on until it is cancelled, or has nothing left to do. The load is that of the pods that were placed before."""
+"""A coroutine that runs until it is cancelled or has nothing left to do. The load contains the existing pods."""
 
 
 def recreating(shape: load.Shape) -> Churn:
-    """A node, a pod and a service come, and go one interval later."""
+    """Create a node, a pod and a service, and delete them one interval later."""
 
     async def churn(client: Client, placed: Load) -> None:
         services = client.of(SERVICES)
@@ -151,7 +150,7 @@ def recreating(shape: load.Shape) -> Churn:
 
 
 async def deleting(client: Client, placed: Load) -> None:
-    """Pods that were placed go, some in each interval."""
+    """Delete existing pods, some in each interval."""
     names = list(placed.sent)
     for start in range(0, len(names), DELETED_AT_ONCE):
         some = names[start : start + DELETED_AT_ONCE]
@@ -163,7 +162,7 @@ async def deleting(client: Client, placed: Load) -> None:
 
 @asynccontextmanager
 async def meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """It goes on beside the body, and ends with it. What it raises is raised at the end."""
+    """Run a coroutine during the body. Raises its errors at the end."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -175,7 +174,7 @@ async def meanwhile(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def node(name: str) -> Node:
-    """Ready from the start."""
+    """Return a node that is Ready."""
     made = Node()
     made.metadata.name = name
     made.metadata.labels[FLEET_LABEL] = FLEET
@@ -195,13 +194,13 @@ def service(name: str) -> Service:
 
 
 BEFORE, MEASURED = "sched-0", "sched-1"
-"""The namespaces of the pods that are there before, and of those that are measured."""
+"""The namespaces of the existing and the measured pods."""
 PRIORITY_CLASS, PRIORITY = "high", 10
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """So many pods of one shape."""
+    """A number of pods of one shape."""
 
     count: int
     shape: Shape = pod
@@ -209,36 +208,36 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Numbers are those at `nodes` nodes; what is not measured shrinks and grows with the nodes."""
+    """A workload. Numbers apply to `nodes` nodes. All numbers except that of measured pods are scaled with the actual nodes."""
 
     about: str
     nodes: int = 5000
     zones: Sequence[str] = ()
-    """Labels that the nodes have in turn."""
+    """The zone labels, assigned to the nodes in turn."""
     volumes: bool = False
-    """Each pod has a claim, and it is bound."""
+    """Whether each pod has a bound claim."""
     placed: Group = Group(0)
-    """Pods that run before."""
+    """Pods that are running before the measurement."""
     waiting: Group = Group(0)
-    """Pods that wait beside, and must not be bound."""
+    """Pods that wait during the measurement and must not be bound."""
     measured: Group
     churn: Churn | None = None
     misplaced: Check = anywhere
-    """Of the measured pods, and of those placed before that are like them."""
+    """The check of the measured pods, and of existing pods with the same shape."""
     per_node: int = PODS_PER_NODE
-    """The most pods, placed and measured, that a node takes."""
+    """The maximum number of pods per node, both existing and measured."""
     preempts: bool = False
-    """The measured pods take the room of those that were placed before."""
+    """Whether the measured pods preempt the existing pods."""
 
     def scaled(self, count: int, nodes: int) -> int:
         return -(-count * nodes // self.nodes)
 
     def room(self, nodes: int) -> int:
-        """How many pods can be measured on so many nodes."""
+        """Return the number of pods that can be measured on this number of nodes."""
         return nodes * self.per_node - (0 if self.preempts else self.scaled(self.placed.count, nodes))
 
     def constrained(self, placed: set[str], measured: set[str]) -> set[str]:
-        """Of these pods those that `misplaced` is about."""
+        """Return the pods that `misplaced` checks."""
         return measured | placed if self.placed.shape is self.measured.shape else measured
 
 
@@ -314,11 +313,11 @@ PREFER_SPREAD = like("""
         labelSelector: {matchLabels: {color: blue}}
 """)
 TOO_LARGE = like("spec: {priorityClassName: high}", cpu="9")
-"""Fits on no node."""
+"""A pod that fits on no node."""
 SMALL_AND_LOW = like("spec: {terminationGracePeriodSeconds: 0}", cpu="900m")
-"""Four fill a node."""
+"""Four of these pods fill a node."""
 LARGE_AND_HIGH = like("spec: {priorityClassName: high}", cpu="3")
-"""Needs the room of three of those."""
+"""A pod that needs the resources of three pods of SMALL_AND_LOW."""
 GATED = like("spec: {schedulingGates: [{name: example.com/hold}]}")
 
 MOONS = ("moon-1", "moon-2", "moon-3")
@@ -330,74 +329,74 @@ WORKLOADS = {
         measured=Group(5000),
     ),
     "basic": Workload(  # SchedulingBasic/5000Nodes_10000Pods
-        about="default pods beside 1,000 that run",
+        about="default pods with 1,000 running pods",
         placed=Group(1000),
         measured=Group(10000),
     ),
     "node-affinity": Workload(  # SchedulingNodeAffinity/5000Nodes_10000Pods
-        about="pods that want one of two zones",
+        about="pods with a node affinity for two zones",
         zones=("zone1",),
         placed=Group(5000, NODE_AFFINE),
         measured=Group(10000, NODE_AFFINE),
         misplaced=within_zones("zone1", "zone2"),
     ),
     "pod-anti-affinity": Workload(  # SchedulingPodAntiAffinity/5000Nodes_2000Pods
-        about="pods of which a node must have one only",
+        about="pods with an anti-affinity to each other on a node",
         placed=Group(1000, ANTI_AFFINE),
         measured=Group(2000, ANTI_AFFINE),
         misplaced=at_most(1),
         per_node=1,
     ),
     "pod-affinity": Workload(  # SchedulingPodAffinity/5000Nodes_5000Pods
-        about="pods that must be in one zone",
+        about="pods with an affinity to each other in a zone",
         zones=("zone1",),
         placed=Group(5000, AFFINE),
         measured=Group(5000, AFFINE),
         misplaced=same_zone,
     ),
     "preferred-pod-affinity": Workload(  # SchedulingPreferredPodAffinity/5000Nodes_5000Pods
-        about="pods that would rather share a node",
+        about="pods that prefer to share a node",
         placed=Group(5000, PREFER_AFFINE),
         measured=Group(5000, PREFER_AFFINE),
     ),
     "preferred-pod-anti-affinity": Workload(  # SchedulingPreferredPodAntiAffinity/5000Nodes_5000Pods
-        about="pods that would rather not share a node",
+        about="pods that prefer not to share a node",
         placed=Group(5000, PREFER_ANTI_AFFINE),
         measured=Group(5000, PREFER_ANTI_AFFINE),
     ),
     "topology-spread": Workload(  # TopologySpreading/5000Nodes_5000Pods
-        about="pods that must be even over three zones",
+        about="pods that must spread evenly over three zones",
         zones=MOONS,
         placed=Group(5000),
         measured=Group(5000, SPREAD),
         misplaced=even_zones(max_skew=5),
     ),
     "preferred-topology-spread": Workload(  # PreferredTopologySpreading/5000Nodes_5000Pods
-        about="pods that would rather be even over three zones",
+        about="pods that prefer to spread evenly over three zones",
         zones=MOONS,
         placed=Group(5000),
         measured=Group(5000, PREFER_SPREAD),
     ),
     "mixed-churn": Workload(  # SchedulingWithMixedChurn/5000Nodes_10000Pods
-        about="default pods, while a node, a pod and a service come and go",
+        about="default pods, while a node, a pod and a service are created and deleted",
         measured=Group(10000),
         churn=recreating(TOO_LARGE),
     ),
     "unschedulable": Workload(  # Unschedulable/5kNodes/100Init/10kPods
-        about="default pods beside 10,000 that fit nowhere",
+        about="default pods with 10,000 unschedulable pods",
         placed=Group(100),
         waiting=Group(10000, TOO_LARGE),
         measured=Group(10000),
     ),
     "gated": Workload(  # SchedulingWhileGated/1Node_10000GatedPods
-        about="default pods beside 10,000 gated ones, while pods that ran go",
+        about="default pods with 10,000 gated pods, while running pods are deleted",
         placed=Group(20000),
         waiting=Group(10000, GATED),
         measured=Group(20000),
         churn=deleting,
     ),
     "preemption": Workload(  # PreemptionBasic/5000Nodes
-        about="pods that need the room of pods of a lower priority, on nodes that are full",
+        about="pods that must preempt pods of lower priority on full nodes",
         placed=Group(20000, SMALL_AND_LOW),
         measured=Group(5000, LARGE_AND_HIGH),
         misplaced=at_most(1),
@@ -405,7 +404,7 @@ WORKLOADS = {
         preempts=True,
     ),
     "volumes": Workload(  # SchedulingCSIPVs/5000Nodes_5000Pods
-        about="pods whose claims are bound to volumes of CSI",
+        about="pods whose claims are bound to CSI volumes",
         volumes=True,
         placed=Group(5000, pod_with_volume),
         measured=Group(5000, pod_with_volume),

@@ -13,7 +13,7 @@ def moments(vacancy: float | None) -> list[float]:
 
 def test_a_failover_is_told_moment_by_moment() -> None:
     assert moments(100.005) == [0.005, 0.01, 0.03]
-    assert "scheduler-2 is elected; its fencing token is 20" in timeline(HIT, NEW, 100.005)[1].what
+    assert "scheduler-2 is elected with fencing token 20" in timeline(HIT, NEW, 100.005)[1].what
 
 
 def test_a_vacancy_that_was_too_short_to_be_seen_is_left_out() -> None:

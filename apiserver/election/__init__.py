@@ -1,4 +1,5 @@
-"""Leader election: candidates campaign on streams, and the key of an election in etcd decides which of them leads.
+"""Leader election: candidates campaign on streams, and the election's key in etcd determines the leader.
 
-`candidates` is the state machine of one election, `history` the record of its terms, and `service` the gRPC service Elections.
+`candidates` contains the state machine of an election, `history` the record of its terms, and `service` the gRPC service
+Elections.
 """

@@ -1,38 +1,38 @@
 """One election: its candidates on this server (Candidates), one candidate (Candidate), and the key in etcd (LeaderKey).
 
-Candidates: the candidate that has waited longest goes first, if it has sent a beat recently. While a transfer is under way, the
-nominated candidate goes first, and the others wait for it up to NOMINEE_FIRST seconds. This order is a courtesy; only the key
-decides which candidate leads. Candidates of several servers race in etcd, and the losers go on waiting.
+Candidates of one server are ordered: the one that has waited longest campaigns first, if its last heartbeat is recent. During a
+transfer, the nominated candidate is first, and the others wait for up to NOMINEE_FIRST seconds. The order is best effort, and
+only the key determines the leader. Candidates of several servers race in etcd; the losers continue to wait.
 
 Candidate:
 
     opening --> waiting --key created--> leading
-      |  ^         |                        |  resigned, broken off, silent: delete the key, if it is still at our mod_revision
-      |  |         |                        |  likewise, but etcd has been away: leave the key to its lease
-      |  |         |                        |  the key is gone or another's: report the loss to the candidate
-      |  +-- resumed with session (and token) from another server: put the key again, under compare-and-swap
-      |  |         '-- the key turns out to be this session's: likewise
-      +-- refused                           +  the server stops: leave the key alone, send the candidate on
+      |  ^         |                        |  resigned, disconnected, silent: delete the key if its mod_revision is unchanged
+      |  |         |                        |  the same while etcd is unavailable: let the lease of the key expire
+      |  |         |                        |  the key is deleted or belongs to another candidate: send Lost
+      |  +-- resumed with session (and token) from another server: put the key again with compare-and-swap
+      |  |         '-- the key already belongs to this session: the same
+      +-- refused                           +  the server stops: keep the key; the candidate uses another server
 
 LeaderKey:
 
-    nothing --create: no key may exist--> held --depose: delete, at our mod_revision--> nothing
-       |                                    ^
-       '--take_over: put again, at the mod_revision that it was read at
+    none --create: if no key exists--> held --depose: delete, if the mod_revision is that of our last put--> none
+      |                                  ^
+      '--take_over: put again, if the mod_revision is the one that was read
 
-Guarantees: there is one leader, and no term ends by mistake:
+Guarantees: there is at most one leader, and no term is ended by a stale request:
 
-- The key is created only where there is none, so one term ends before the next begins. Its create_revision is the token:
-  greater than every token before.
-- Every put attaches the key to the session's lease, and etcd refuses the put when the lease has expired: no key outlives a
-  session that sends no beats by more than the lease.
-- When a session moves to another server, that server puts the same bytes again: the token stays, the mod_revision moves. Only
-  the key at the mod_revision of our own last put is deleted (for a forsaken term: at the one that was read). A mod_revision
-  never returns, so a late or repeated delete ends the leadership that it was meant for, or does nothing.
-- `held` is set only by a write that etcd has confirmed.
+- The key is created only if it does not exist, so a term ends before the next one begins. The create_revision is the fencing
+  token. It is greater than all previous tokens.
+- Every put attaches the key to the lease of the session. etcd refuses the put if the lease has expired. So a key of a silent
+  session is deleted after at most the TTL of the lease.
+- When a session moves to another server, this server puts the same value again: the token stays the same, and the mod_revision
+  changes. A server deletes the key only at the mod_revision of its own last put (for a forsaken term: at the one that was
+  read). A mod_revision is never reused, so a late or repeated delete has no effect on another term.
+- `held` is set only after etcd has confirmed the write.
 
-Does not promise that a create whose outcome is unknown never happens: its key may appear later, and the server that has the
-session then takes it over. Nor that the key is deleted: when etcd stays away, the lease expires instead.
+Not guaranteed: a create with an unknown outcome can still succeed later. The server of the session then takes over the key. If
+etcd is unavailable, a key is not deleted, and its lease expires instead.
 """
 
 import logging
@@ -60,14 +60,14 @@ from pinnace.runtime.tasks import race
 Member = SessionStream[Any, Any]
 
 NOMINEE_FIRST = 1.0
-"""Seconds after the key is gone for which a nominee has the right of way."""
+"""Seconds after the deletion of the key for which other candidates wait for the nominee."""
 UNSEEN = 1.0
-"""Seconds for which a write of this server counts before the cache shows it."""
+"""Maximum seconds for which a write of this server overrides the cache, until the cache contains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldKey:
-    """The key as a candidate of this server holds it: its create_revision (the token) and mod_revision."""
+    """The create_revision (the token) and mod_revision of a key that a candidate of this server holds."""
 
     token: int
     mod_revision: int
@@ -76,13 +76,15 @@ class HeldKey:
 class KeyState(Enum):
     OURS = auto()
     LOST = auto()
-    """The key is gone, or another candidate has created it."""
+    """The key was deleted, or another candidate has created it."""
     MOVED = auto()
-    """Another server has put the key again: the candidate has moved there."""
+    """Another server has put the key again, because the session has moved to this server."""
 
 
 def key_state(held: HeldKey, record: KeyValue | None, cache_revision: int) -> KeyState:
-    """The state of a held key according to the cache. A cache that has not seen this server's last write counts as OURS."""
+    """Return the state of a held key by the cache. The result is OURS while the cache does not contain this server's last
+    write.
+    """
     if cache_revision < held.mod_revision:
         return KeyState.OURS
     if record is None or record.create_revision != held.token:
@@ -91,6 +93,8 @@ def key_state(held: HeldKey, record: KeyValue | None, cache_revision: int) -> Ke
 
 
 class Candidates:
+    """The candidates of one election on this server."""
+
     def __init__(self, name: str, cacher: Cacher, clock: Clock) -> None:
         self.name = name
         self.key = election_key(name)
@@ -99,22 +103,23 @@ class Candidates:
         self._clock = clock
         self._vacant_since = float("-inf")
         self._deleted = 0
-        """The revision at which this server last deleted the key."""
+        """The revision of this server's last deletion of the key."""
         self._members: list[Member] = []
         self._queue: list[Member] = []
         self._latest = term_of(record) if (record := self.record()) else None
         self._written = 0
-        """The revision at which this server last put the key. Until the cache has it, the cache does not show the leader."""
+        """The revision of this server's last put of the key. Until the cache has reached it, the cache has no current
+        leader."""
         self._written_at = float("-inf")
 
     def record(self) -> KeyValue | None:
-        """The key in the cache; None if this server has just deleted it."""
+        """Return the key in the cache; None if it does not exist or this server has just deleted it."""
         if self._cacher.revision < self._deleted and self._clock.monotonic() - self._vacant_since < UNSEEN:
             return None
         return self._cacher.raw(self.key)
 
     async def catch_up(self, revision: int, timeout: float) -> None:
-        """Waits until the cache has seen `revision`, `timeout` seconds at most."""
+        """Wait until the cache has reached `revision`, for at most `timeout` seconds."""
         with suppress(CacheError):
             await self._cacher.wait_for(revision, timeout)
 
@@ -122,7 +127,7 @@ class Candidates:
         return key_state(held, self.record(), self._cacher.revision)
 
     def join(self, member: Member) -> None:
-        """Adds a candidate to the end of the queue. Its stream receives the changes of the election."""
+        """Add a candidate to the end of the queue. Its stream receives the changes of the election."""
         self._members.append(member)
         self._queue.append(member)
 
@@ -131,35 +136,35 @@ class Candidates:
         self.remove_from_queue(member)
 
     def won(self, member: Member, held: HeldKey) -> None:
-        """Notes that a candidate leads by a put of this server."""
+        """Record that a candidate leads after a put of this server."""
         self._written, self._written_at = held.mod_revision, self._clock.monotonic()
         self.remove_from_queue(member)
 
     def vacated(self, revision: int) -> None:
-        """Notes that this server deleted the key at `revision`, so that the next candidate need not wait for the cache."""
+        """Record that this server deleted the key at `revision`. The next candidate then does not wait for the cache."""
         self._deleted = revision
         self._vacant_since = self._clock.monotonic()
         self._tell_all()
 
     def remove_from_queue(self, member: Member) -> None:
-        """Removes a candidate that leads or has gone from the queue, and notifies the next one."""
+        """Remove a candidate that leads or has left, and notify the next one."""
         if member in self._queue:
             self._queue.remove(member)
             for following in self._queue[:1]:
                 following.post(StreamEvent.CHANGED)
 
     def is_next(self, member: Member) -> bool:
-        """Whether it is the first waiting candidate that is alive."""
+        """Report whether the member is the first waiting candidate with a recent heartbeat."""
         return next((each for each in self._queue if each.recent), None) is member
 
     def nomination(self) -> tuple[KeyValue, Nomination] | None:
-        """The nomination of the transfer under way; None if there is none, or it cannot be decoded."""
+        """Return the nomination of the current transfer; None if there is none or it cannot be decoded."""
         record = self._cacher.raw(self.nomination_key)
         nomination = read(Nomination, record.value) if record else None
         return (record, nomination) if record and nomination else None
 
     def may_stand(self, member: Member, session: int) -> bool:
-        """Whether a candidate may try to create the key now, given that the cache shows no leader."""
+        """Report whether a candidate may try to create the key now. The cache must not contain a key."""
         if self._cacher.revision < self._written and self._clock.monotonic() - self._written_at < UNSEEN:
             return False
         nomination = self.nomination()
@@ -171,14 +176,14 @@ class Candidates:
         return self.is_next(member)
 
     def rival(self, scheduler_names: Sequence[str]) -> Election | None:
-        """Another election whose leader binds the pods of one of these schedulers, according to the cache. Two such leaders
-        would place pods independently. This check finds wrong configurations; it is not a lock."""
+        """Return another election, by the cache, whose leader binds pods of one of these schedulers. Two such leaders would
+        schedule the same pods independently. This check detects wrong configurations. It is not a lock."""
         names = set(scheduler_names)
         elections = (election_of(record) for record in self._cacher.raw_items(ELECTIONS_PREFIX) if record.key != self.key)
         return next((each for each in elections if not names.isdisjoint(each.scheduler_names)), None) if names else None
 
     def announce(self, change: Change) -> None:
-        """Applies a change of the key or the nomination, and notifies the candidates."""
+        """Apply a change of the key or the nomination, and notify all candidates."""
         if change.key == self.key:
             self._follow(change)
         self._tell_all()
@@ -197,7 +202,7 @@ class Candidates:
             self._latest.reason, self._latest.presumed = RAN_OUT, True
 
     def previous_term(self, token: int) -> Term | None:
-        """The latest earlier term that this server saw end, for the election history. The reason is presumed."""
+        """Return the last ended term that this server observed, if its token is lower. Its reason is presumed."""
         latest = self._latest
         return latest if latest is not None and latest.token < token and latest.HasField("ended") else None
 
@@ -207,31 +212,31 @@ class Candidates:
 
 
 def term_of(record: KeyValue) -> Term:
-    """The term of the key, not ended."""
+    """Return the term of the key, without an end."""
     election = election_of(record)
     return Term(election=election.name, holder=election.holder, token=election.token, began=election.since)
 
 
 RETRY = 0.1
-"""Seconds between two attempts to delete the key of a dead leader when etcd does not answer."""
+"""Seconds between two attempts to delete the key while etcd is unavailable."""
 
 
 class CandidateIdentity(NamedTuple):
-    """The identity of a candidate. A key belongs to the candidate only if it has the session's lease and this identity, so
-    knowing the id of a lease is not enough."""
+    """The identity of a candidate. A key belongs to the candidate only if it has the session's lease and this identity. The
+    lease ID alone is not sufficient, because it is not secret."""
 
     holder: str
     user: str
     secret: bytes
     scheduler_names: tuple[str, ...] = ()
-    """The schedulers whose pods it may bind."""
+    """The schedulers whose pods the candidate binds."""
     configuration: str = ""
-    """Digest of its configuration, for readers of the election."""
+    """The digest of the candidate's configuration, for clients that read the election."""
 
 
 class LeaderKey:
-    """`held` is what this server knows the candidate to hold; None: nothing yet, or it was deposed from here. That the key has
-    gone since, only etcd knows: see `Candidates.verdict`."""
+    """The election's key for one candidate. `held` is the key that this server has put; None before that and after `depose`.
+    etcd can have deleted the key since then: see `Candidates.key_state`."""
 
     def __init__(
         self,
@@ -243,7 +248,7 @@ class LeaderKey:
         ttl: float,
         clock: Clock,
     ) -> None:
-        """`ttl`: seconds that the lease of a session lives without a beat."""
+        """`ttl` is the TTL of a session's lease in seconds."""
         self.held: HeldKey | None = None
         self._candidates = candidates
         self._identity = identity
@@ -257,19 +262,19 @@ class LeaderKey:
         self._candidate = CandidateRecord()
 
     def stand(self, session: int) -> None:
-        """Records the candidate and its session."""
+        """Record the candidate and its session."""
         self._candidate = CandidateRecord(
             election=self._candidates.name, holder=self._holder, since=self._now(), session=session
         )
         self._terms.note(Stands(self._candidate))
 
     def leave(self) -> None:
-        """Records that the candidate has left."""
+        """Record that the candidate has left."""
         if self._candidate.session:
             self._terms.note(Stands(self._candidate, gone=True))
 
     async def find(self, session: int) -> KeyValue | None:
-        """The election's key as etcd has it, if it is attached to this session's lease. Raises StorageError."""
+        """Read the election's key from etcd. Return None unless it is attached to this session's lease. Raises StorageError."""
         record = await self._storage.get(self._candidates.key)
         return record if record is not None and record.lease == session else None
 
@@ -280,8 +285,8 @@ class LeaderKey:
         return election.holder == identity.holder and is_holder(election, identity.user, identity.secret)
 
     async def create(self, session: int) -> HeldKey:
-        """Creates the key: the candidate leads. Raises Conflict if another candidate leads, LeaseNotFound if the session has
-        expired, and other StorageErrors. After OutcomeUnknown the key may exist, or appear later."""
+        """Create the key, so that the candidate leads. Raises Conflict if another candidate leads, LeaseNotFound if the session
+        has expired, and other StorageErrors. After OutcomeUnknown the key may exist, or be created later."""
         holder, user, secret, scheduler_names, configuration = self._identity
         record = Election(name=self._candidates.name, holder=holder, session=session, user=user, secret_hash=hashed(secret))
         record.scheduler_names.extend(scheduler_names)
@@ -293,16 +298,16 @@ class LeaderKey:
         return self._hold(HeldKey(revision, revision), term)
 
     async def take_over(self, record: KeyValue, session: int, left: Callable[[], bool]) -> HeldKey:
-        """Puts the key of this session again, so that the previous server sees the change and leaves the key alone. `left`
-        returns whether the candidate has left meanwhile. Raises Conflict if the key is gone or another candidate's, or if
-        another server has put it and the candidate is there now; LeaseNotFound if the session has expired; and other
+        """Put the key of this session again. The previous server then no longer deletes it. `left` reports whether the
+        candidate has left this server. Raises Conflict if the key does not exist or belongs to another candidate, or if the
+        candidate has left and another server has put the key; LeaseNotFound if the session has expired; and other
         StorageErrors."""
         token = record.create_revision
         while True:
             write = Write(record.key, record.value, expected=record.mod_revision, lease=session)
             try:
                 revision = await self._committer.commit(write)
-            except Conflict as conflict:  # perhaps a write of another server that the candidate has left
+            except Conflict as conflict:  # possibly a late write of the previous server
                 current = conflict.current
                 if left() or not self.is_own(current, session) or current.create_revision != token:
                     raise
@@ -319,23 +324,24 @@ class LeaderKey:
         return held
 
     async def accept(self, asked: KeyValue, nomination: Nomination, session: int) -> None:
-        """Accepts the nomination for this candidate. Conflicts and errors are ignored."""
+        """Accept the nomination for this candidate. Conflicts and errors are ignored."""
         nomination.holder, nomination.session = self._holder, session
         write = Write(asked.key, nomination.SerializeToString(), expected=asked.mod_revision)
         with suppress(Conflict, StorageError):
             await self._committer.commit(write)
 
     async def depose(self, why: str) -> None:
-        """Deletes the key if it is held, unless its mod_revision has changed. Retries for up to `ttl` seconds while etcd does
-        not answer."""
+        """Delete the key if it is held and its mod_revision is unchanged. While etcd is unavailable, retry for up to `ttl`
+        seconds."""
         held, self.held = self.held, None
         if held is not None:
             log.info('election "%s": %s with token %d: %s', self._candidates.name, self._holder, held.token, why)
             await self._delete(held, ended(self._term, why, self._now()))
 
     async def delete_forsaken(self, session: int, ago: float | None) -> None:
-        """Deletes the key of a term that the candidate ended by its own clock, so that others need not wait for the lease.
-        `ago`: seconds since then; None: unknown. Takes as long as `depose`. Raises StorageError if the key cannot be read."""
+        """Delete the key of a term that the candidate ended by its clock, so that other candidates do not wait for the lease to
+        expire. `ago` is the number of seconds since the end of the term; None if unknown. Retries as `depose`. Raises
+        StorageError if the key cannot be read."""
         at = to_micro_time(max(self._clock.time() - max(ago or 0.0, 0.0), 0.0))
         record = await self.find(session)
         if self.is_own(record, session):
@@ -343,7 +349,7 @@ class LeaderKey:
             await self._delete(HeldKey(record.create_revision, record.mod_revision), over)
 
     async def _delete(self, held: HeldKey, over: Term) -> None:
-        """Deletes the key, until the lease must have expired. `over`: the ended term, for the election history."""
+        """Delete the key. Retry until the lease must have expired. `over` is the ended term for the election history."""
         deadline = self._clock.monotonic() + self._ttl
         while self._clock.monotonic() < deadline:
             try:
@@ -351,7 +357,7 @@ class LeaderKey:
             except Conflict:
                 return
             except StorageError as error:
-                log.warning('election "%s": cannot delete the key yet: %s', self._candidates.name, error)
+                log.warning('election "%s": cannot delete the key: %s', self._candidates.name, error)
                 await self._clock.sleep(RETRY)
             else:
                 self._candidates.vacated(revision)
@@ -359,7 +365,7 @@ class LeaderKey:
                 return
 
     def ran_out(self) -> None:
-        """Records that a held term is over. The key is presumed to have expired with its lease."""
+        """Record the end of a held term. The reason is presumed to be the expiry of its lease."""
         if self.held is not None:
             self._terms.note(ended(self._term, RAN_OUT, self._now(), presumed=True))
 
@@ -371,6 +377,8 @@ log = logging.getLogger(__name__)
 
 
 class Candidate:
+    """One campaign of a candidate on a stream."""
+
     def __init__(
         self,
         stream: SessionStream[CampaignRequest, CampaignResponse],
@@ -394,7 +402,7 @@ class Candidate:
         self._session: LeaseSession
 
     async def run(self) -> None:
-        """Runs until the stream ends. Raises StorageError if the session cannot be opened, and ShuttingDown."""
+        """Run until the stream ends. Raises StorageError if the session cannot be opened, and ShuttingDown."""
         self._candidates.join(self._stream)
         try:
             if await self._open():
@@ -407,7 +415,7 @@ class Candidate:
             pass
 
     async def _open(self) -> bool:
-        """Opens or resumes the session, and takes over the key if the candidate holds it."""
+        """Open or resume the session, and take over the candidate's key if it exists. Return False if the campaign ends."""
         opening = self._opening
         if opening.forsaken:
             ago = opening.forsaken_ago_ms / 1000 if opening.HasField("forsaken_ago_ms") else None
@@ -415,15 +423,15 @@ class Candidate:
         record = await self._key.find(opening.session) if opening.session else None
         foreign = record is not None and not self._key.is_own(record, opening.session)
         if foreign or (opening.token and (record is None or record.create_revision != opening.token)):
-            return self._lose("leadership has ended meanwhile")  # a foreign session is not kept alive from here
+            return self._lose("the term has ended")  # do not renew the lease of another candidate
         try:
             self._session = await self._open_session(opening.session)
-            if self._left():  # its new server has the key
+            if self._left():  # another server takes over the key
                 return False
-            if record is not None and self._session.id == opening.session:  # else the key's session has just expired
+            if record is not None and self._session.id == opening.session:  # otherwise, the old session has just expired
                 await self._key.take_over(record, self._session.id, self._left)
         except (LeaseNotFound, Conflict) as error:
-            return self._lose(f"leadership has ended meanwhile: {error}")
+            return self._lose(f"the term has ended: {error}")
         self._stream.send(
             CampaignResponse(
                 opened=CampaignResponse.Opened(
@@ -440,8 +448,8 @@ class Candidate:
         return True
 
     async def _open_session(self, lease: int) -> LeaseSession:
-        """Resumes or opens a session. Raises LeaseNotFound if the lease of a leader has expired; a waiting candidate gets a new
-        lease instead."""
+        """Resume or open a session. If its lease has expired, a waiting candidate gets a new lease. Raises LeaseNotFound if the
+        lease of a leader has expired."""
         if lease:
             try:
                 return await LeaseSession.resume(self._storage, self._clock, lease)
@@ -451,7 +459,7 @@ class Candidate:
         return await LeaseSession.open(self._storage, self._timing, self._clock)
 
     async def _act(self) -> bool:
-        """Takes the next step of the state machine; False at the end."""
+        """Execute the next step of the state machine. Return False at the end of the campaign."""
         if self._key.held is not None:
             return self._check(self._key.held)
         record = self._candidates.record()
@@ -465,15 +473,15 @@ class Candidate:
         return True
 
     def _check(self, held: HeldKey) -> bool:
-        """Whether the candidate still leads with this server. Otherwise ends the session."""
+        """Report whether the candidate still leads through this server. Otherwise, send Lost."""
         match self._candidates.key_state(held):
             case KeyState.OURS:
                 return True
             case KeyState.LOST:
                 self._key.ran_out()
-                return self._lose("the election's key was deleted or has run out")
+                return self._lose("the election's key was deleted or has expired")
             case KeyState.MOVED:
-                return self._lose("the session goes on with another API server")
+                return self._lose("the session has moved to another API server")
 
     def _observe(self, record: KeyValue) -> None:
         if record.create_revision != self._observed:
@@ -482,9 +490,9 @@ class Candidate:
             self._stream.send(CampaignResponse(observed=observed))
 
     async def _adopt(self, record: KeyValue) -> bool:
-        """Takes over a key that another server created for this session, or a create with an unknown outcome. The session sends
-        its beats here, so the lease of the key would never expire. Waits first: if the candidate leads with another server, its
-        stream to this one ends soon."""
+        """Take over a key of this session that another server created, or that a create with an unknown outcome created. This
+        server renews the lease, so the key would never expire. Before that, wait for Timing.silence: if the candidate leads
+        through another server, its stream to this server ends within this time."""
         if self._clock.monotonic() - self._observed_at < self._timing.silence or not self._stream.recent:
             return True
         try:
@@ -492,7 +500,7 @@ class Candidate:
         except Conflict:
             return True
         except LeaseNotFound:
-            return self._lose("the session has run out")
+            return self._lose("the session has expired")
         except StorageError as error:
             log.warning('election "%s": cannot take over the key: %s', self._candidates.name, error)
             return True
@@ -500,7 +508,7 @@ class Candidate:
         return True
 
     async def _consider(self, record: KeyValue) -> None:
-        """Accepts a nomination of this candidate, or of any candidate if it is the next in the queue."""
+        """Accept a nomination of this candidate, or of any candidate if this one is next in the queue."""
         found = self._candidates.nomination()
         if found is None or found[1].session or found[1].token != record.create_revision or not self._stream.recent:
             return
@@ -509,15 +517,15 @@ class Candidate:
             await self._key.accept(asked, nomination, self._session.id)
 
     async def _stand(self) -> bool:
-        """Tries to create the key."""
+        """Try to create the key."""
         try:
             held = await self._key.create(self._session.id)
-        except Conflict as conflict:  # another candidate was faster: wait until the cache shows it
+        except Conflict as conflict:  # another candidate was faster: wait until the cache contains its key
             await self._candidates.catch_up(conflict.current.mod_revision if conflict.current else 0, self._timing.interval)
             return True
         except LeaseNotFound:
-            return self._lose("the session has run out")
-        except StorageError as error:  # also OutcomeUnknown: if the key appears later, it is adopted
+            return self._lose("the session has expired")
+        except StorageError as error:  # includes OutcomeUnknown: if the key is created later, `_adopt` takes it over
             log.warning('election "%s": %s', self._candidates.name, error)
             return True
         self._elected(held)
@@ -528,25 +536,25 @@ class Candidate:
         self._stream.send(CampaignResponse(elected=CampaignResponse.Elected(token=held.token)))
 
     async def _react(self) -> bool:
-        """Waits for the next request or event and handles it; False at the end."""
+        """Wait for the next request or event and handle it. Return False at the end of the campaign."""
         match await self._stream.receive():
             case StreamEvent.CHANGED:
                 return True
             case StreamEvent.GONE:
-                if self._key.held and self._stream.was_late:  # it may be moving to another server
+                if self._key.held and self._stream.was_late:  # the candidate may be moving to another server
                     await self._clock.sleep(self._timing.silence)
                 await self._abandon(BROKE)
                 return False
             case StreamEvent.EXPIRED:
                 self._key.ran_out()
-                return self._lose("the session has run out")
+                return self._lose("the session has expired")
             case StreamEvent.SILENT:
                 await self._abandon(SILENT)
                 return self._lose(f"no heartbeat for {self._timing.silence:g} s")
             case StreamEvent.DRAINED:
                 raise ShuttingDown
             case StreamEvent.RESTORED:
-                await self._key.depose(RESTORED)  # it may have been won after the restore, on the basis of old state
+                await self._key.depose(RESTORED)  # the term may have begun after the restore, with state from before
                 return self._lose(RESTORED)
             case CampaignRequest() as request if request.HasField("heartbeat"):
                 self._session.beat(request.heartbeat.sequence)
@@ -558,7 +566,7 @@ class Candidate:
                 return False
             case _:
                 await self._key.depose(NONSENSE)
-                return self._lose("expected a heartbeat or a resignation")
+                return self._lose("expected heartbeat or resign")
 
     def _left(self) -> bool:
         return self._stream.gone
@@ -570,15 +578,15 @@ class Candidate:
         self._stream.post(StreamEvent.EXPIRED)
 
     async def _abandon(self, why: str) -> None:
-        """Handles a candidate that has gone. If its beats were not answered because of etcd, it may be moving to another
-        server: then the key is left to its lease."""
+        """Handle a candidate that has disconnected or is silent. If etcd delays the responses to its heartbeats, it may be
+        moving to another server. Then the key is not deleted, and its lease expires."""
         if self._key.held and self._session.overdue:
-            log.warning('election "%s": %s: %s, while the store is away', self._candidates.name, self._opening.holder, why)
+            log.warning('election "%s": %s: %s, while etcd is unavailable', self._candidates.name, self._opening.holder, why)
         else:
             await self._key.depose(why)
             self._key.leave()
 
     def _lose(self, reason: str) -> bool:
-        """Ends the session; always False, the end."""
+        """Send Lost, and return False for the end of the campaign."""
         self._stream.send(CampaignResponse(lost=CampaignResponse.Lost(reason=reason)))
         return False

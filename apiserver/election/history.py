@@ -1,54 +1,48 @@
-"""The terms of elections: who led, from when to when, and why it ended; who waits; and the Lease objects that show who leads.
-For people; nothing is decided by it.
+"""The records of elections: terms, waiting candidates and Lease objects; and the end of old terms after a restore of etcd.
 
-    note(term) --> bounded queue --> run(): merged into what is stored, under compare-and-swap
-                                      '---> a new term: the earlier ones are over, and the oldest are forgotten
+**Records** are for users. No decision of an election depends on them.
 
-Guarantees: an election and a deposition wait for none of this: `note` only puts into a queue. What several servers note of one
-term comes together whatever the order, and noting a thing twice changes nothing; so a lost answer is simply tried again. An end
-that somebody saw wins over one that is presumed, and the first of two that were seen over the second.
+    note(record) --> bounded queue --> run(): merge with the stored record, with compare-and-swap
+                                        '---> after a new term: end the earlier terms, and delete the oldest
 
-Does not promise completeness: what is noted while the store is away for longer than PATIENCE, or dies with its server, is lost.
-Of a term whose server died, the next leader's server presumes the end: the lease ran out, when the next term began at the
-latest. How long nobody led before that is not known.
+`note` only appends to a queue, so elections and depositions do not wait for writes. Writes are idempotent, and records of
+several servers about one term can be merged in any order. An observed end replaces a presumed one. Of two observed ends, the
+first is kept. The records can be incomplete: a record is lost if the storage is unavailable for longer than PATIENCE, or if the
+server stops. If the server of a leader stops, the server of the next leader presumes that the lease expired, at the latest when
+the next term began. Times are from the wall clocks of servers. If a leader stepped down by its clock, the time is that of the
+step down, even if the candidate could report it only later.
 
-The Lease object of an election is in kube-system, where users of Kubernetes look for it (services/leases.py). It stays when a
-term ends, without a holder, and counts the terms. A Lease of that name which somebody else made is left alone.
+The Lease object of an election is in kube-system, as in Kubernetes (services/leases.py). It is kept without a holder after the
+end of a term, and counts the terms. A Lease with this name that was not created for the election is not changed.
 
-Times are those of the servers' wall clocks; a gap between two terms is as exact as these agree. That of a leader which stood
-down unanswered is when it did, however much later it could say so: it says how long ago that was.
+**Restore.** After etcd was restored from a backup, `Restores` ends the terms in the backup, because their leaders have state of
+the lost history. It does not end later terms. The first server that notices the restore adds an ID to the restore note, a key
+in etcd. The revision of the note separates the two kinds of terms:
 
-After a restore: ends the terms that the backup has, and only these, whichever servers notice it, and when.
+    a: the last known note of the lost history
+    b: the current note --a begins with b--> put b + ID, if b is unchanged --> bound: the revision of this put
+           ^              '--otherwise: another server has added an ID ------> bound: the revision of b
+           '--- Conflict: another server was faster
 
-A term of before is to end, as its leader knows what has not happened. One that was won since is not: who leads by it began in
-the history that there is now. So the first server notes that the store was restored, in a key of the store, and the revision of
-the note divides the two:
+All election keys with a create_revision up to the bound are deleted before the server accepts calls.
 
-    a: the note in the history that was parted from, as it was last told
-    b: the note as it is now --a begins with b--> write b + id, compared with b --> bound: the revision of that
-           ^                   '--otherwise: somebody has noted it----------------> bound: the revision of b
-           '--- Conflict: another was first
+Guarantees: when `end_terms` returns, all terms in the backup have ended (except after two restores, see below). A term that
+began after the first note continues, unless its server had not noticed the restore: this server ends the term
+(apiserver.election.candidates).
 
-Each key of an election whose create_revision is not above the bound is deleted; then calls are taken.
+A note in the backup is not mistaken for a new one, although revisions are reused. A note contains the IDs of all restores of
+its history, and IDs are only appended. The state up to the backup is also part of the lost history, which this server has
+received. So the note of the backup is a prefix of `a`. An ID that is not in `a` was written after the restore, and its revision
+is higher than those of all terms in the backup.
 
-Guarantees: when `end_terms` returns, no term goes on that the store had when it was restored (but see the server that was away
-for two restores). A term that was won after the first server has noted the restore goes on, unless it was won through a server
-that had not noticed yet: that one ends it (apiserver.election.candidates).
+- Two servers at the same time: the put compares the note. The server that loses reads the note again and uses its revision.
+- A second restore of the same backup, or of one with the first note: `a` contains the previous IDs, so an ID is added again.
+- A server that was disconnected during two restores finds unknown IDs and uses the revision of the last one. If no server has
+  noted the second restore yet, terms between the two restores are kept. The servers that were connected end them.
+- A server that stops after its note: every other server ends the terms itself before it accepts calls.
+- If etcd has no space for the note, all terms end. Elections fail then in any case.
 
-Why a backup's own note does no harm, though its revision says nothing: revisions come again. A note has the ids of all restores
-of its history, and only grows at its end. Everything up to the backup is also in the history that we part from, and we had been
-told of it, else we would not have noticed. So the backup's note is a beginning of `a`. An id that is not in `a` was written
-after the backup, by a server that parted from its history too; and what the backup has elected has a lower revision than that.
-
-- Two servers at once: the note is compared with what was read. Who loses reads the other's, and takes that.
-- A second restore, of the same backup or of one that has the first note: `a` has the ids of before, so it is noted anew.
-- A server that was away for two restores finds ids that it does not know, and takes the revision of the last. If the second
-  restore has not been noted yet, it leaves terms of between the two: the servers that were there then end those, and it has
-  told their leaders nothing.
-- A server that dies after its note: each of the others ends the terms by itself before it takes calls.
-- Without space for the note every term ends: nobody can be elected then in any case.
-
-What it does not promise: that a term of after the note is of somebody who has been told: see docs/design/restore.md.
+Not guaranteed: that the leader of a term after the note has noticed the restore. See docs/design/restore.md.
 """
 
 import asyncio
@@ -84,27 +78,27 @@ from pinnace.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 KEPT = 100
-"""Terms of one election that are remembered."""
+"""Maximum number of stored terms of an election."""
 MAX_NOTES = 1000
-"""Notes that wait to be written; beyond, the oldest are dropped."""
+"""Maximum number of pending records. Above it, the oldest ones are dropped."""
 PATIENCE = 30.0
-"""Seconds for which a note is tried again."""
+"""Seconds for which the write of a record is retried."""
 AFTER = 0.2
-"""Seconds for which notes wait: first the next leader is to begin, which needs the same store and the same processor."""
+"""Seconds for which records are delayed, so that they do not compete with the next election for etcd and CPU time."""
 RETRY = 0.2
 """Seconds between two attempts."""
 
 RESIGNED = "resigned"
-BROKE = "its stream broke"
-SILENT = "fell silent"
-NONSENSE = "broke the protocol"
-STOOD_DOWN = "stood down unanswered"
-RAN_OUT = "its lease ran out"
+BROKE = "stream closed"
+SILENT = "no heartbeats"
+NONSENSE = "protocol error"
+STOOD_DOWN = "heartbeats not acknowledged"
+RAN_OUT = "lease expired"
 RESTORED = "etcd was restored from a backup"
 
 
 def merge(stored: Term | None, noted: Term) -> Term:
-    """What is known of one term by two accounts of it."""
+    """Merge two records of one term."""
     merged = Term()
     if stored is None:
         merged.CopyFrom(noted)
@@ -117,7 +111,7 @@ def merge(stored: Term | None, noted: Term) -> Term:
 
 
 def ended(term: Term, reason: str, at: MicroTime, *, presumed: bool = False) -> Term:
-    """The term, over since `at`, though not before it began."""
+    """Return the term with an end at `at`, or at its begin if that is later."""
     over = Term()
     over.CopyFrom(term)
     over.ended.CopyFrom(max(at, term.began, key=to_seconds))
@@ -126,7 +120,7 @@ def ended(term: Term, reason: str, at: MicroTime, *, presumed: bool = False) -> 
 
 
 def presume(terms: list[Term], seen: Term) -> list[Term]:
-    """The terms before `seen` that nobody has ended, ended as may be presumed: when the next one began, at the latest."""
+    """Return the terms before `seen` without an end, with a presumed end: the begin of the next term."""
     terms = sorted([*(term for term in terms if term.token != seen.token), seen], key=lambda term: term.token)
     found = []
     for term, following in pairwise(terms):
@@ -136,8 +130,8 @@ def presume(terms: list[Term], seen: Term) -> list[Term]:
 
 
 def up_to_date(terms: Sequence[Term], token: int, now: MicroTime) -> list[Term]:
-    """The terms, oldest first, with the presumed end of each term that is over but has no recorded end. `token`: of the term
-    that has not ended; 0: all have."""
+    """Return the terms, the oldest first, with a presumed end of each ended term without a recorded end. `token` is the token
+    of the current term; 0 if there is none."""
     found = []
     for number, term in enumerate(terms):
         if not term.HasField("ended") and term.token != token:
@@ -148,18 +142,19 @@ def up_to_date(terms: Sequence[Term], token: int, now: MicroTime) -> list[Term]:
 
 
 def terms_in(records: Iterable[KeyValue]) -> list[Term]:
-    """Those that can be read, in the same order."""
+    """Decode the records in order. Invalid records are omitted."""
     return [term for record in records if (term := read(Term, record.value)) is not None]
 
 
 def accounted_for(terms: Sequence[Term], token: int) -> bool:
-    """Is it written down that the term of this token has begun, and that all others are over? 0: there is no such term."""
+    """Report whether the records contain the begin of the term with this token, and the end of all others. A token of 0 means
+    that no term is current."""
     going_on = {term.token for term in terms if not term.HasField("ended")}
     return going_on == ({token} if token else set())
 
 
 def shown(stored: Lease | None, term: Term, ttl: int, uid: str) -> Lease | None:
-    """The Lease object that shows the election after this news; None: it stays as it is. `stored`: as it is."""
+    """Return the Lease object of the election after the begin or end of a term; None if the stored one does not change."""
     token = _token(stored, term.election) if stored is not None else 0
     lease = Lease()
     if stored is None:
@@ -186,18 +181,18 @@ def shown(stored: Lease | None, term: Term, ttl: int, uid: str) -> Lease | None:
 
 
 def lease_name(election: str) -> str:
-    """Of the Lease object that shows an election."""
+    """Return the name of the Lease object of an election."""
     return ELECTION_LEASES.get(election, election)
 
 
 def _token(lease: Lease, election: str) -> int | None:
-    """Of the latest term of the election that a Lease object shows; None: it shows something else."""
+    """Return the token in a Lease object; None if the Lease does not belong to the election."""
     shows, _, token = lease.metadata.annotations.get(FENCE_ANNOTATION, "").rpartition("/")
     return natural(token) if shows == election else None
 
 
 class Stands(NamedTuple):
-    """A candidate has begun to stand, or (`gone`) has left."""
+    """The record of a candidate that has joined or, if `gone`, left."""
 
     candidate: Candidate
     gone: bool = False
@@ -208,24 +203,26 @@ class Stands(NamedTuple):
 
 
 class TermLog:
+    """Writes the records of all elections of this server."""
+
     def __init__(self, storage: Storage, committer: Committer, clock: Clock, ttl: int, rng: random.Random) -> None:
-        """`ttl`: seconds that a leader's session lives without a beat."""
+        """`ttl` is the TTL of a session's lease in seconds."""
         self._storage = storage
         self._committer = committer
         self._clock = clock
         self._ttl = ttl
         self._rng = rng
-        self._standing: dict[int, int] = {}  # by session: the mod_revision of its candidate, written from here
-        self._notes: deque[tuple[Term | Stands, float]] = deque(maxlen=MAX_NOTES)  # each with the time when it is given up
+        self._standing: dict[int, int] = {}  # mod_revision of the candidate's record that this server wrote, by session
+        self._notes: deque[tuple[Term | Stands, float]] = deque(maxlen=MAX_NOTES)  # records with their deadlines
         self._noted = asyncio.Event()
 
     def note(self, news: Term | Stands) -> None:
-        """A term that has begun, or (with `ended`) one that is over; a candidate that stands."""
+        """Queue the record of a candidate, or of a term that has begun or (with `ended`) ended."""
         self._notes.append((news, self._clock.monotonic() + PATIENCE))
         self._noted.set()
 
     async def run(self) -> None:
-        """Writes down what is noted, until cancelled."""
+        """Write queued records until cancelled."""
         while True:
             await self._noted.wait()
             await self._clock.sleep(AFTER)
@@ -244,16 +241,17 @@ class TermLog:
                     if not news.HasField("ended"):
                         await self._tidy(news)
                 return
-            except LeaseNotFound:  # the candidate's session has run out meanwhile
+            except LeaseNotFound:  # the session of the candidate has expired
                 return
             except StorageError as error:
                 if isinstance(error, OutOfSpace | TooLarge) or self._clock.monotonic() >= deadline:
-                    log.warning('election "%s": cannot write down what has happened: %s', news.election, error)
+                    log.warning('election "%s": cannot write the election history: %s', news.election, error)
                     return
                 await self._clock.sleep(RETRY)
 
     async def _stand(self, candidate: Candidate, *, gone: bool) -> None:
-        """Raises StorageError; trying again does no harm. A candidate that has gone on with another server is that one's."""
+        """Write or delete the record of a candidate. The record of another server is not deleted. Idempotent. Raises
+        StorageError."""
         key, value = candidate_key(candidate.election, candidate.session), candidate.SerializeToString()
         if gone:
             if revision := self._standing.pop(candidate.session, 0):
@@ -272,7 +270,7 @@ class TermLog:
                 found = conflict.current
 
     async def _show(self, term: Term) -> None:
-        """Raises StorageError; trying again does no harm."""
+        """Write the Lease object. Idempotent. Raises StorageError."""
         key = LEASES.key(SYSTEM_NAMESPACE, lease_name(term.election))
         found = await self._storage.get(key)
         while True:
@@ -287,7 +285,7 @@ class TermLog:
                 found = conflict.current
 
     async def _put(self, term: Term) -> None:
-        """Raises StorageError; trying again does no harm."""
+        """Write the record of a term. Idempotent. Raises StorageError."""
         key = term_key(term.election, term.token)
         found = await self._storage.get(key)
         while (write := _writing(key, found, term)) is not None:
@@ -298,7 +296,7 @@ class TermLog:
                 found = conflict.current
 
     async def _tidy(self, latest: Term) -> None:
-        """Ends the terms before the latest, and forgets the oldest. Raises StorageError."""
+        """Record the end of all terms before the latest one, and delete the oldest terms. Raises StorageError."""
         page = await self._storage.page(terms_prefix(latest.election), limit=KEPT * 2)
         for over in presume(terms_in(page.items), latest):
             await self._put(over)
@@ -306,11 +304,11 @@ class TermLog:
             try:
                 await self._committer.commit(Write(item.key, None, item.mod_revision))
             except Conflict:
-                log.debug("%s has changed: it is forgotten later", item.key)
+                log.debug("%s has changed and will be deleted later", item.key)
 
 
 def _writing(key: str, found: KeyValue | None, term: Term) -> Write | None:
-    """None: the store knows as much already."""
+    """Return the write that merges `term` into the stored record; None if nothing changes."""
     stored = read(Term, found.value) if found else None
     merged = merge(stored, term)
     if merged == stored:
@@ -319,35 +317,38 @@ def _writing(key: str, found: KeyValue | None, term: Term) -> Write | None:
 
 
 RESTORE_RETRY = 0.1
-"""Seconds between two attempts when etcd does not answer."""
+"""Seconds between two attempts while etcd is unavailable."""
 
 
 class Restores:
+    """Ends the terms of a backup after a restore of etcd."""
+
     def __init__(self, storage: Storage, committer: Committer, cacher: Cacher, clock: Clock, rng: random.Random) -> None:
         self._storage = storage
         self._committer = committer
         self._clock = clock
         self._rng = rng
-        self._followed = b""  # the note, as the cache has told it
-        self._before = b""  # the same, of the history that was parted from last
+        self._followed = b""  # the current note by the cache
+        self._before = b""  # the last note of the lost history
         cacher.subscribe(RESTORES_KEY, self._changed)
 
     def part(self) -> None:
-        """The store has another history. To be called before the cache tells of it."""
+        """Record that the storage was restored. Call it before the cache sends changes of the new history."""
         self._before = self._followed
 
     async def end_terms(self) -> None:
-        """Ends the terms that the backup has. Tries until it is done."""
+        """End the terms in the backup. Retry until it succeeds."""
         while True:
             try:
                 await self._end_until(await self._note())
                 return
-            except (Conflict, StorageError) as error:  # another server has noted it; has put a key, or deleted it
-                log.warning("the terms of before cannot be ended yet: %s", error)
+            except (Conflict, StorageError) as error:  # a conflict: another server has written the note or an election key
+                log.warning("cannot end the terms from before the restore: %s", error)
                 await self._clock.sleep(RESTORE_RETRY)
 
     async def _note(self) -> int:
-        """Notes the restore unless that is done: the last revision of terms that are to end. Raises Conflict, StorageError."""
+        """Write the note unless another server has written it. Return the last revision of terms to end. Raises Conflict and
+        StorageError."""
         found = await self._storage.get(RESTORES_KEY)
         value, revision = (found.value, found.mod_revision) if found is not None else (b"", 0)
         if not self._before.startswith(value):
@@ -364,7 +365,7 @@ class Restores:
             page = await self._storage.page(ELECTIONS_PREFIX, after=after)
             for record in page.items:
                 if record.create_revision <= bound:
-                    log.warning("%s: etcd was restored, token %d ends", record.key, record.create_revision)
+                    log.warning("%s: ending the term with token %d: etcd was restored", record.key, record.create_revision)
                     await self._committer.commit(Write(record.key, None, expected=record.mod_revision))
             after, more = page.items[-1].key if page.items else "", page.more
 

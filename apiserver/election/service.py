@@ -1,16 +1,16 @@
-"""The gRPC service Elections: one key in etcd per election, the candidates that this server holds, and transfers of leadership.
+"""The gRPC service Elections: campaigns, reads of elections, and transfers of leadership.
 
-A transfer moves leader_key to a named candidate:
+A transfer:
 
-    nominate --a candidate accepts--> depose, guarded by the nomination --> wait for the next leader --> end the nomination
-        '---none does in time: the leader stays; NOT_FOUND
+    nominate --a candidate accepts--> depose, guarded by the nomination --> wait for the next leader --> delete the nomination
+        '---timeout: the leader stays; NOT_FOUND
 
-Guarantees: the leader is deposed only after the wanted candidate, which has sent a beat just now, has accepted through the API
-server that holds its session. An unknown or frozen candidate changes nothing. The deposition compares the key's mod_revision
-and the nomination's create_revision: it ends the leader_key that was read, or does not happen. The nomination is on an etcd
-lease: it outlives this call and its server by NOMINATION_TTL at most.
+Guarantees: the leader is deposed only after the requested candidate has accepted. The API server of its session accepts for it
+if its last heartbeat is recent, so an unknown or frozen candidate has no effect. The deposition compares the key's mod_revision
+and the nomination's create_revision, so it cannot end another term. The nomination has an etcd lease of NOMINATION_TTL, so it
+expires even if this server stops.
 
-Does not promise that the wanted candidate leads: it may die after it has accepted. The others may be elected a second later.
+Not guaranteed: the requested candidate can stop after it has accepted. Another candidate is then elected after one second.
 """
 
 import asyncio
@@ -65,15 +65,15 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 T = TypeVar("T")
 
 NOMINATION_TTL = 2
-"""Seconds; etcd's least."""
+"""The TTL of a nomination in seconds: the minimum of etcd."""
 ACCEPTANCE = 0.5
-"""Seconds in which a candidate must have accepted."""
+"""Maximum seconds for a candidate to accept."""
 SUCCESSION = 2.0
-"""Seconds in which somebody must lead again: longer than the others wait for the nominee."""
+"""Maximum seconds to wait for the next leader: more than NOMINEE_FIRST, for which other candidates wait for the nominee."""
 
 
 class Transfer:
-    """One transfer; `run` it once, with a cache that is fresh."""
+    """One transfer of leadership. Call `run` once, after `Cacher.fresh`."""
 
     def __init__(
         self, name: str, to: str, storage: Storage, committer: Committer, cacher: Cacher, terms: TermLog, clock: Clock
@@ -90,7 +90,7 @@ class Transfer:
         self._changed = asyncio.Event()
 
     async def run(self) -> TransferElectionResponse:
-        """Raises Rejected, StorageError; after OutcomeUnknown the leader may have been deposed."""
+        """Execute the transfer. Raises Rejected and StorageError. After OutcomeUnknown the leader may have been deposed."""
         record = self._cacher.raw(self._key)
         if record is None:
             raise Rejected(nobody_leads(self._name))
@@ -105,7 +105,7 @@ class Transfer:
         finally:
             stop_listening()
             stop_following()
-            with suppress(StorageError):  # it runs out
+            with suppress(StorageError):  # the lease expires
                 await self._storage.revoke_lease(lease)
 
     async def _transfer(self, before: Election, lease: int) -> TransferElectionResponse:
@@ -125,7 +125,8 @@ class Transfer:
         return TransferElectionResponse(before=before, after=after, gap_micros=round(gap * 1e6))
 
     async def _nominate(self, write: Write) -> int:
-        """The nomination's revision. Raises Conflict when there is one; one that cannot be read is in nobody's way."""
+        """Create the nomination, and return its revision. Raises Conflict if another one exists. A nomination that cannot be
+        decoded is replaced."""
         try:
             return await self._committer.commit(write)
         except Conflict as conflict:
@@ -136,7 +137,7 @@ class Transfer:
         return await self._committer.commit(write)
 
     async def _depose(self, before: Election, nominated: int, nominee: str) -> None:
-        """Deletes the key of this very term, wherever its session has moved meanwhile."""
+        """Delete the key of this term, even if its session has moved to another server."""
         record = self._cacher.raw(self._key)
         ended = to_micro_time(self._clock.time())
         while record is not None and record.create_revision == before.token:
@@ -155,7 +156,8 @@ class Transfer:
         raise Rejected(_changed_meanwhile(self._name, before.holder))
 
     def _accepted(self, nominated: int) -> Nomination | None:
-        """The nomination that was made at this revision: the cache may still have one before it."""
+        """Return the nomination with this create_revision, if a candidate has accepted it. The cache can still contain an older
+        one."""
         record = self._cacher.raw(self._nomination_key)
         if record is None or record.create_revision != nominated:
             return None
@@ -167,7 +169,7 @@ class Transfer:
         return election_of(record) if record is not None and record.create_revision > token else None
 
     async def _until(self, look: Callable[[], T | None], timeout: float) -> T | None:
-        """What `look` finds, as soon as it finds something; None after `timeout` seconds."""
+        """Return the first result of `look` that is not None; None after `timeout` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while (found := look()) is None:
@@ -178,47 +180,49 @@ class Transfer:
 
 
 def nobody_leads(election: str) -> Refusal:
-    return Refusal(Code.NOT_FOUND, "NotFound", f'election "{election}": nobody leads')
+    return Refusal(Code.NOT_FOUND, "NotFound", f'election "{election}" has no leader')
 
 
 def _nobody_stands(election: str, wanted: str, leader: str) -> Refusal:
-    who = f'no candidate "{wanted}" stands' if wanted else "nobody else stands"
-    message = f'election "{election}": {who}, so {leader} goes on leading'
+    who = f'no candidate "{wanted}"' if wanted else "no other candidate"
+    message = f'election "{election}" has {who}: {leader} remains the leader'
     return Refusal(Code.NOT_FOUND, "NoCandidate", message)
 
 
 def _busy(election: str) -> Refusal:
-    message = f'election "{election}": another transfer is under way'
+    message = f'election "{election}": another transfer is in progress'
     return Refusal(Code.ABORTED, "Conflict", message, retry_after=float(NOMINATION_TTL))
 
 
 def _too_slow(election: str, leader: str) -> Refusal:
-    message = f'election "{election}": the transfer took too long, so {leader} goes on leading'
+    message = f'election "{election}": the transfer timed out: {leader} remains the leader'
     return Refusal(Code.ABORTED, "Conflict", message)
 
 
 def _changed_meanwhile(election: str, leader: str) -> Refusal:
-    return Refusal(Code.ABORTED, "Conflict", f'election "{election}": {leader} has ceased to lead meanwhile')
+    return Refusal(Code.ABORTED, "Conflict", f'election "{election}": the term of {leader} ended during the transfer')
 
 
 TIMING = Timing(interval=0.2, silence=1.0, ttl=2)
-"""Fast, because deposing in haste is safe: the fence protects the store, not the clock.
+"""Short times are safe, because the fencing token protects writes independently of clocks.
 
-The silence decides how soon a frozen leader is replaced. The TTL decides how long a leader outlives a store that is away (its
-validity, 1.9 s, covers a change of etcd's leader: pinnace/cluster/etcd.py), and how long nobody leads when a leader and its API
-server die together.
+`silence` determines the failover time of a frozen leader. `ttl` determines for how long a leader continues while etcd is
+unavailable (the validity of 1.9 s covers an etcd leader election: pinnace/cluster/etcd.py), and the failover time if a leader
+and its API server fail together.
 """
 MAX_SCHEDULER_NAMES = 64
-"""Schedulers that one candidate binds pods for: they are stored with the election."""
+"""Maximum number of scheduler names of a candidate. They are stored in the election's key."""
 MAX_SCHEDULER_NAME = 253
-"""Characters."""
+"""Maximum characters of a scheduler name."""
 MAX_CONFIGURATION = 128
-"""Characters."""
+"""Maximum characters of a configuration digest."""
 NOTED = 1.0
-"""Seconds in which what has happened is written down, or else its server has died with it."""
+"""Maximum seconds to wait until other servers have written their records. Later records are presumed to be lost."""
 
 
 class ElectionsService:
+    """The gRPC service Elections."""
+
     def __init__(
         self,
         storage: Storage,
@@ -231,7 +235,7 @@ class ElectionsService:
         rng: random.Random | None = None,
         timing: Timing = TIMING,
     ) -> None:
-        """`committer` is for what decides who leads, `notes` for the record of who led: nobody waits for that."""
+        """`committer` writes the keys of elections. `notes` writes the election history, which no call waits for."""
         self._storage = storage
         self._committer = committer
         self._cacher = cacher
@@ -246,7 +250,7 @@ class ElectionsService:
         cacher.subscribe(NOMINATIONS_PREFIX, self._changed)
 
     async def run(self) -> None:
-        """Writes down who led, until cancelled. Nothing else waits for it."""
+        """Write the election history until cancelled."""
         await self._terms.run()
 
     async def campaign(self, requests: AsyncIterator[CampaignRequest], context: Context) -> AsyncIterator[CampaignResponse]:
@@ -282,7 +286,7 @@ class ElectionsService:
             self._watches.discard(watch)
 
     async def history(self, request: ElectionHistoryRequest, context: Context) -> ElectionHistoryResponse:
-        """Says no less than `get` has said before: waits, if not for ever, until that is written down."""
+        """Return the election history. Wait up to NOTED seconds until it contains the term that `get` returns."""
         await self._cacher.fresh(read_timeout(context))
         written = asyncio.Event()
         stop_following = self._cacher.subscribe(terms_prefix(request.name), lambda change: written.set())
@@ -301,7 +305,7 @@ class ElectionsService:
         return terms_in(self._cacher.raw_items(terms_prefix(election)))
 
     def _token(self, election: str) -> int:
-        """Of who leads; 0: nobody does."""
+        """Return the token of the leader; 0 if there is none."""
         record = self._cacher.raw(election_key(election))
         return record.create_revision if record is not None else 0
 
@@ -311,13 +315,13 @@ class ElectionsService:
         return await transfer.run()
 
     def drain(self) -> None:
-        """The server is stopping: candidates go on elsewhere, and leaders lead on."""
+        """End all campaigns and watches because the server stops. Candidates and leaders continue with another server."""
         self._streams.drain()
         for watch in self._watches:
             watch.end()
 
     def restored(self) -> None:
-        """The store has another history: ends all campaigns."""
+        """End all campaigns because the storage was restored."""
         self._streams.restored()
 
     async def _campaign(self, stream: SessionStream[CampaignRequest, CampaignResponse], user: User) -> None:
@@ -348,26 +352,26 @@ class ElectionsService:
 
 
 def _taken(rival: Election, names: Sequence[str]) -> Refusal:
-    """Refuses a candidate for schedulers whose pods the leader of another election binds."""
+    """Return the refusal of a candidate if the leader of another election binds pods of the same scheduler."""
     name = next(name for name in names if name in rival.scheduler_names)
-    message = f'scheduler "{name}": {rival.holder} binds its pods, as the leader of election "{rival.name}"'
-    hint = "give the profile another schedulerName, or let both stand in one election (leaderElection.resourceName)"
+    message = f'scheduler "{name}": its pods are bound by {rival.holder}, the leader of election "{rival.name}"'
+    hint = "set another schedulerName in the profile, or use the same election (leaderElection.resourceName) for both"
     return Refusal(Code.ABORTED, "Conflict", message, metadata=(("hint", hint),))
 
 
 def _problem(opening: CampaignRequest.Open) -> str:
-    """What is wrong with the first message of a campaign; "": nothing."""
+    """Return the error in the first message of a campaign; "" if it is valid."""
     if dns_subdomain(opening.election) or not 0 < len(opening.holder) <= MAX_HOLDER:
-        return f"open a campaign with an election (a DNS name) and a holder of at most {MAX_HOLDER} characters"
+        return f"election must be a DNS subdomain, and holder must have 1 to {MAX_HOLDER} characters"
     if not MIN_SECRET <= len(opening.secret) <= MAX_SECRET:
         return (
-            f"open a campaign with a secret of {MIN_SECRET} to {MAX_SECRET} random bytes; "
-            "a candidate that sends none is older than this API server: upgrade it"
+            f"secret must have {MIN_SECRET} to {MAX_SECRET} random bytes; "
+            "a candidate without a secret is older than this API server: upgrade it"
         )
     if len(opening.scheduler_names) > MAX_SCHEDULER_NAMES:
         return f"too many scheduler names: at most {MAX_SCHEDULER_NAMES} per campaign"
     if any(not 0 < len(name) <= MAX_SCHEDULER_NAME for name in opening.scheduler_names):
-        return f"a scheduler name has 1 to {MAX_SCHEDULER_NAME} characters"
+        return f"a scheduler name must have 1 to {MAX_SCHEDULER_NAME} characters"
     if len(opening.configuration) > MAX_CONFIGURATION:
-        return f"the digest of a configuration has at most {MAX_CONFIGURATION} characters"
+        return f"the configuration digest must have at most {MAX_CONFIGURATION} characters"
     return ""

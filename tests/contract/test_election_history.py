@@ -21,7 +21,7 @@ async def test_who_led_is_remembered_with_the_reason_for_each_end(serve: Serve, 
     await third.hear("opened")
     await second.kill()
     tokens.append((await third.skip("observed")).elected.token)
-    expected = [("a", "resigned"), ("b", "its stream broke"), ("c", "")]
+    expected = [("a", "resigned"), ("b", "stream closed"), ("c", "")]
     terms = await history_until(two, lambda terms: [(term.holder, term.reason) for term in terms] == expected)
     assert [term.token for term in terms] == tokens and not any(term.presumed for term in terms)
     assert [term.HasField("ended") for term in terms] == [True, True, False]
@@ -39,7 +39,7 @@ async def test_of_a_leader_that_died_with_its_server_the_end_is_presumed(serve: 
     following = await follower.elected(after=token)
     terms = await history_until(two, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
     assert [term.token for term in terms] == [token, following]
-    assert (terms[0].reason, terms[0].presumed) == ("its lease ran out", True)
+    assert (terms[0].reason, terms[0].presumed) == ("lease expired", True)
 
 
 async def test_a_leader_that_moves_to_another_server_has_one_term(serve: Serve) -> None:

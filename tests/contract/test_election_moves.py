@@ -104,7 +104,7 @@ async def test_a_leader_cannot_resume_when_its_key_is_gone(serve: Serve, storage
     leader.vanish()
     await record_until(storage, lambda record: record is None)
     again = await Speaker.open(server, "a", session, token)
-    assert "meanwhile" in (await again.hear("lost")).lost.reason
+    assert "the term has ended" in (await again.hear("lost")).lost.reason
 
 
 async def test_a_leader_that_has_stood_down_frees_its_key(serve: Serve, storage: Storage) -> None:
@@ -119,7 +119,7 @@ async def test_a_leader_that_has_stood_down_frees_its_key(serve: Serve, storage:
     await again.hear("opened")
     assert (await thief.hear("elected")).elected.token > token
     (term, _) = await history_until(two, lambda terms: len(terms) == 2 and terms[0].HasField("ended"))
-    assert (term.reason, term.presumed) == ("stood down unanswered", False)
+    assert (term.reason, term.presumed) == ("heartbeats not acknowledged", False)
 
 
 async def test_a_leader_that_has_stood_down_says_how_long_ago(serve: Serve, storage: Storage) -> None:
@@ -164,7 +164,7 @@ async def test_only_the_holder_itself_can_resume(serve: Serve, storage: Storage)
     record = await storage.get(KEY)
     for holder, its_session, its_token in (("b", session, token), ("a", session, token - 1), ("a", session + 1, token)):
         thief = await Speaker.open(server, holder, its_session, its_token)
-        assert "meanwhile" in (await thief.hear("lost")).lost.reason
+        assert "the term has ended" in (await thief.hear("lost")).lost.reason
     assert await storage.get(KEY) == record
 
 

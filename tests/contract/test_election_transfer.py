@@ -77,14 +77,14 @@ async def test_records_that_cannot_be_read_are_in_nobodys_way(
 
 async def test_a_transfer_to_somebody_who_is_not_there_leaves_the_leader_in_place(serve: Serve, vote: Vote) -> None:
     server = await serve()
-    with pytest.raises(errors.NotFound, match="nobody leads"):
+    with pytest.raises(errors.NotFound, match="has no leader"):
         await transfer(server)
     leader = vote("a", server)
     token = await leader.elected()
-    with pytest.raises(errors.NotFound, match="nobody else stands, so a goes on leading"):
+    with pytest.raises(errors.NotFound, match="has no other candidate: a remains the leader"):
         await transfer(server)
     await vote("b", server).stands()
-    with pytest.raises(errors.NotFound, match='no candidate "nobody" stands, so a goes on leading'):
+    with pytest.raises(errors.NotFound, match='has no candidate "nobody": a remains the leader'):
         await transfer(server, "nobody")
     done = await transfer(server, "a")
     assert (done.before, done.after.token) == (done.after, token)
@@ -98,7 +98,7 @@ async def test_one_that_hangs_is_not_transferred_to(serve: Serve, vote: Vote, st
     hanging = await Speaker.open(server, "b")
     await hanging.hear("opened")
     await asyncio.sleep(0.2)
-    with pytest.raises(errors.NotFound, match="stands"):
+    with pytest.raises(errors.NotFound, match="has no candidate"):
         await transfer(server, "b")
     assert leader.history == [token]
     assert await storage.get(nomination_key(ELECTION)) is None
@@ -118,7 +118,7 @@ async def test_what_was_accepted_in_another_transfer_does_not_count(serve: Serve
     await storage.transact([Write(nomination_key(ELECTION), None, made.revision)])
     terms = TermLog(storage, late.committer, SYSTEM_CLOCK, 2, random.Random(0))
     moving = Transfer(ELECTION, "nobody", storage, late.committer, late.cacher, terms, SYSTEM_CLOCK)
-    with pytest.raises(Rejected, match='no candidate "nobody" stands'):
+    with pytest.raises(Rejected, match='has no candidate "nobody"'):
         await moving.run()
     assert leader.history == [token]
 

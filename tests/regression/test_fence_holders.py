@@ -163,7 +163,7 @@ async def test_two_elections_do_not_bind_for_one_scheduler(server: Assembly) -> 
     """As by a slip in leaderElection: each would place pods without knowing of the other."""
     async with campaigning(server, SCHEDULER, "scheduler", [DEFAULT]):
         with pytest.raises(
-            Rejected, match='scheduler "default-scheduler": one binds its pods, as the leader of election "scheduler"'
+            Rejected, match='scheduler "default-scheduler": its pods are bound by one, the leader of election "scheduler"'
         ):
             async with campaigning(server, ADMIN, "cheap", ["cheap", DEFAULT]):
                 pass
@@ -262,7 +262,7 @@ async def test_a_session_is_not_resumed_without_its_secret(server: Assembly, sto
 
 async def test_a_candidate_without_a_secret_is_refused(server: Assembly) -> None:
     for secret in (b"", bytes(15), bytes(65)):
-        with pytest.raises(Rejected, match="a secret of 16 to 64 random bytes"):
+        with pytest.raises(Rejected, match="secret must have 16 to 64 random bytes"):
             async with campaigning(server, SCHEDULER, "scheduler", secret=secret):
                 pass
 

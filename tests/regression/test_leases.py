@@ -41,7 +41,7 @@ async def test_etcd_15247_leases_that_are_renewed_are_revoked_all_the_same(serve
     await storage.revoke_lease(await holder_of(storage, KEY))
     follower = vote("b", two)
     assert await follower.elected(after=token) > token
-    assert "run out" in await leader.lost()
+    assert "expired" in await leader.lost()
     assert leader.candidate.token is None
 
 

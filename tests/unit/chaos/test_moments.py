@@ -44,9 +44,9 @@ FAILOVER: list[Record] = [
 
 
 def test_a_failover_moment_by_moment() -> None:
-    assert list(of_election(FAILOVER, "scheduler", 1.0, {5: "fell silent"})) == [
+    assert list(of_election(FAILOVER, "scheduler", 1.0, {5: "no heartbeats"})) == [
         Moment(1.2, "s0 goes on with another API server, and keeps token 5"),
-        Moment(2.0, "the election's key is deleted, and with it s0's token 5: fell silent"),
+        Moment(2.0, "the election's key is deleted, and with it s0's token 5: no heartbeats"),
         Moment(2.1, "s1 is elected; its fencing token is 10"),
         Moment(2.2, "s1 binds its first pod"),
     ]

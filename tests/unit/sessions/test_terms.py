@@ -34,7 +34,7 @@ def test_an_end_that_was_seen_wins_over_one_that_is_presumed_in_any_order() -> N
 
 
 def test_the_first_of_two_ends_that_were_seen_stays() -> None:
-    assert merge(term(1, 5.0, "resigned"), term(1, 6.0, "fell silent")) == term(1, 5.0, "resigned")
+    assert merge(term(1, 5.0, "resigned"), term(1, 6.0, "no heartbeats")) == term(1, 5.0, "resigned")
 
 
 def test_a_term_without_an_end_is_over_when_the_next_begins() -> None:
@@ -87,7 +87,7 @@ async def written_down(storage: MemoryStorage, *noted: Term) -> list[Term]:
 
 
 async def test_lost_answers_change_nothing() -> None:
-    noted = [term(1), term(1, 1.5, "resigned"), term(2), term(2, 2.5, "fell silent"), term(3)]
+    noted = [term(1), term(1, 1.5, "resigned"), term(2), term(2, 2.5, "no heartbeats"), term(3)]
     assert await written_down(Forgetful(clock=FakeClock()), *noted) == [noted[1], noted[3], noted[4]]
 
 

@@ -1,9 +1,9 @@
-"""The watch of elections: each change of a leader, a candidate or a term, as the store tells it.
+"""The watch of elections: a stream of the changes of leaders, candidates and terms.
 
-    store --one etcd watch--> Cacher --raw keys--> ElectionWatch of each stream --> ElectionWatchResponse
+    etcd --one watch--> Cacher --raw keys--> ElectionWatch of each stream --> ElectionWatchResponse
 
-All streams share the etcd watch of the cache. The first response has the present state of all elections. Later responses have
-the changes in order. No change is left out: a stream with MAX_WAITING unsent changes ends with OUT_OF_RANGE.
+All streams share the etcd watch of the cache. The first response contains the current state of all elections. Later responses
+contain all changes in order. A stream with more than MAX_WAITING unsent changes ends with OUT_OF_RANGE.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from pinnace.api.status import Code, Refusal
 from pinnace.runtime.clock import Clock
 
 MAX_WAITING = 1000
-"""Changes of one stream that its client has not taken yet."""
+"""Maximum number of unsent changes of a stream."""
 INTERVAL = 2.0
 """Seconds after which a response without changes is sent."""
 
 
 def with_candidates(cacher: Cacher, name: str, record: KeyValue | None) -> Election:
-    """The election for clients, with the candidates that wait. `record`: None while nobody leads."""
+    """Return the election with its waiting candidates. `record` is None if the election has no leader."""
     election = election_of(record) if record is not None else Election(name=name)
     lease = record.lease if record is not None else 0
     standing = (each for each in cacher.raw_items(candidates_prefix(name)) if each.lease != lease)
@@ -47,14 +47,14 @@ def with_candidates(cacher: Cacher, name: str, record: KeyValue | None) -> Elect
 
 
 def election_names(cacher: Cacher) -> list[str]:
-    """The elections that have a leader or remembered terms."""
+    """Return the names of all elections with a leader or stored terms."""
     led = {each.key.removeprefix(ELECTIONS_PREFIX) for each in cacher.raw_items(ELECTIONS_PREFIX)}
     past = {each.key.removeprefix(TERMS_PREFIX).rpartition("/")[0] for each in cacher.raw_items(TERMS_PREFIX)}
     return sorted(led | past)
 
 
 def election_state(cacher: Cacher, name: str, now: float) -> ElectionState:
-    """The election with its remembered terms. `now`: Unix seconds."""
+    """Return the election with its stored terms. `now` is in Unix seconds."""
     record, records = cacher.raw(election_key(name)), cacher.raw_items(terms_prefix(name))
     election = with_candidates(cacher, name, record)
     terms = up_to_date(terms_in(records), election.token, to_micro_time(now))
@@ -65,21 +65,21 @@ def election_state(cacher: Cacher, name: str, now: float) -> ElectionState:
 
 
 class ElectionWatch:
-    """One stream. `name`: of the only election; "" for all."""
+    """The watch of one stream. `name` is the name of an election; "" for all elections."""
 
     def __init__(self, name: str, cacher: Cacher, clock: Clock) -> None:
         self._name = name
         self._cacher = cacher
         self._clock = clock
         self._tokens: dict[str, int] = {}
-        """By election: the token of the leader that was told last."""
+        """The token of the last leader that was sent, by election."""
         self._waiting: list[ElectionState] = []
         self._overrun = False
         self._ended = False
         self._changed = asyncio.Event()
 
     async def responses(self) -> AsyncGenerator[ElectionWatchResponse, None]:
-        """Raises Rejected."""
+        """Yield the responses. Raises Rejected."""
         stops = self._subscribe()
         try:
             names = [self._name] if self._name else election_names(self._cacher)
@@ -92,7 +92,9 @@ class ElectionWatch:
                         await self._changed.wait()
                 self._changed.clear()
                 if self._overrun:
-                    raise Rejected(Refusal(Code.OUT_OF_RANGE, "Expired", f"more than {MAX_WAITING} changes wait: watch again"))
+                    raise Rejected(
+                        Refusal(Code.OUT_OF_RANGE, "Expired", f"more than {MAX_WAITING} unsent changes: watch again")
+                    )
                 events, self._waiting = self._waiting, []
                 yield ElectionWatchResponse(events=events, revision=self._cacher.revision)
         finally:
@@ -100,7 +102,7 @@ class ElectionWatch:
                 stop()
 
     def end(self) -> None:
-        """Ends the stream without an error: the server is stopping."""
+        """End the stream without an error, because the server stops."""
         self._ended = True
         self._changed.set()
 

@@ -147,7 +147,7 @@ def _conflict(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
 
 
 def _apply_conflict(refusal: Refusal) -> ApiStatus:
-    """The message is made again, because trailers have no room for a long one."""
+    """Return 409. The message is composed again, because trailers have no room for a long one."""
     causes = [
         {"reason": "FieldManagerConflict", "message": each.message, "field": each.field}
         for each in refusal.violations

@@ -252,7 +252,7 @@ def _granting(obj: Role | ClusterRole | RoleBinding | ClusterRoleBinding) -> Any
     """Return a copy with all fields that affect permissions. Labels are included, because aggregated roles select by label."""
     copy: Any = type(obj)()
     copy.CopyFrom(obj)
-    for field in ("finalizers", "ownerReferences", "resourceVersion"):
+    for field in ("finalizers", "managedFields", "ownerReferences", "resourceVersion"):
         copy.metadata.ClearField(field)
     return copy
 

@@ -1,4 +1,4 @@
-"""Server-side apply, and who owns which field of an object (metadata.managedFields).
+"""Server-side apply, and the owners of fields (metadata.managedFields).
 
 Objects have no managedFields before their first apply: creates, updates and binds of such objects do nothing here. The first
 apply gives all present fields to the manager `before-first-apply`. After that, each update gives the fields that it changes to
@@ -8,7 +8,7 @@ its manager, and takes them from all others. An apply that changes fields of oth
                                                       |                '--> conflicts: changed fields of other managers
                                                       '--> removes fields of the last configuration that nobody owns now
 
-Defaults that the server adds belong to nobody. Bindings, deletions and what the server itself writes have no manager.
+Defaults that the server adds have no owner. Bindings and deletions do not change owners.
 
 Source: https://kubernetes.io/docs/reference/using-api/server-side-apply/,
 https://github.com/kubernetes-sigs/structured-merge-diff/blob/master/merge/update.go,
@@ -47,7 +47,7 @@ MAX_MANAGER = 128
 _SERVERS_OWN = (
     "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion",
 )  # fmt: skip
-"""Metadata that nobody owns."""
+"""Metadata without owners."""
 _UPGRADES = {"kubectl": "kubectl.kubernetes.io/last-applied-configuration", "pinnace": LAST_APPLIED}
 """By manager: the annotation of its client-side apply. An apply takes over the fields that the annotation has."""
 _IGNORED = {
@@ -74,7 +74,7 @@ class Manager(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """What a manager owns. `time`: Unix seconds of the last change; 0: not known."""
+    """The fields of a manager. `time`: Unix seconds of the last change; 0: not known."""
 
     fields: FieldSet
     time: int
@@ -92,14 +92,14 @@ class Applied(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a manager applies."""
+    """The configuration of one apply."""
 
     manager: Manager
     force: bool
     data: Mapping[str, Any]
-    """As it was sent."""
+    """As the client sent it."""
     fields: dict[str, Any]
-    """Without apiVersion, kind, and the metadata that nobody owns."""
+    """Without apiVersion, kind, and the metadata without owners."""
 
 
 class _Conflicts(Exception):
@@ -109,7 +109,7 @@ class _Conflicts(Exception):
 
 
 def decode(entries: Iterable[ManagedFieldsEntry], api_version: str) -> dict[Manager, Owned]:
-    """Entries of other API versions are left out. Raises ValueError."""
+    """Return the owners. Entries of other API versions are left out. Raises ValueError."""
     found = dict[Manager, Owned]()
     for entry in entries:
         if entry.operation not in (APPLY, UPDATE):
@@ -126,7 +126,7 @@ def decode(entries: Iterable[ManagedFieldsEntry], api_version: str) -> dict[Mana
 
 
 def encode(managers: Managers, api_version: str) -> list[ManagedFieldsEntry]:
-    """In Kubernetes' order: Apply before Update, then by time and name."""
+    """Return the entries in Kubernetes' order: Apply before Update, then by time and name."""
     entries = list[ManagedFieldsEntry]()
     for manager, owned in sorted(managers.items(), key=lambda item: (item[0].operation, item[1].time, item[0])):
         entry = ManagedFieldsEntry(
@@ -143,13 +143,8 @@ def encode(managers: Managers, api_version: str) -> list[ManagedFieldsEntry]:
     return entries
 
 
-def is_tracked(new: Object, old: Object) -> bool:
-    """Whether the object has owners, or the client sends some."""
-    return bool(old.metadata.managedFields or new.metadata.managedFields)
-
-
 def track(resource: Resource[T], new: T, old: T, name: str, subresource: str, now: float) -> None:
-    """Gives the fields that an update changes to its manager: sets metadata.managedFields of the new object."""
+    """Set metadata.managedFields of the new object: the manager `name` owns the fields that the update changes."""
     managers = _managers_of_update(resource, new, old, subresource)
     if not managers:
         del new.metadata.managedFields[:]
@@ -161,7 +156,7 @@ def track(resource: Resource[T], new: T, old: T, name: str, subresource: str, no
 
 
 def set_entries(new: Object, old: Object, entries: Sequence[ManagedFieldsEntry]) -> None:
-    """Sets metadata.managedFields. If nothing else changes, the old times are kept, so that there is no change at all."""
+    """Set metadata.managedFields. If nothing else changes, the old times are kept, so that there is no change at all."""
     fields = new.metadata.managedFields
     del fields[:]
     if _without_times(entries) == _without_times(old.metadata.managedFields):
@@ -186,8 +181,8 @@ def _without_times(entries: Iterable[ManagedFieldsEntry]) -> list[bytes]:
 
 
 def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str) -> dict[Manager, Owned]:
-    """The owners before an update. A client may set or reset them, but not through a subresource; one that leaves them out, or
-    sends invalid ones, keeps those of the stored object."""
+    """Return the owners before an update. A client may set or reset them, but not through a subresource. If it leaves them out,
+    or sends invalid ones, the owners of the stored object are kept."""
     if not subresource:
         sent = new.metadata.managedFields
         if len(sent) == 1 and sent[0] == ManagedFieldsEntry():
@@ -207,7 +202,7 @@ def _decoded(entries: Iterable[ManagedFieldsEntry], api_version: str) -> dict[Ma
 def _updated(
     of: Type, before: Any, after: Any, managers: Managers, manager: Manager, ignored: FieldSet, now: int
 ) -> dict[Manager, Owned]:
-    """The owners after an update."""
+    """Return the owners after an update."""
     difference = compare(of, before, after)
     seen = difference.without(ignored)
     lost = seen.changed | seen.removed
@@ -232,7 +227,7 @@ def _capped(managers: dict[Manager, Owned]) -> dict[Manager, Owned]:
 
 
 def configuration(resource: Resource[T], data: Mapping[str, Any], manager: str, subresource: str, force: bool) -> Configuration:
-    """What a request applies. Raises Rejected."""
+    """Read the configuration of a request. Raises Rejected."""
     if not manager:
         raise Rejected(errors.bad_request("options.fieldManager: Required value: is required for apply patch"))
     if len(manager.encode()) > MAX_MANAGER or not manager.isprintable():
@@ -266,7 +261,7 @@ def _mistyped(resource: Resource[Any], data: Mapping[str, Any], error: TypeMisma
 
 
 def create(resource: Resource[T], wanted: Configuration, namespace: str, name: str, now: float) -> Applied[T]:
-    """The object that an apply creates. Raises Rejected."""
+    """Return the object that an apply creates. Raises Rejected."""
     metadata = wanted.data.get("metadata") or {}
     if metadata.get("uid"):
         raise Rejected(errors.uid_mismatch(resource, name, str(metadata["uid"]), ""))
@@ -281,7 +276,7 @@ def create(resource: Resource[T], wanted: Configuration, namespace: str, name: s
 
 
 def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> Applied[T]:
-    """The live object with the configuration applied. Raises Rejected."""
+    """Return the live object with the configuration applied. Raises Rejected."""
     name = live.metadata.name
     of, form = _type(resource), to_dict(live)
     before = _without_servers_own(resource, form)
@@ -316,7 +311,7 @@ def apply(resource: Resource[T], wanted: Configuration, live: T, now: float) -> 
 def _merged(
     of: Type, wanted: Configuration, before: dict[str, Any], managers: Managers, now: int, force: bool
 ) -> tuple[dict[str, Any], dict[Manager, Owned]]:
-    """The fields and the owners after an apply. Raises _Conflicts."""
+    """Return the fields and the owners after an apply. Raises _Conflicts."""
     ignored = _IGNORED.get(wanted.manager.subresource, FieldSet())
     after = merge(of, before, wanted.fields)
     last = managers.get(wanted.manager)
@@ -341,7 +336,7 @@ def _merged(
 
 
 def _pruned(of: Type, merged: Any, last: FieldSet, claimed: FieldSet) -> Any:
-    """Without the fields of `last` that nobody claims. What contains claimed fields, or fields without an owner, stays."""
+    """Remove the fields of `last` that no manager claims. Parents of claimed fields, and of fields without an owner, stay."""
     if merged is ABSENT or not last:
         return merged
     last = with_named_fields(of, last)
@@ -358,8 +353,8 @@ def _fields_left(of: Type, value: Any) -> FieldSet:
 def _unforgiven(
     resource: Resource[Any], manager: Manager, live: Object, before: dict[str, Any], found: Sequence[tuple[Manager, Path]]
 ) -> Sequence[tuple[Manager, Path]]:
-    """The conflicts that remain when client-side apply is replaced by server-side apply: fields of the last applied
-    configuration that still have its values may be taken over."""
+    """Return the conflicts that remain when server-side apply replaces client-side apply: the manager may take over fields
+    that still have the value of the last applied configuration."""
     text = live.metadata.annotations.get(_UPGRADES.get(manager.name, ""), "")
     if not text:
         return found
@@ -378,7 +373,7 @@ def _unforgiven(
 
 
 def _remember(wanted: Configuration, after: dict[str, Any]) -> None:
-    """Keeps the annotation of client-side apply up to date, in place."""
+    """Update the annotation of client-side apply, in place."""
     annotation = _UPGRADES.get(wanted.manager.name)
     annotations = (after.get("metadata") or {}).get("annotations") or {}
     if annotation is None or not annotations.get(annotation):

@@ -167,7 +167,7 @@ class Store(Generic[T]):
                     return outcomes
 
     async def create_applied(self, request: PatchRequest, by: Request) -> list[Outcome]:
-        """Creates the object that an apply describes."""
+        """Create the object that an apply describes."""
         wanted = self._configuration(request)
         namespace = self.resource.home(request.namespace)
         applied = managed_fields.create(self.resource, wanted, namespace, request.name, self._clock.time())
@@ -353,7 +353,7 @@ class Store(Generic[T]):
         new.metadata.resourceVersion = old.metadata.resourceVersion
         if owners is not None:
             managed_fields.set_entries(new, old, owners)
-        elif managed_fields.is_tracked(new, old):
+        elif old.metadata.managedFields or (operation is Operation.UPDATE and new.metadata.managedFields):
             manager = by.field_manager or by.user.name
             managed_fields.track(self.resource, new, old, manager, _SUBRESOURCES.get(operation, ""), self._clock.time())
         if new == old:

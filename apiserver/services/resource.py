@@ -161,7 +161,7 @@ class ResourceService(Generic[T]):
         return single(await self.noted(by, "patch", request.subresource, [request], patching)).encoded
 
     async def _apply(self, request: PatchRequest, by: Request) -> Sequence[Outcome]:
-        """Applies to the object that is there, or creates it. Another client may create or delete it meanwhile."""
+        """Apply to the object, or create it if it does not exist. Other clients may create or delete it concurrently."""
         for _ in range(APPLY_ATTEMPTS):
             outcomes = await self.store.patch(request, by)
             if request.subresource or not _is(outcomes, "NotFound"):

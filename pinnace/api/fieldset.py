@@ -15,7 +15,6 @@ Source: https://github.com/kubernetes-sigs/structured-merge-diff/tree/master/fie
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 Element = str
@@ -24,6 +23,8 @@ Path = tuple[Element, ...]
 _FIELD, _KEY, _VALUE, _INDEX = "f:", "k:", "v:", "i:"
 _ORDER = {_FIELD: 0, _KEY: 1, _VALUE: 2, _INDEX: 3}
 _SELF = "."
+MAX_DEPTH = 100
+"""Elements of a path. No API object is as deep."""
 
 
 class FieldSetError(ValueError):
@@ -31,7 +32,7 @@ class FieldSetError(ValueError):
 
 
 class FieldSet:
-    """A set of paths. A set that is in use by others is not changed: the operators return new sets."""
+    """A set of paths. The operators return new sets, which may share parts with their operands."""
 
     __slots__ = ("children", "members")
 
@@ -44,7 +45,7 @@ class FieldSet:
             self.insert(path)
 
     def insert(self, path: Path) -> None:
-        """Adds a path, in place. An empty path is no member of any set."""
+        """Add a path, in place. An empty path is no member of any set."""
         if not path:
             return
         at = self
@@ -78,7 +79,7 @@ class FieldSet:
         return f"FieldSet({self.to_json()})"
 
     def child(self, element: Element) -> "FieldSet":
-        """What the set has below an element."""
+        """Return the paths below an element, without it."""
         return self.children.get(element, _EMPTY)
 
     def __or__(self, other: "FieldSet") -> "FieldSet":
@@ -101,7 +102,7 @@ class FieldSet:
         return found
 
     def __sub__(self, other: "FieldSet") -> "FieldSet":
-        """The paths that are not in `other`. A path of `other` does not remove longer paths."""
+        """Return the paths that are not in `other`. A path of `other` does not remove longer paths."""
         if not self or not other:
             return self
         found = FieldSet()
@@ -112,7 +113,7 @@ class FieldSet:
         return found
 
     def without_trees(self, other: "FieldSet") -> "FieldSet":
-        """The paths that neither are in `other` nor begin with a path of it."""
+        """Return the paths that neither are in `other` nor begin with a path of it."""
         if not self or not other:
             return self
         found = FieldSet()
@@ -123,7 +124,7 @@ class FieldSet:
         return found
 
     def to_json(self) -> str:
-        """The set as FieldsV1."""
+        """Return the set as FieldsV1."""
         return f"{{{','.join(self._entries())}}}"
 
     def _entries(self) -> Iterator[str]:
@@ -139,23 +140,25 @@ _EMPTY = FieldSet()
 
 
 def from_json(text: bytes | str) -> FieldSet:
-    """Raises FieldSetError."""
+    """Raise FieldSetError if the text is no set, or has paths of more than MAX_DEPTH elements."""
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FieldSetError(f"not JSON: {error}") from None
-    return _from_tree(tree)[1]
+    return _from_tree(tree, MAX_DEPTH)[1]
 
 
-def _from_tree(tree: Any) -> tuple[bool, FieldSet]:
-    """Whether the node itself is a member, and what it contains. Elements of unknown types are left out."""
+def _from_tree(tree: Any, room: int) -> tuple[bool, FieldSet]:
+    """Return whether the node itself is a member, and the paths below it. Elements of unknown types are left out."""
     if not isinstance(tree, Mapping):
         raise FieldSetError("expected a tree of objects")
+    if room < 0:
+        raise FieldSetError("nested too deeply")
     found, itself = FieldSet(), _SELF in tree
     for name, below in tree.items():
         if name == _SELF or (element := _canonical(name)) is None:
             continue
-        member, children = _from_tree(below)
+        member, children = _from_tree(below, room - 1)
         if member:
             found.members.add(element)
         if children:
@@ -215,7 +218,6 @@ def _text(element: Element) -> str:
 _dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-@lru_cache(maxsize=4096)
 def _rank(element: Element) -> tuple[Any, ...]:
     """The sort key of structured-merge-diff: fields by name, then items by their keys, by value, by index."""
     kind, rest = element[:2], element[2:]

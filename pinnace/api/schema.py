@@ -1,4 +1,4 @@
-"""The types of API objects as server-side apply sees them: scalars, lists and maps, and the units in which they have owners.
+"""The types of API objects for server-side apply: scalars, lists and maps, and the parts of an object that have one owner.
 
 The types are made from the descriptors of the messages. The list types, keys and map types are Kubernetes', in
 schema_extensions.json, by the name of a schema. OpenAPI documents and field sets are made from the same file.
@@ -57,7 +57,7 @@ class List:
     keys: tuple[str, ...] = ()
 
     def default(self, key: str) -> str | None:
-        """The value of a key that an item leaves out."""
+        """Return the value of a key that an item leaves out."""
         named = isinstance(self.element, Map) and self.element.field(key) is not None
         return DEFAULTS.get(key) if named else None
 
@@ -71,11 +71,11 @@ class Map:
     atomic: bool
 
     def field(self, name: str) -> "Type | None":
-        """The type of a declared field; None if there is none."""
+        """Return the type of a declared field; None if there is none."""
         return _fields(self.message).get(name) if self.message is not None else None
 
     def value(self, name: str) -> "Type | None":
-        """The type of a field or of a map's value; None for a field that is not declared."""
+        """Return the type of a field or of a map's value; None for a field that is not declared."""
         return self.field(name) if self.message is not None else self.element
 
 
@@ -90,20 +90,20 @@ _PRIMITIVES = {
 
 @cache
 def extensions() -> Mapping[str, Any]:
-    """Kubernetes' extensions of each schema, by its name: those of each property, and of the schema itself."""
+    """Return Kubernetes' extensions of each schema, by its name: those of each property, and of the schema itself."""
     found: Mapping[str, Any] = json.loads(_FILE.read_text())
     return found
 
 
 def schema_name(descriptor: Descriptor) -> str:
-    """The name of a message in Kubernetes' OpenAPI: "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
+    """Return the name of a message in Kubernetes' OpenAPI: "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
     package, _, name = descriptor.full_name.removeprefix("pinnace.").rpartition(".")
     return f"{META_PACKAGE}.{name}" if package == "meta.v1" else f"io.k8s.api.{package}.{name}"
 
 
 @cache
 def type_of(message: Descriptor, atomic: bool | None = None) -> Type:
-    """The type of a message. `atomic`: what the field that contains it says; None: what the message says."""
+    """Return the type of a message. `atomic`: the map type of the field that contains it; None: that of the message."""
     if message.full_name == FieldsV1.DESCRIPTOR.full_name:
         return Map(None, None, atomic=True)
     if message.full_name in SCALARS:
@@ -152,6 +152,6 @@ def _empty(message: Descriptor) -> Mapping[str, Any]:
 
 
 def empty(message: Descriptor) -> dict[str, Any]:
-    """The JSON form of an empty object, as Kubernetes' Go types write it: fields that are never left out are empty or null."""
+    """Return the JSON form of an empty object, as Kubernetes' Go types write it: with the fields that are never left out."""
     found: dict[str, Any] = json.loads(json.dumps(_empty(message)))
     return found

@@ -54,7 +54,7 @@ class Comparison:
 
 
 def check(of: Type, value: Any) -> None:
-    """Raises TypeMismatch for unknown fields, values of other types, and items with the same keys."""
+    """Raise TypeMismatch for unknown fields, values of other types, and items with the same keys."""
     if problems := list(_problems(of, value, ())):
         raise TypeMismatch([f"{text_of(path)}: {message}" if path else message for path, message in problems])
 
@@ -121,7 +121,7 @@ def _shown(value: Any) -> str:
 
 
 def element_of(of: List, item: Any) -> Element:
-    """The path element of an item of a set or a list map. Raises ValueError for an item without identity."""
+    """Return the path element of an item of a set or a list map. Raises ValueError for an item without identity."""
     if not of.keys:
         if item is None or isinstance(item, dict | list):
             raise _ItemError("associative list without keys has an element that's a map type")
@@ -140,12 +140,12 @@ def element_of(of: List, item: Any) -> Element:
 
 
 def field_set(of: Type, value: Any) -> FieldSet:
-    """The fields that a configuration owns. The object must have the type (see `check`)."""
+    """Return the fields that a configuration owns. The object must have the type (see `check`)."""
     return _owned(of, value)[1]
 
 
 def _owned(of: Type, value: Any) -> tuple[bool, FieldSet]:
-    """Whether the value itself is a field that is owned, and the fields that it contains."""
+    """Return whether the value itself is an owned field, and the owned fields inside it."""
     found = FieldSet()
     if isinstance(of, Scalar) or of.atomic:
         return True, found
@@ -166,8 +166,8 @@ def _owned(of: Type, value: Any) -> tuple[bool, FieldSet]:
 
 
 def merge(of: Type, live: Any, applied: Any) -> Any:
-    """The live value with the applied one merged into it; ABSENT if nothing is left. Raises TypeMismatch if the live value has
-    list items that cannot be told apart."""
+    """Return the live value with the applied one merged into it; ABSENT if nothing is left. Raises TypeMismatch if items of a live
+    list map have no keys."""
     if _is_leaf(of, live, applied):
         return live if applied is ABSENT else applied
     if isinstance(of, List):
@@ -233,7 +233,7 @@ def _merge_lists(of: List, live: Any, applied: Any) -> list[Any]:
 
 
 def compare(of: Type, old: Any, new: Any) -> Comparison:
-    """The fields that differ. ABSENT is an object that is not there."""
+    """Return the fields that differ. ABSENT is an object that is not there."""
     found = Comparison()
     _compare(of, old, new, (), found)
     return found
@@ -282,7 +282,7 @@ def _compare_lists(of: List, old: Any, new: Any, path: Path, out: Comparison) ->
 
 
 def remove(of: Type, value: Any, gone: FieldSet) -> Any:
-    """The value without the fields; ABSENT or an empty part if nothing is left of it."""
+    """Return the value without the fields; ABSENT or an empty part if nothing is left of it."""
     if isinstance(of, Scalar):
         return value
     if of.atomic or not value:
@@ -308,8 +308,8 @@ def remove(of: Type, value: Any, gone: FieldSet) -> Any:
 
 
 def with_named_fields(of: Type, fields: FieldSet) -> FieldSet:
-    """The set with each declared field that contains a member: a set of .spec.replicas gets .spec. Keys of maps and items of
-    lists are not added."""
+    """Return the set with each declared field that contains a member: a set of .spec.replicas gets .spec. Keys of maps and items
+    of lists are not added."""
     found = FieldSet()
     found.members = set(fields.members)
     for element, below in fields.children.items():
@@ -339,7 +339,7 @@ def _entries(value: Any) -> Mapping[str, Any]:
 
 
 def _items(of: List, value: Any) -> list[tuple[Element, Any]]:
-    """The items that have an identity, with their path elements."""
+    """Return the items that have an identity, with their path elements."""
     found = list[tuple[Element, Any]]()
     for item in value if isinstance(value, list) else ():
         try:

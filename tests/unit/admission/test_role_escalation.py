@@ -8,7 +8,7 @@ from apiserver.admission.authorization import RoleEscalation
 from apiserver.auth.authentication import MASTERS, User
 from apiserver.errors import Rejected
 from apiserver.registry.admission import Operation, Request
-from pinnace.api.meta_v1_pb2 import ObjectMeta, OwnerReference
+from pinnace.api.meta_v1_pb2 import ManagedFieldsEntry, ObjectMeta, OwnerReference
 from pinnace.api.rbac_v1_pb2 import ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding
 from tests.unit.auth.test_rbac import EVE, World, rule
 
@@ -128,6 +128,7 @@ def test_to_see_to_what_others_gave_gives_nothing_away(world: World, old: Role |
 
     assert not refused(world, changed(finalizers=["orphan"]), old=old)
     assert not refused(world, changed(ownerReferences=[OwnerReference(name="x")]), old=old)
+    assert not refused(world, changed(managedFields=[ManagedFieldsEntry(manager="x")]), old=old)
     assert refused(world, changed(labels={"a": "b"}), old=old)
     if isinstance(old, Role):
         changed(finalizers=["orphan"]).rules.append(rule("get"))

@@ -16,6 +16,7 @@ from pinnace.api.fieldset import (
     value_element,
 )
 
+DEEP = '{"f:a":' * 200 + "{}" + "}" * 200
 CONTAINER = key_element({"name": "c"})
 SPEC, REPLICAS = field_element("spec"), field_element("replicas")
 
@@ -52,7 +53,7 @@ def test_keys_have_one_order_and_unknown_elements_are_left_out() -> None:
     assert list(from_json(text)) == [(key_element({"port": 1, "protocol": "TCP"}),)]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"f:a":1}', '{"k:{}":{}}', '{"k:no":{}}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "[]", '{"f:a":1}', '{"k:{}":{}}', '{"k:no":{}}', "[" * 100_000, DEEP])
 def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(FieldSetError):
         from_json(text)

@@ -166,8 +166,8 @@ def _owned(of: Type, value: Any) -> tuple[bool, FieldSet]:
 
 
 def merge(of: Type, live: Any, applied: Any) -> Any:
-    """Return the live value with the applied one merged into it; ABSENT if nothing is left. Raises TypeMismatch if items of a live
-    list map have no keys."""
+    """Return the live value with the applied one merged into it; ABSENT if nothing is left. Raises TypeMismatch if items of a
+    live list map have no keys."""
     if _is_leaf(of, live, applied):
         return live if applied is ABSENT else applied
     if isinstance(of, List):
@@ -308,8 +308,8 @@ def remove(of: Type, value: Any, gone: FieldSet) -> Any:
 
 
 def with_named_fields(of: Type, fields: FieldSet) -> FieldSet:
-    """Return the set with each declared field that contains a member: a set of .spec.replicas gets .spec. Keys of maps and items
-    of lists are not added."""
+    """Return the set with each declared field that contains a member: a set of .spec.replicas gets .spec. Keys of maps and
+    items of lists are not added."""
     found = FieldSet()
     found.members = set(fields.members)
     for element, below in fields.children.items():

@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -18,13 +19,22 @@ from pinnace.cli.verbs.node import node
 VERBS = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
 
 
+def leaves(command: click.Command) -> Iterator[click.Command]:
+    """The command, or the commands in a group and in its groups."""
+    if not isinstance(command, click.Group):
+        yield command
+        return
+    for each in command.commands.values():
+        yield from leaves(each)
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_explains_itself(verb: str) -> None:
     command = cli.get_command(click.Context(cli), verb)
     assert command is not None and command.name == verb
     text = command.get_help(click.Context(command, info_name=verb))
     assert VERBS[verb].rstrip(".") in text, "the summary in the list of verbs is the first line of the verb's help"
-    for each in command.commands.values() if isinstance(command, click.Group) else [command]:
+    for each in leaves(command):
         text = each.get_help(click.Context(each, info_name=verb))
         assert "Examples:" in text and f"pinnace {verb}" in text and "--server" in text, each.name
 
@@ -54,7 +64,7 @@ def test_help_lists_the_verbs_by_section(capsys: pytest.CaptureFixture[str]) -> 
         (["completion", "tcsh"], "error: invalid value for"),
         (["create", "role", "reader", "--verb=get", "--resource=pods"], 'error: "role" needs a manifest'),
         (["create", "quota", "q", "--hard", "pods=1"], 'error: "quota" needs a manifest'),
-        (["create", "secret", "generic", "s", "--from-literal=a=b"], "error: pinnace has no Secrets"),
+        (["create", "secret", "generic", "s", "--from-literal=a"], "error: invalid literal source a, expected key=value"),
         (["create", "token", "me", "--duration", "1h"], "error: pinnace has no TokenRequests"),
         (["create", "xyzzy", "me"], 'error: unknown resource "xyzzy"'),
         (["apply", "--prune", "-f", "x"], "error: `pinnace apply` has no --prune (yet)"),

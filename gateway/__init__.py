@@ -1,9 +1,9 @@
-"""The gateway: the Kubernetes API over HTTPS, for kubectl and every other client of Kubernetes.
+"""The gateway. It serves the Kubernetes API over HTTPS to kubectl and other Kubernetes clients.
 
-    HTTPS --> server --> authentication --> dispatch --+--> discovery, openapi         documents made at the start
+    HTTPS --> server --> authentication --> dispatch --+--> discovery, openapi         documents that are generated once
                                                        +--> objects, subresources      one gRPC call to an API server
                                                        '--> watches, streams           one gRPC stream
 
-A gateway has no state and no rights of its own: it calls the API servers as the user that it has authenticated
-(impersonation). Any number of gateways may run.
+A gateway has no state and no permissions of its own: it calls the API servers as the authenticated user (impersonation). Any
+number of gateways can run in parallel.
 """

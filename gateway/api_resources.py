@@ -1,7 +1,6 @@
-"""The resources that the gateway serves, with what discovery says of each. All are derived from `pinnace.api.resources`.
+"""The resources that the gateway serves, with their discovery data. They are derived from `pinnace.api.resources`.
 
-Kinds that clients such as kube-scheduler watch, and that pinnace does not have, are served as empty collections that cannot be
-written.
+Kinds that pinnace does not implement but clients such as kube-scheduler watch are served as empty, read-only collections.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
@@ -23,7 +22,7 @@ _WITHOUT_STATUS = (
     "clusterrolebindings", "endpointslices", "configmaps", "secrets", "serviceaccounts",
 )  # fmt: skip
 SCALED = ("deployments", "replicasets")
-"""The plurals with a subresource `scale`."""
+"""The plurals with a `scale` subresource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Subresource:
 
 @dataclass(frozen=True)
 class ApiResource:
-    """One resource of a group and version. `resource` is None for a collection that is always empty."""
+    """A resource of a group and version. `resource` is None for a collection that is always empty."""
 
     group: str
     version: str
@@ -60,7 +59,7 @@ class ApiResource:
 
     @property
     def qualified(self) -> str:
-        """As messages name it: "deployments.apps"."""
+        """The name in messages, for example "deployments.apps"."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
@@ -131,7 +130,7 @@ EMPTY = (
 EVENTS_V1 = ApiResource(
     "events.k8s.io", "v1", "events", "Event", True, ALL_VERBS, resources.EVENTS, resources.EVENTS.short_names
 )
-"""The same objects as the core group's events, in their newer form."""
+"""The objects of the core group's events in their newer form."""
 METRICS_GROUP = "metrics.k8s.io"
 USAGE = (
     ApiResource(METRICS_GROUP, "v1beta1", "nodes", "NodeMetrics", False, ("get", "list")),
@@ -141,12 +140,12 @@ ELECTIONS = ApiResource("pinnace.io", "v1", "elections", "Election", False, READ
 WHY = ApiResource(
     "pinnace.io", "v1", "pods", "Pod", True, (), subresources={"why": Subresource("why", "Why", ("get",), "pinnace.io", "v1")}
 )
-"""Has a subresource only."""
+"""A resource that only has a subresource."""
 SERVED: tuple[ApiResource, ...] = (*map(_of, resources.ALL), EVENTS_V1, *REVIEWS, *USAGE, *EMPTY, ELECTIONS, WHY)
 _BY_PATH = {(each.group, each.version, each.plural): each for each in SERVED}
 _BY_RESOURCE = {each.resource: each for each in reversed(SERVED) if each.resource is not None}
 PREFERRED = {"": 0, "apps": 1, "batch": 2}
-"""Order of the first groups; the others follow by name."""
+"""The order of the first groups. Other groups follow in alphabetical order."""
 
 
 def find(group: str, version: str, plural: str) -> ApiResource | None:
@@ -158,7 +157,7 @@ def of_resource(resource: Resource[Any]) -> ApiResource:
 
 
 def groups() -> Mapping[str, tuple[str, ...]]:
-    """The versions of each group, in the order of discovery."""
+    """Return the versions of each group in the order of discovery."""
     found: dict[str, list[str]] = {}
     for each in SERVED:
         versions = found.setdefault(each.group, [])

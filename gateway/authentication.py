@@ -1,7 +1,7 @@
-"""The user of a request, from the client's certificate or its bearer token; and the user that it wants to act as.
+"""Authentication by client certificate or bearer token, and the impersonated user of a request.
 
-TLS has verified the certificate. An API server reviews the token; the gateway remembers its answer for a few seconds. A client
-that sends both is the user of the certificate.
+TLS has verified the certificate. An API server reviews the token, and the gateway caches the result for a few seconds. If a
+client sends both, the certificate determines the user.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authentication/
 """
@@ -22,15 +22,16 @@ from pinnace.pki import Subject
 
 AUTHENTICATED = "system:authenticated"
 MAX_REMEMBERED = 10_000
-"""Certificates whose subject is remembered; also tokens."""
+"""The maximum number of cached certificates, and of cached tokens."""
 MAX_TOKEN = 4096
-"""Characters of a token."""
+"""The maximum length of a token in characters."""
 VALID_FOR, INVALID_FOR = 10.0, 1.0
-"""Seconds for which the review of a token is remembered, as kube-apiserver's delegating authenticators do for valid ones."""
+"""Seconds for which valid and invalid tokens are cached. The first value equals that of kube-apiserver's delegated
+authentication."""
 log = logging.getLogger(__name__)
 IMPERSONATE_USER, IMPERSONATE_GROUP = "impersonate-user", "impersonate-group"
 IMPERSONATE_OTHER = ("impersonate-uid", "impersonate-extra-")
-"""Headers that are refused, and not ignored: the API servers know users by name and groups only."""
+"""Headers that are rejected instead of ignored, because the API servers only support user names and groups."""
 
 
 class _Known(NamedTuple):
@@ -46,7 +47,7 @@ class _Reviewed(NamedTuple):
 
 class TokenReviewer(Protocol):
     async def review_token(self, token: str) -> User | None:
-        """The user of the token. Raises ApiError."""
+        """Return the user of the token, or None if the token is invalid. Raises ApiError."""
         ...
 
 
@@ -56,11 +57,11 @@ class Authenticator:
         self._now = now
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._reviewed: OrderedDict[bytes, _Reviewed] = OrderedDict()
-        """By digest of the token."""
+        """Reviews by digest of the token."""
 
     async def user(self, certificate: bytes | None, headers: Mapping[str, str]) -> User:
-        """`certificate`: the client's, in DER. Without credentials: system:anonymous. Raises ApiStatus: 401; 503 while no API
-        server reviews tokens."""
+        """Return the authenticated user, or system:anonymous without credentials. `certificate`: the client certificate in DER.
+        Raises ApiStatus: 401, or 503 if no API server can review tokens."""
         if certificate is not None:
             return self._of_certificate(certificate)
         if (header := headers.get("authorization")) is None:
@@ -82,7 +83,7 @@ class Authenticator:
         try:
             user = await self._tokens.review_token(token)
         except ApiError as error:
-            log.warning("a bearer token cannot be reviewed: %s", error.message)
+            log.warning("failed to review a bearer token: %s", error.message)
             raise (to_status(error) if isinstance(error, Unavailable | Exhausted) else unauthorized()) from None
         self._reviewed[digest] = _Reviewed(user, self._now() + (VALID_FOR if user is not None else INVALID_FOR))
         self._reviewed.move_to_end(digest)
@@ -102,13 +103,10 @@ class Authenticator:
 
 
 def impersonated(headers: Mapping[str, str], groups: Sequence[str]) -> User | None:
-    """The user that the headers of impersonation name; None without them. `groups`: of each Impersonate-Group.
-
-    Raises ApiStatus.
-    """
+    """Return the user in the impersonation headers, or None. `groups`: the values of Impersonate-Group. Raises ApiStatus."""
     for name in headers:
         if name.startswith(IMPERSONATE_OTHER):
-            raise bad_request(f"impersonation by {name} is not supported: use Impersonate-User and Impersonate-Group")
+            raise bad_request(f"the impersonation header {name} is not supported: use Impersonate-User and Impersonate-Group")
     name = headers.get(IMPERSONATE_USER, "")
     if not name:
         if groups:

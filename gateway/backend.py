@@ -1,6 +1,6 @@
-"""Calls to the API servers as the user of a request.
+"""Calls to the API servers on behalf of the user of a request.
 
-Responses stay bytes: what goes on to a client as protobuf is not decoded.
+Responses are kept as bytes, because protobuf responses are forwarded without decoding.
 """
 
 from contextvars import ContextVar
@@ -15,14 +15,14 @@ from pinnace.client.channel import Duplex, Stream
 from pinnace.client.connection import Connection
 
 CALL_TIMEOUT = 30.0
-"""Seconds for one call to an API server."""
+"""The timeout of a call to an API server in seconds."""
 REVIEW_TIMEOUT = 5.0
-"""Seconds for the review of a token."""
+"""The timeout of a token review in seconds."""
 _request: ContextVar[Request | None] = ContextVar("request", default=None)
 
 
 class Raw(NamedTuple):
-    """A response that is passed on as it is."""
+    """A response that is not decoded."""
 
     data: bytes
 
@@ -32,31 +32,32 @@ class Raw(NamedTuple):
 
 
 def add_warning(text: str) -> None:
-    """Takes a warning of an API server to the request that it is about."""
+    """Add a warning of an API server to the current request."""
     request = _request.get()
     if request is not None:
         request.warnings.append(text)
 
 
 def note_created() -> None:
-    """Note that the present request created an object."""
+    """Record that the current request created an object."""
     request = _request.get()
     if request is not None:
         request.created = True
 
 
 def identity(user: User) -> list[tuple[str, str]]:
-    """The metadata by which an API server takes a call as a user's."""
+    """Return the call metadata that impersonates a user."""
     return [(IMPERSONATE_USER_KEY, user.name), *((IMPERSONATE_GROUP_KEY, group) for group in user.groups)]
 
 
 class Backend:
     def __init__(self, connection: Connection) -> None:
-        """`connection`: with the gateway's own certificate; `add_warning` and `note_created` are its callbacks."""
+        """`connection`: authenticated with the gateway's certificate, with `add_warning` and `note_created` as its
+        callbacks."""
         self._connection = connection
 
     async def call(self, request: Request, method: str, message: Message, *, retry: bool = False) -> bytes:
-        """The encoded response. Raises ApiError."""
+        """Return the encoded response. Raises ApiError."""
         token = _request.set(request)
         try:
             answer: Any = await self._connection.call(
@@ -73,7 +74,8 @@ class Backend:
         return data
 
     async def review_token(self, token: str) -> User | None:
-        """The user of a bearer token, as an API server knows it. The gateway asks under its own name. Raises ApiError."""
+        """Return the user of a bearer token, or None if an API server rejects it. The gateway calls as itself. Raises
+        ApiError."""
         request = TokenReviewRequest(token=token)
         review = await self._connection.call(
             "/pinnace.v1.Authorization/TokenReview", request, TokenReviewResponse, timeout=REVIEW_TIMEOUT
@@ -81,9 +83,9 @@ class Backend:
         return User(review.user.username, tuple(review.user.groups)) if review.HasField("user") else None
 
     async def stream(self, request: Request, method: str, message: Message, received: type[Any] = Raw) -> Stream[Any]:
-        """Raises ApiError."""
+        """Open a stream of responses. Raises ApiError."""
         return await self._connection.stream(method, message, received, metadata=identity(request.user))
 
     async def duplex(self, request: Request, method: str, sent: type[Any], received: type[Any]) -> Duplex[Any, Any]:
-        """Raises ApiError."""
+        """Open a bidirectional stream. Raises ApiError."""
         return await self._connection.duplex(method, sent, received, metadata=identity(request.user))

@@ -1,4 +1,4 @@
-"""The objects and options in the bodies of requests: JSON, YAML or protobuf, validated as `fieldValidation` asks for.
+"""Objects and options in request bodies: JSON, YAML or protobuf, validated according to `fieldValidation`.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation
 """
@@ -22,13 +22,13 @@ STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 _POLICIES = ("Foreground", "Background", "Orphan")
 _DELETE_OPTIONS = ("gracePeriodSeconds", "preconditions", "propagationPolicy", "dryRun")
 MAX_MANAGER = 128
-"""Bytes of the name of a field manager."""
+"""The maximum length of a field manager's name in bytes."""
 MAX_WARNINGS = 10
-"""Warnings about unknown or duplicate fields of one request."""
+"""The maximum number of warnings about unknown or duplicate fields of a request."""
 
 
 def field_validation(request: Request) -> str:
-    """Raises ApiStatus (422)."""
+    """Return the query parameter. Raises ApiStatus (422)."""
     value = request.param("fieldValidation") or WARN
     if value not in (STRICT, WARN, IGNORE):
         message = f'Unsupported value: "{value[:32]}": supported values: "", "Ignore", "Strict", "Warn"'
@@ -41,7 +41,7 @@ def _options_kind(request: Request) -> str:
 
 
 def read_object(request: Request, resource: ApiResource) -> Any:
-    """The object of a create or an update, as a message. Raises ApiStatus."""
+    """Decode the object of a create or update. Raises ApiStatus."""
     assert resource.resource is not None
     media_type = body_type(request.headers.get("content-type", ""))
     if media_type == PROTOBUF:
@@ -50,7 +50,7 @@ def read_object(request: Request, resource: ApiResource) -> Any:
         try:
             return resource.resource.message.FromString(found.data)
         except DecodeError as error:
-            raise bad_request(f"the object cannot be decoded: {error}") from None
+            raise bad_request(f"unable to decode the object: {error}") from None
     validation = field_validation(request)
     complaints: list[str] = []
     note = None if validation == IGNORE else lambda key: complaints.append(f'duplicate field "{key}"')
@@ -115,7 +115,7 @@ def patch_options(request: Request, *, applies: bool) -> PatchOptions:
 
 
 def _check_type(api_version: str, kind: str, resource: ApiResource) -> None:
-    """Raises ApiStatus (400) for an object of another type. An absent type is the resource's."""
+    """Raise ApiStatus (400) for an object of another type. A missing type defaults to the type of the resource."""
     if api_version and kind and (api_version, kind) != (resource.api_version, resource.kind):
         raise bad_request(
             f"the API version in the data ({api_version}, Kind={kind}) does not match the expected API version "
@@ -124,7 +124,7 @@ def _check_type(api_version: str, kind: str, resource: ApiResource) -> None:
 
 
 def _complain(request: Request, validation: str, complaints: list[str]) -> None:
-    """Refuses, or warns of, unknown and duplicate fields."""
+    """Reject unknown and duplicate fields, or add warnings."""
     if not complaints or validation == IGNORE:
         return
     if validation == STRICT:
@@ -138,8 +138,8 @@ def _undecodable(resource: ApiResource, problems: list[Problem]) -> ApiStatus:
 
 
 def read_message(request: Request, message: type[M], kinds: Mapping[str, str] | None = None) -> M:
-    """A body that is no stored object, such as a Scale or a review, as a message; an empty body is an empty message. `kinds`:
-    the API version of each kind that is accepted. Raises ApiStatus."""
+    """Decode a body that is not a stored object, such as a Scale or a review. An empty body is an empty message. `kinds`: the
+    API version of each accepted kind. Raises ApiStatus."""
     if not request.body.strip():
         return message()
     media_type = body_type(request.headers.get("content-type", ""))
@@ -148,7 +148,7 @@ def read_message(request: Request, message: type[M], kinds: Mapping[str, str] | 
         try:
             return message.FromString(found.data)
         except DecodeError as error:
-            raise bad_request(f"the object cannot be decoded: {error}") from None
+            raise bad_request(f"unable to decode the object: {error}") from None
     data = parse_body(request.body, media_type)
     if not isinstance(data, dict):
         raise bad_request("the object provided is unrecognized (must be of type JSON): expected an object")
@@ -157,7 +157,7 @@ def read_message(request: Request, message: type[M], kinds: Mapping[str, str] | 
 
 
 def from_data(message: type[M], data: Mapping[str, Any]) -> M:
-    """Raises ApiStatus (400)."""
+    """Convert data to a message. Raises ApiStatus (400)."""
     try:
         return from_dict(message, data)
     except CodecError as error:
@@ -165,7 +165,7 @@ def from_data(message: type[M], data: Mapping[str, Any]) -> M:
 
 
 def read_delete_options(request: Request) -> DeleteOptions:
-    """From the body, and from query parameters, which only fill what the body leaves out. Raises ApiStatus."""
+    """Read the options from the body. Query parameters set fields that the body does not contain. Raises ApiStatus."""
     options = _options_of_body(request)
     grace = request.number("gracePeriodSeconds")
     if grace is not None and not options.HasField("gracePeriodSeconds"):
@@ -190,7 +190,7 @@ def _options_of_body(request: Request) -> DeleteOptions:
         try:
             return DeleteOptions.FromString(unwrap(request.body).data)
         except DecodeError as error:
-            raise bad_request(f"the options cannot be decoded: {error}") from None
+            raise bad_request(f"unable to decode the options: {error}") from None
     data = parse_body(request.body, media_type)
     if not isinstance(data, dict):
         raise bad_request("the options of a delete must be an object")
@@ -203,14 +203,14 @@ def _options_of_body(request: Request) -> DeleteOptions:
 
 
 def dry_run(request: Request) -> list[str]:
-    """The query parameter. Raises ApiStatus (422)."""
+    """Return the query parameter. Raises ApiStatus (422)."""
     found = list(request.query.get("dryRun", ()))
     check_dry_run(found, _options_kind(request))
     return found
 
 
 def check_dry_run(values: Sequence[str], kind: str) -> None:
-    """`kind`: of the options. Raises ApiStatus (422)."""
+    """Validate dryRun. `kind`: the kind of the options. Raises ApiStatus (422)."""
     if any(value != "All" for value in values):
         given = ",".join(f'"{value[:32]}"' for value in values[:2])
         raise invalid_options(kind, "dryRun", f'Unsupported value: [{given}]: supported values: "All"')

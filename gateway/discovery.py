@@ -1,6 +1,6 @@
-"""Discovery: the groups, versions and resources that are served, plain and aggregated, and the version of the server.
+"""Discovery: the served groups, versions and resources in plain and aggregated form, and the version of the server.
 
-Documents are made once. A request for the aggregated form gets it under its own media type and with an ETag.
+Documents are generated once. The aggregated form has its own media type and an ETag.
 
 Source: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api
 """
@@ -22,7 +22,7 @@ _AGGREGATED_VERSIONS = ("v2", "v2beta1")
 
 
 def version_info(version: str) -> dict[str, str]:
-    """`version`: of pinnace, such as "0.1.0+73b2091"."""
+    """Return the document of /version. `version`: the version of pinnace, for example "0.1.0+73b2091"."""
     major, minor = KUBERNETES_VERSION.split(".")
     release, _, commit = version.partition("+")
     return {
@@ -40,7 +40,7 @@ def version_info(version: str) -> dict[str, str]:
 
 class Discovery:
     def __init__(self, address: str = "") -> None:
-        """`address`: "host:port" that clients reach, for the legacy list of server addresses."""
+        """`address`: the external "host:port", for the legacy list of server addresses."""
         self._documents: dict[str, Any] = {
             "/api": {
                 "kind": "APIVersions",
@@ -72,7 +72,7 @@ class Discovery:
         return sorted(self._documents)
 
     def respond(self, request: Request) -> Response:
-        """Raises ApiStatus (404) for a path that has no document."""
+        """Return the document of a path. Raises ApiStatus (404) if the path has no document."""
         path = request.path.rstrip("/")
         if path in ("/api", "/apis") and (version := _wants_aggregated(request.headers.get("accept", ""))):
             tagged = self._aggregated[path, version]
@@ -94,7 +94,7 @@ class _Tagged:
 
 
 def _wants_aggregated(accept: str) -> str:
-    """The version of the aggregated form; "" for the plain one."""
+    """Return the version of the aggregated form, or "" for the plain form."""
     for clause in clauses(accept):
         if clause.media_type != JSON:
             continue

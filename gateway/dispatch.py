@@ -1,4 +1,4 @@
-"""Which part of the gateway answers a request."""
+"""The dispatcher, which selects the handler of a request."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -27,10 +27,10 @@ from pinnace.runtime import build
 log = logging.getLogger(__name__)
 
 PUBLIC = ("/version", "/livez", "/readyz", "/healthz")
-"""Paths that need no credentials, with everything below them."""
+"""Paths that need no credentials, including all subpaths."""
 Handler = Callable[[Request, Route], Awaitable[Response | Upgrade]]
 Ready = Callable[[], str]
-"""Why the gateway cannot serve; "" when it can."""
+"""A function that returns the reason why the gateway cannot serve, or "" if it can."""
 
 
 LINKS_PATH = "/timeline/links"
@@ -43,7 +43,7 @@ async def no_link(request: Request) -> Response:
 
 class Dispatcher:
     def __init__(self, backend: Backend, ready: Ready, servers: ClientConfig, link: Link = no_link) -> None:
-        """`servers`: the API servers that `backend` calls. `link`: responds to requests for a link to the timeline."""
+        """`servers`: the API servers that `backend` calls. `link`: handles requests for a link to the timeline."""
         self._link = link
         cache = JsonCache()
         objects = Objects(backend, cache)
@@ -79,7 +79,7 @@ class Dispatcher:
         }
 
     async def answer(self, request: Request) -> Response | Upgrade:
-        """Raises ApiStatus."""
+        """Handle a request. Raises ApiStatus."""
         path = request.path
         if path.startswith(PUBLIC):
             return self._public(request)

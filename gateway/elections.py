@@ -1,7 +1,7 @@
-"""The elections of pinnace.io/v1, read-only: who leads with which token, who waits, and the terms until now.
+"""Elections in pinnace.io/v1 (read-only): the leader with its token, the candidates, and the terms.
 
-The API servers send each change (Elections.Watch); nothing is polled. The revision of an election's last change is its
-resourceVersion. A watch that begins at a resourceVersion first gets the elections that have changed since.
+The API servers stream changes (Elections.Watch), so nothing is polled. The resourceVersion of an election is the revision of
+its last change. A watch from a resourceVersion first returns the elections that have changed since.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from pinnace.printers.columns import NONE, since
 
 KIND, LIST_KIND, API_VERSION = "Election", "ElectionList", "pinnace.io/v1"
 MAX_TERMS = 100
-"""Terms of an election that a watch remembers."""
+"""The maximum number of terms of an election that a watch stores."""
 _SERVICE = "/pinnace.v1.Elections/"
 _COLUMNS = (
     ("Name", "string", "name", 0),
@@ -48,7 +48,7 @@ _COLUMNS = (
     ("Terms", "integer", "", 0),
     ("Last End", "string", "", 1),
 )
-"""Name, type, format and priority. The age is that of the present term."""
+"""Name, type, format and priority. Age is the age of the current term."""
 _ERRORS_SHOWN = (Expired, Forbidden, Unauthenticated)
 
 
@@ -89,7 +89,7 @@ class Elections:
         return document(_head(LIST_KIND) | {"metadata": metadata, "items": [_object(each) for each in states]}, form)
 
     async def watch(self, request: Request, route: Route) -> Response:
-        """Raises ApiStatus for a watch that cannot begin."""
+        """Start a watch. Raises ApiStatus if it cannot be started."""
         form = negotiate(request.headers.get("accept", ""), (TABLE,))
         selects, name = _selector(request)
         message = WatchElectionsRequest(name=route.name or name)
@@ -113,7 +113,7 @@ class Elections:
 
 
 class _Events:
-    """One watch that has begun."""
+    """A watch that has started."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class _Events:
             self._stream.cancel()
 
     async def _next(self) -> ElectionWatchResponse | None:
-        """None at the end of the stream, or of the watch's time."""
+        """Return the next response, or None at the end of the stream or of the watch's timeout."""
         reading, self._first = self._first or asyncio.ensure_future(self._stream.read(SILENCE)), None
         left = self._ends - time.monotonic() if self._ends is not None else None
         done, _ = await asyncio.wait((reading,), timeout=max(left, 0) if left is not None else None)
@@ -173,7 +173,7 @@ class _Events:
         return found
 
     def _merge(self, change: ElectionState) -> ElectionState:
-        """The election with all terms that are known of it."""
+        """Return the election with all of its known terms."""
         before = self._known.get(change.election.name)
         terms = {term.token: term for term in before.terms} if before is not None else {}
         terms |= {term.token: term for term in change.terms}
@@ -203,7 +203,7 @@ class _Events:
 
 
 def _selector(request: Request) -> tuple[Callable[[Election], bool], str]:
-    """Whether an election is selected, and the only selected name; "" if there can be others. Raises ApiStatus (400)."""
+    """Return a function that matches elections, and the only matching name, or "". Raises ApiStatus (400)."""
     try:
         fields = parse_fields(request.param("fieldSelector"), {"metadata.name": lambda election: election.name})
         without_labels = parse_labels(request.param("labelSelector")).matches({})

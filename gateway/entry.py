@@ -1,4 +1,4 @@
-"""Where the installed `pinnace-gateway` begins. An interrupt ends it without a word until its event loop runs."""
+"""The entry point of `pinnace-gateway`. An interrupt ends the process silently until its event loop runs."""
 
 from pinnace.runtime.interrupts import end_at_once
 

@@ -1,4 +1,4 @@
-"""The errors of API servers as Kubernetes' Status: code, reason, message and causes.
+"""Conversion of API server errors to Kubernetes' Status: code, reason, message and causes.
 
     NOT_FOUND            404 NotFound             PERMISSION_DENIED    403 Forbidden
     ALREADY_EXISTS       409 AlreadyExists        RESOURCE_EXHAUSTED   429 TooManyRequests
@@ -19,7 +19,7 @@ from pinnace.api.status import APPLY_CONFLICT, UNTYPED, Code, Refusal, Violation
 from pinnace.client.errors import ApiError, OutcomeUnknown, Timeout
 
 RETRY_AFTER = 1
-"""Seconds that a client waits before it repeats a request that was not carried out."""
+"""Seconds that a client must wait before it retries a request that had no effect."""
 TOO_LARGE_VERSION = "ResourceVersionTooLarge"
 _CAUSES = (
     ("Required value", "FieldValueRequired"),
@@ -31,17 +31,17 @@ _CAUSES = (
     ("Too many", "FieldValueTooMany"),
     ("Not found", "FieldValueNotFound"),
 )
-"""How a violation begins, and the reason of its cause."""
+"""The prefix of a violation, and the reason of its cause."""
 _UNKNOWN_FIELD = re.compile(r'field selector: unknown field "([^"]*)"')
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 _REQUIRED = ("required", "must be given", "is missing")
 
 
 def to_status(error: ApiError, resource: ApiResource | None = None, name: str = "") -> ApiStatus:
-    """`resource` and `name`: of the object that the request was about."""
+    """Convert an error. `resource` and `name`: the object of the request."""
     refusal = error.refusal
     if isinstance(error, OutcomeUnknown):
-        return ApiStatus(504, "Timeout", f"the outcome of the request is not known: {refusal.message}")
+        return ApiStatus(504, "Timeout", f"the outcome of the request is unknown: {refusal.message}")
     if isinstance(error, Timeout) or refusal.code is Code.DEADLINE_EXCEEDED:
         return ApiStatus(504, "Timeout", f"Timeout: {refusal.message}", retry_after=RETRY_AFTER)
     details = _details(resource, name)
@@ -91,14 +91,14 @@ def to_status(error: ApiError, resource: ApiResource | None = None, name: str = 
 
 
 def invalid_options(kind: str, field: str, message: str) -> ApiStatus:
-    """422 for the query parameters or the body of options, such as "CreateOptions"."""
+    """Return a 422 for query parameters or options, such as "CreateOptions"."""
     cause = _cause(Violation(field, message))
     text = f'{kind}.meta.k8s.io "" is invalid: {field}: {message}'
     return ApiStatus(422, "Invalid", text, {"group": "meta.k8s.io", "kind": kind, "causes": [cause]})
 
 
 def invalid(resource: ApiResource | None, name: str, violations: tuple[Violation, ...]) -> ApiStatus:
-    """422 with a cause for each violation."""
+    """Return a 422 with a cause for each violation."""
     causes = [_cause(each) for each in violations]
     texts = [f"{each['field']}: {each['message']}" if each["field"] else each["message"] for each in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -147,7 +147,7 @@ def _conflict(refusal: Refusal, resource: ApiResource | None, name: str) -> str:
 
 
 def _apply_conflict(refusal: Refusal) -> ApiStatus:
-    """Return 409. The message is composed again, because trailers have no room for a long one."""
+    """Return a 409 with a cause for each conflict. The message is composed again, because trailers limit its length."""
     causes = [
         {"reason": "FieldManagerConflict", "message": each.message, "field": each.field}
         for each in refusal.violations

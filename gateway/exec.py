@@ -1,7 +1,7 @@
-"""exec and attach over a WebSocket: the protocols v4.channel.k8s.io and v5.channel.k8s.io.
+"""exec and attach over a WebSocket, with the protocols v4.channel.k8s.io and v5.channel.k8s.io.
 
-The first byte of a message is its channel: 0 stdin, 1 stdout, 2 stderr, 3 the Status at the end, 4 the size of the terminal. In
-version 5, channel 255 closes the channel that its second byte names.
+The first byte of a message is its channel: 0 stdin, 1 stdout, 2 stderr, 3 the final Status, 4 the terminal size. In version 5,
+channel 255 closes the channel in its second byte.
 
 Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/util/remotecommand/constants.go
 """
@@ -23,14 +23,14 @@ from pinnace.client.errors import ApiError, FailedPrecondition
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 OPENING = 0.1
-"""Seconds in which a refusal still becomes the status of the response, before the connection is upgraded."""
+"""Seconds to wait for an error before the connection is upgraded. An error within this time is the status of the response."""
 
 
 class Socket(Protocol):
-    """A WebSocket that is open."""
+    """An open WebSocket."""
 
     async def receive(self) -> bytes | None:
-        """The next message; None at the end."""
+        """Return the next message, or None at the end."""
         ...
 
     async def send(self, data: bytes) -> None: ...
@@ -38,7 +38,7 @@ class Socket(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """A response that becomes a WebSocket, which `run` serves until it returns."""
+    """A response that switches to a WebSocket. `run` serves it until it returns."""
 
     protocols: tuple[str, ...]
     run: Callable[[Socket], Awaitable[None]]
@@ -50,7 +50,7 @@ class Exec:
         self._backend = backend
 
     async def exec(self, request: Request, route: Route) -> Upgrade:
-        """Starts the command. Raises ApiStatus."""
+        """Start a command. Raises ApiStatus."""
         choose_protocol(request, "exec", PROTOCOLS)
         start = ExecStart(
             namespace=route.namespace,
@@ -67,7 +67,7 @@ class Exec:
         return Upgrade(PROTOCOLS, _Session(stream, await _opening(stream, route), route, stream).run)
 
     async def attach(self, request: Request, route: Route) -> Upgrade:
-        """Streams the output of a running container. Its input is not read: containers have none. Raises ApiStatus."""
+        """Stream the output of a running container. Input is ignored, because containers have no stdin. Raises ApiStatus."""
         choose_protocol(request, "attach", PROTOCOLS)
         outputs = request.flag("stdout"), request.flag("stderr")
         if not any((*outputs, request.flag("stdin"))):
@@ -87,18 +87,18 @@ class Exec:
 
 
 def choose_protocol(request: Request, action: str, served: Sequence[str]) -> str:
-    """The first protocol that the client offers and that is served. Raises ApiStatus (400)."""
+    """Return the first protocol offered by the client that is served. Raises ApiStatus (400)."""
     if "websocket" not in request.headers.get("upgrade", "").lower():
-        raise bad_request(f"{action} needs a WebSocket: use kubectl 1.31 or later; SPDY is not supported")
+        raise bad_request(f"{action} requires a WebSocket: use kubectl 1.31 or later; SPDY is not supported")
     offered = [each.strip() for each in request.headers.get("sec-websocket-protocol", "").split(",")]
     found = next((each for each in offered if each in served), None)
     if found is None:
-        raise bad_request(f"{action} needs one of the protocols {', '.join(served)}")
+        raise bad_request(f"{action} requires one of the protocols {', '.join(served)}")
     return found
 
 
 async def _opening(stream: Stream[Any], route: Route) -> "asyncio.Future[Any]":
-    """The first response, which may still be to come. Raises ApiStatus."""
+    """Return the first response, which may be pending. Raises ApiStatus."""
     first = asyncio.ensure_future(stream.read())
     await asyncio.wait((first,), timeout=OPENING)
     failed = first.exception() if first.done() else None
@@ -109,7 +109,7 @@ async def _opening(stream: Stream[Any], route: Route) -> "asyncio.Future[Any]":
 
 
 def refusal(error: ApiError, route: Route) -> ApiStatus:
-    if isinstance(error, FailedPrecondition):  # such as simulated containers, which run no commands
+    if isinstance(error, FailedPrecondition):  # for example, simulated containers cannot run commands
         return bad_request(error.message)
     return to_status(error, route.resource, route.name)
 
@@ -118,14 +118,14 @@ class _Session:
     def __init__(
         self, stream: Stream[Any], first: "asyncio.Future[Any]", route: Route, sink: Duplex[Any, Any] | None = None
     ) -> None:
-        """`sink`: of the command's input; None without one."""
+        """`sink`: the stream for the command's input, or None."""
         self._stream = stream
         self._sink = sink
         self._first: asyncio.Future[Any] | None = first
         self._route = route
 
     async def run(self, socket: Socket) -> None:
-        """Until the command ends, or the client leaves: then the command is killed."""
+        """Run until the command ends. If the client disconnects, the command is killed."""
         reading = asyncio.create_task(self._pass_input(socket))
         writing = asyncio.create_task(self._pass_output(socket))
         try:
@@ -139,7 +139,7 @@ class _Session:
             await asyncio.gather(reading, writing, return_exceptions=True)
 
     async def _pass_input(self, socket: Socket) -> bool:
-        """Whether the client still listens: it has only closed its input."""
+        """Forward the client's input. Return False when the client has disconnected."""
         with suppress(ApiError):
             while (message := await socket.receive()) is not None:
                 channel = message[0] if message else RESIZE
@@ -171,7 +171,7 @@ class _Session:
 
 
 def _status(code: int) -> dict[str, Any]:
-    """The Status that tells how a command ended."""
+    """Return the Status for an exit code."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     message = f"command terminated with non-zero exit code: exit status {code}"

@@ -1,4 +1,4 @@
-"""Requests and responses as plain values, independent of the HTTP server that carries them."""
+"""Requests and responses as plain values, independent of the HTTP server."""
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 JSON = "application/json"
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
-"""Go's strconv.ParseBool."""
+"""The true values of Go's strconv.ParseBool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 @dataclass(slots=True)
 class Request:
-    """`headers` have lower-case names."""
+    """An HTTP request. Header names are in lower case."""
 
     method: str
     path: str
@@ -32,23 +32,23 @@ class Request:
     body: bytes = b""
     user: User = ANONYMOUS
     acting_as: User | None = None
-    """The user that the headers of impersonation name."""
+    """The user in the impersonation headers."""
     warnings: list[str] = field(default_factory=list)
-    """Sent as `Warning` headers with the response."""
+    """The `Warning` headers of the response."""
     created: bool = False
     """Whether a patch created the object."""
 
     def param(self, name: str) -> str:
-        """The first value of a query parameter; "" without one."""
+        """Return the first value of a query parameter, or ""."""
         values = self.query.get(name)
         return values[0] if values else ""
 
     def flag(self, name: str) -> bool:
-        """A boolean query parameter, in Go's forms."""
+        """Return a boolean query parameter in Go's syntax."""
         return self.param(name) in _TRUE
 
     def number(self, name: str) -> int | None:
-        """Raises ApiStatus (400) for a value that is no whole number."""
+        """Return an integer query parameter, or None. Raises ApiStatus (400)."""
         value = self.param(name)
         if not value:
             return None
@@ -60,7 +60,7 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """A body of bytes, or a stream of chunks that are sent as they come."""
+    """A response with a body of bytes, or with a stream of chunks."""
 
     code: int
     body: bytes | AsyncIterator[bytes]
@@ -69,7 +69,7 @@ class Response:
 
 
 class ApiStatus(Exception):
-    """A request that is answered with a Status, as Kubernetes' errors are."""
+    """An error that is returned to the client as a Status."""
 
     def __init__(
         self,
@@ -107,13 +107,13 @@ class ApiStatus(Exception):
 
 
 def success(details: Mapping[str, Any] | None = None, code: int = 0) -> dict[str, Any]:
-    """The Status of a request that has no object to return. `code`: 0 leaves it out, as Kubernetes does after a delete."""
+    """Return the Status of a request without an object. `code`: 0 omits the code, as Kubernetes does after a delete."""
     found: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return found | ({"details": dict(details)} if details else {}) | ({"code": code} if code else {})
 
 
 def dump(document: Any) -> bytes:
-    """JSON in the compact form that Kubernetes sends, with a newline."""
+    """Return compact JSON with a newline, as Kubernetes does."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 

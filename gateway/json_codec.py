@@ -1,10 +1,10 @@
-"""Objects as the JSON of Kubernetes: writers that are compiled once from the descriptor of each message.
+"""Kubernetes' JSON of objects, produced by writers that are compiled once per message type.
 
-The JSON of an object is kept beside its protobuf bytes, so that lists and watches of all clients share it. Objects have no
-apiVersion and kind here, as in lists; `with_type` adds them.
+The JSON of an object is cached by its protobuf bytes, so that lists and watches of all clients share it. Objects have no
+apiVersion and kind, as in lists; `with_type` adds them.
 
-The forms are those of pinnace.api.codec, with the empty messages of SHOWN_WHEN_EMPTY besides. Fields are in the order of their
-numbers, which is the order of Kubernetes.
+The forms are those of pinnace.api.codec, with the empty messages of SHOWN_WHEN_EMPTY in addition. Fields are in the order of
+their numbers, as in Kubernetes.
 """
 
 import json
@@ -27,7 +27,7 @@ SHOWN_WHEN_EMPTY: dict[str, tuple[str, ...]] = {
     "pinnace.core.v1.Container": ("resources",),
     "pinnace.core.v1.ContainerStatus": ("state", "lastState"),
 }
-"""Messages that Kubernetes writes as {} when they are empty. Clients read their fields without a check."""
+"""Messages that Kubernetes serializes as {} if they are empty, because clients read their fields without a check."""
 Writer = Callable[[Any], str]
 _text: Writer = encode_basestring
 _ZERO = {FieldDescriptor.TYPE_BOOL: "false", FieldDescriptor.TYPE_STRING: '""'}
@@ -75,7 +75,7 @@ def _default(field: FieldDescriptor) -> Any:
 
 
 def _deferred(descriptor: Descriptor) -> Writer:
-    """Message types may contain themselves, so their writer is looked up when it is first used."""
+    """Return a writer that is resolved on first use, because message types can be recursive."""
 
     def write(value: Any) -> str:
         return writer(descriptor)(value)
@@ -84,7 +84,7 @@ def _deferred(descriptor: Descriptor) -> Writer:
 
 
 def _field_writer(field: FieldDescriptor) -> Writer:
-    """Writes the value of one field, with its name."""
+    """Return a writer for one field with its name."""
     name = f"{_text(field.json_name)}:"
     if (of := map_value(field)) is not None:
         write = _value_writer(of)
@@ -95,9 +95,9 @@ def _field_writer(field: FieldDescriptor) -> Writer:
     return lambda value: name + write(value)
 
 
-@cache  # one for each message type
+@cache  # one entry per message type
 def writer(descriptor: Descriptor) -> Writer:
-    """Writes a message of this type as a JSON object."""
+    """Return a writer for messages of this type."""
     members = _members(descriptor)
     return lambda message: f"{{{','.join(members(message))}}}"
 
@@ -145,22 +145,22 @@ def to_json(message: Message) -> bytes:
 
 
 def with_type(api_version: str, kind: str, body: bytes) -> bytes:
-    """An object of a list as an object of its own."""
+    """Add apiVersion and kind to the JSON of a list item."""
     head = f'{{"kind":"{kind}","apiVersion":"{api_version}"'.encode()
     return head + b"}" if body == b"{}" else head + b"," + body[1:]
 
 
 class JsonCache:
-    """The JSON of objects by their protobuf bytes, up to `limit` bytes in all. The least recently used go first."""
+    """A cache of JSON by protobuf bytes, limited to `limit` bytes in total. Evicts the least recently used entries."""
 
     def __init__(self, limit: int = 64 << 20) -> None:
         self._limit = limit
         self.size = 0
-        """Bytes that are kept now."""
+        """The current size in bytes."""
         self._known: OrderedDict[tuple[type, bytes], bytes] = OrderedDict()
 
     def json(self, resource: Resource[Any], data: bytes) -> bytes:
-        """Raises DecodeError for bytes that are no such object."""
+        """Return the JSON of an encoded object. Raises DecodeError if the bytes are malformed."""
         key = (resource.message, data)
         found = self._known.get(key)
         if found is not None:

@@ -1,4 +1,4 @@
-"""`pinnace-gateway`: the command line of a gateway."""
+"""The command line of `pinnace-gateway`."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ from pinnace.runtime.http import StatusServer
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL = 2.0
-"""Seconds between two checks that an API server answers."""
+"""Seconds between two readiness checks of the API servers."""
 CHECK_TIMEOUT = 2.0
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -35,16 +35,16 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command("pinnace-gateway", cls=flags.Component)
 @flags.replica
 @servers
-@click.option("--listen", type=flags.address, default="127.0.0.1:6443", help="Address of the Kubernetes API, over HTTPS.")
-@click.option("--tls-cert-file", type=_FILE, required=True, help="The certificate that clients are shown, in PEM.")
-@click.option("--tls-private-key-file", type=_FILE, required=True, help="Its private key, in PEM.")
-@click.option("--client-ca-file", type=_FILE, required=True, help="The authority of client certificates, in PEM.")
-@click.option("--http", type=flags.address, default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz.")
-@click.option("--timeline", type=flags.address, default="127.0.0.1:7484", help="Address of the timeline, over HTTP.")
+@click.option("--listen", type=flags.address, default="127.0.0.1:6443", help="Address of the Kubernetes API (HTTPS).")
+@click.option("--tls-cert-file", type=_FILE, required=True, help="File containing the serving certificate (PEM).")
+@click.option("--tls-private-key-file", type=_FILE, required=True, help="File containing its private key (PEM).")
+@click.option("--client-ca-file", type=_FILE, required=True, help="File containing the CA of client certificates (PEM).")
+@click.option("--http", type=flags.address, default="127.0.0.1:7483", help="Address of /metrics, /livez and /readyz (HTTP).")
+@click.option("--timeline", type=flags.address, default="127.0.0.1:7484", help="Address of the timeline (HTTP).")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="The folder of a local cluster. The timeline shows its processes, and administrators may kill them.",
+    help="The data directory of a local cluster. The timeline displays its processes, and administrators can kill them.",
 )
 def main(
     name: str,
@@ -64,7 +64,7 @@ def main(
     try:
         context = tls_context(str(tls_cert_file), str(tls_private_key_file), str(client_ca_file))
     except OSError as error:
-        raise click.UsageError(f"the certificates cannot be used: {error}") from None
+        raise click.UsageError(f"unable to load the certificates: {error}") from None
     options = Options(name, servers(), listen, context, http, timeline, data_dir)
     sys.exit(process.run(lambda stop: serve(stop, options)))
 
@@ -81,11 +81,11 @@ class Options:
 
 
 class Readiness:
-    """Whether an API server answers, asked every CHECK_INTERVAL seconds."""
+    """Checks every CHECK_INTERVAL seconds that an API server responds."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.problem = "no API server has answered yet"
+        self.problem = "waiting for the first response of an API server"
 
     async def run(self) -> None:
         while True:
@@ -98,7 +98,7 @@ class Readiness:
 
 
 async def serve(stop: asyncio.Event, options: Options) -> None:
-    """Serves until `stop` is set."""
+    """Serve until `stop` is set."""
     connection = Connection(options.servers.endpoints, tls=options.servers.tls, on_warning=add_warning, on_created=note_created)
     readiness = Readiness(connection)
     backend = Backend(connection)
@@ -113,7 +113,7 @@ async def serve(stop: asyncio.Event, options: Options) -> None:
     )
     status.start()
     host, port = await server.start(*options.listen)
-    log.info("the Kubernetes API on https://%s:%d, status on %s", host, port, status.address)
+    log.info("serving the Kubernetes API on https://%s:%d, status on %s", host, port, status.address)
     try:
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(readiness.run()), group.create_task(timeline.run())]

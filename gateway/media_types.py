@@ -1,8 +1,9 @@
-"""Content negotiation, and the forms of objects: JSON, YAML, protobuf, tables, and metadata only.
+"""Content negotiation and representations of objects: JSON, YAML, protobuf, tables, and metadata only.
 
     Accept: application/json;as=Table;v=v1;g=meta.k8s.io,application/json  --> Format(JSON, "Table", "v1")
 
-Protobuf objects travel in an envelope: the bytes "k8s\\0", then runtime.Unknown with the type and the bytes of the object.
+Protobuf objects are wrapped in an envelope: the bytes "k8s\\0", followed by runtime.Unknown with the type and bytes of the
+object.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#alternate-representations-of-resources
 """
@@ -34,7 +35,7 @@ _SERVED_TEXT = ", ".join(
 
 
 class Format(NamedTuple):
-    """The form of a response. `transform` is "", Table, PartialObjectMetadata or PartialObjectMetadataList of `version`."""
+    """The format of a response. `transform`: "", Table, PartialObjectMetadata or PartialObjectMetadataList in `version`."""
 
     media_type: str
     transform: str = ""
@@ -43,7 +44,7 @@ class Format(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One media range of an Accept header."""
+    """A media range of an Accept header."""
 
     media_type: str
     parameters: Mapping[str, str]
@@ -51,7 +52,7 @@ class Clause:
 
 
 def clauses(accept: str) -> list[Clause]:
-    """The media ranges of an Accept header, the most wanted first."""
+    """Return the media ranges of an Accept header by descending quality."""
     found = []
     for part in accept.split(","):
         media_type, *parameters = (piece.strip() for piece in part.split(";"))
@@ -63,11 +64,11 @@ def clauses(accept: str) -> list[Clause]:
         except ValueError:
             quality = 0.0
         found.append(Clause(media_type.lower(), pairs, quality))
-    return sorted(found, key=lambda each: -each.quality)  # stable: equal ones keep their order
+    return sorted(found, key=lambda each: -each.quality)  # a stable sort keeps the order of equal qualities
 
 
 def negotiate(accept: str, transforms: Iterable[str] = (TABLE, METADATA, METADATA_LIST)) -> Format:
-    """Raises ApiStatus (406) when no form that is asked for is served."""
+    """Return the first requested format that is served. Raises ApiStatus (406)."""
     if not accept:
         return Format(JSON)
     for clause in clauses(accept):
@@ -87,7 +88,7 @@ def negotiate(accept: str, transforms: Iterable[str] = (TABLE, METADATA, METADAT
 
 
 def error_format(accept: str) -> str:
-    """The media type of a Status: the one that is asked for, or else JSON."""
+    """Return the requested media type for a Status, or JSON if it is not served."""
     try:
         return negotiate(accept).media_type
     except ApiStatus:
@@ -95,7 +96,7 @@ def error_format(accept: str) -> str:
 
 
 def body_type(content_type: str) -> str:
-    """The media type of a request's body. Raises ApiStatus (415)."""
+    """Return the media type of a request body. Raises ApiStatus (415)."""
     media_type = content_type.partition(";")[0].strip().lower() or JSON
     if media_type not in _SERVED:
         raise unsupported(media_type, _SERVED)
@@ -108,7 +109,7 @@ def unsupported(media_type: str, accepted: Iterable[str]) -> ApiStatus:
 
 
 def envelope(api_version: str, kind: str, data: bytes) -> bytes:
-    """An object's protobuf bytes as Kubernetes sends them."""
+    """Wrap the protobuf bytes of an object in Kubernetes' envelope."""
     type_meta = field(1, api_version.encode()) + field(2, kind.encode())
     return b"".join((MAGIC, field(1, type_meta), field(2, data), b"\x1a\x00\x22\x00"))
 
@@ -120,7 +121,7 @@ class Unwrapped(NamedTuple):
 
 
 def unwrap(body: bytes) -> Unwrapped:
-    """The object of a protobuf body. Raises ApiStatus (400)."""
+    """Unwrap the object of a protobuf body. Raises ApiStatus (400)."""
     if not body.startswith(MAGIC):
         raise bad_request("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     try:
@@ -132,14 +133,11 @@ def unwrap(body: bytes) -> Unwrapped:
 
 
 MAX_DEPTH = 500
-"""Levels of objects and lists in a JSON or YAML body."""
+"""The maximum nesting of a JSON or YAML body."""
 
 
 def parse_body(body: bytes, media_type: str, on_duplicate: Callable[[str], None] | None = None) -> Any:
-    """A JSON or YAML body as Python values. `on_duplicate` gets each key that occurs twice in an object.
-
-    Raises ApiStatus (400).
-    """
+    """Parse a JSON or YAML body. `on_duplicate` is called for each duplicate key of an object. Raises ApiStatus (400)."""
     if media_type == YAML:
         return _parse_yaml(body)
     hook = None

@@ -1,4 +1,4 @@
-"""The verbs of objects: get, list, create, update, patch, delete and deletecollection, each as one call to an API server.
+"""Verbs of objects: get, list, create, update, patch, delete and deletecollection. Each verb is one call to an API server.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
@@ -44,9 +44,9 @@ _RETURNED = (
     "pods", "services", "persistentvolumes", "persistentvolumeclaims", "resourcequotas", "serviceaccounts", "storageclasses",
     "csinodes",
 )  # fmt: skip
-"""The plurals whose delete returns the object also if it is gone. Others return a Status, as Kubernetes' registries do."""
+"""Plurals whose delete returns the object even if it has been removed. Others return a Status, as in Kubernetes."""
 _VERSION_LISTS = 1
-"""Items of a list that is read for its resourceVersion only."""
+"""The number of items of a list that is only read for its resourceVersion."""
 
 
 class Objects:
@@ -145,7 +145,7 @@ class Objects:
     async def call(
         self, request: Request, route: Route, verb: str, message: Message, *, name: str = "", retry: bool = False
     ) -> bytes:
-        """Raises ApiStatus."""
+        """Call the API server and return the encoded response. Raises ApiStatus."""
         resource = route.resource.resource
         assert resource is not None
         try:
@@ -154,7 +154,7 @@ class Objects:
             raise to_status(error, route.resource, name or route.name) from None
 
     def respond(self, request: Request, route: Route, data: bytes, form: Format, *, code: int = 200) -> Response:
-        """One object, encoded."""
+        """Render an encoded object."""
         resource = route.resource
         assert resource.resource is not None
         if form.transform:
@@ -201,7 +201,7 @@ class Objects:
         return tables.table(resource, objects, meta, time.time(), version=form.version, include=include)
 
     async def _version(self, request: Request) -> bytes:
-        """An empty list at the present revision."""
+        """Return an encoded empty list at the current revision."""
         message = ListRequest(options=ListOptions(limit=_VERSION_LISTS, fieldSelector="metadata.name=kube-system"))
         try:
             data = await self._backend.call(request, "/pinnace.v1.Namespaces/List", message, retry=True)
@@ -234,7 +234,7 @@ class Objects:
 
     @staticmethod
     def _settle_namespace(route: Route, obj: Any) -> None:
-        """Gives the object the namespace of the path. Raises ApiStatus (400) when it has another one."""
+        """Set the object's namespace to that of the path. Raises ApiStatus (400) if the object has a different namespace."""
         if route.resource.namespaced:
             if obj.metadata.namespace and obj.metadata.namespace != route.namespace:
                 raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
@@ -242,7 +242,7 @@ class Objects:
 
 
 def document(found: dict[str, Any], form: Format, code: int = 200) -> Response:
-    """A response that is no stored object, as JSON or YAML."""
+    """Return a response with a document that is not a stored object, as JSON or YAML."""
     if form.media_type == YAML:
         return Response(code, to_yaml(found), YAML)
     return Response(code, dump(found), JSON)

@@ -1,7 +1,7 @@
-"""OpenAPI documents, made from the descriptors of the API's messages: v3 with one document a group and version, and v2.
+"""OpenAPI documents, generated from the descriptors of the API's messages: v3 with one document per group and version, and v2.
 
-A document is made when it is first asked for. Its hash is in the index, so that clients may keep it for ever. The extensions
-for patches (merge keys, list types) are those of pinnace.api.schema.
+A document is generated on first use. The index contains its hash, so that clients can cache it indefinitely. The extensions for
+patches (merge keys, list types) are those of pinnace.api.schema.
 
 Source: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition
 """
@@ -34,7 +34,7 @@ _SPECIAL: Mapping[str, tuple[str, dict[str, Any]]] = {
     MicroTime.DESCRIPTOR.full_name: (f"{META_PACKAGE}.MicroTime", {"type": "string", "format": "date-time"}),
     FieldsV1.DESCRIPTOR.full_name: (f"{META_PACKAGE}.FieldsV1", {"type": "object"}),
 }
-"""Messages that are one value in JSON: the name and the schema."""
+"""The names and schemas of messages that are a single JSON value."""
 _PRIMITIVES = {
     FieldDescriptor.TYPE_STRING: {"type": "string"},
     FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
@@ -63,21 +63,21 @@ _TYPES = {
 
 
 def schema_name(descriptor: Descriptor) -> str:
-    """ "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
+    """Return the name of a schema, for example "io.k8s.api.core.v1.Pod" for pinnace.core.v1.Pod."""
     if descriptor.full_name in _SPECIAL:
         return _SPECIAL[descriptor.full_name][0]
     return kubernetes_name(descriptor)
 
 
 class _Schemas:
-    """The schemas that a document refers to. `prefix`: of references."""
+    """The schemas that a document refers to. `prefix`: the prefix of references."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self.found: dict[str, dict[str, Any]] = {}
 
     def reference(self, descriptor: Descriptor, kind: ApiResource | None = None, *, of_list: bool = False) -> dict[str, str]:
-        """Adds the schema of a message, and those that it uses."""
+        """Add the schema of a message and of the messages that it uses. Return a reference to it."""
         name = schema_name(descriptor)
         if name not in self.found:
             self.found[name] = {}
@@ -96,7 +96,7 @@ class _Schemas:
             described = codec.of_field(field.descriptor)
             found = self._property(field.descriptor, field.value)
             if described.text:
-                wrapped = "$ref" in found and self._prefix != _DEFINITIONS  # beside $ref, v3 ignores other keys
+                wrapped = "$ref" in found and self._prefix != _DEFINITIONS  # v3 ignores keys next to $ref
                 found = {"description": described.text} | ({"allOf": [found]} if wrapped else found)
             properties[name] = found | extended.get("properties", {}).get(name, {})
             if described.required:
@@ -124,7 +124,7 @@ class _Schemas:
 
 
 def _mark(schema: dict[str, Any], kind: ApiResource, of_list: bool) -> None:
-    """Makes a schema that of a kind: with apiVersion, kind and its group, version and kind."""
+    """Add apiVersion, kind and the group, version and kind of a resource to a schema."""
     properties = schema["properties"]
     for name in ("apiVersion", "kind"):
         properties.setdefault(name, {"type": "string"})
@@ -160,7 +160,7 @@ _NEEDED = {
     "list": "list", "post": "create", "deletecollection": "deletecollection", "get": "get", "put": "update", "patch": "patch",
     "delete": "delete",
 }  # fmt: skip
-"""The verb that a resource must have for an action."""
+"""The required verb of each action."""
 
 
 class OpenApi:
@@ -178,7 +178,7 @@ class OpenApi:
         return ["/openapi/v2", "/openapi/v3", *(f"/openapi/v3/{name}" for name in self._names)]
 
     def respond(self, request: Request) -> Response:
-        """Raises ApiStatus: 404 for an unknown document, 406 for a form that is not served."""
+        """Return a document. Raises ApiStatus: 404 for an unknown document, 406 for an unsupported media type."""
         path = request.path.rstrip("/")
         if path == "/openapi/v2":
             return self._respond_v2(request)
@@ -201,7 +201,7 @@ class OpenApi:
         }
 
     def _document(self, name: str) -> tuple[bytes, str]:
-        """The document of a group and version, and its hash."""
+        """Return the document of a group and version, and its hash."""
         if name not in self._made:
             body = dump(document_v3(*self._names[name]))
             self._made[name] = body, hashlib.sha256(body).hexdigest().upper()

@@ -1,6 +1,6 @@
-"""The OpenAPI v2 document as protobuf, which kubectl before 1.27 needs, made from the JSON document.
+"""The OpenAPI v2 document as protobuf, converted from the JSON document. kubectl before 1.27 requires it.
 
-It has the fields that documents of the gateway have. Extensions are text in JSON, which is YAML.
+Only fields that the gateway's documents use are supported. Extensions are encoded as JSON text, which is valid YAML.
 
 Source: https://github.com/google/gnostic-models/blob/main/openapiv2/OpenAPIv2.proto
 """
@@ -15,13 +15,13 @@ MEDIA_TYPES = (
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
 )
-"""The first is no valid media type, so that responses have the second, as those of Kubernetes."""
+"""Responses use the second media type, as in Kubernetes, because the first one is not valid."""
 Encode = Callable[[Any], bytes]
 _METHODS = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """A document whose paths have operations, and whose definitions have schemas."""
+    """Encode a document with operations and schemas."""
     info = document["info"]
     return b"".join((
         _text(1, document["swagger"]),
@@ -40,12 +40,12 @@ def _texts(number: int, values: Iterable[str]) -> bytes:
 
 
 def _true(number: int, value: object) -> bytes:
-    """`number` is at most 15."""
+    """Encode a true boolean; false is omitted. `number` is at most 15."""
     return bytes((number << 3, 1)) if value else b""
 
 
 def _named(number: int, values: Mapping[str, Any], encode_value: Encode) -> bytes:
-    """A list of pairs of name and value."""
+    """Encode a list of name and value pairs."""
     return b"".join(field(number, _text(1, name) + field(2, encode_value(value))) for name, value in values.items())
 
 

@@ -1,9 +1,9 @@
-"""Forwarded ports over a WebSocket: kubectl's SPDY/3.1+portforward.k8s.io, and v4.channel.k8s.io of client libraries.
+"""Port forwarding over a WebSocket, with kubectl's SPDY/3.1+portforward.k8s.io or the client libraries' v4.channel.k8s.io.
 
-Each connection to a port is a stream of its own to the API server, and on to the kubelet of the pod's node.
+Each connection to a port is a separate stream to the API server and to the kubelet of the pod's node.
 
-With SPDY, a connection is a pair of streams with one request ID: `data`, and `error` for a message of text. With channels, the
-ports are in the query; port number n has the channels 2n for data and 2n+1 for an error, which both begin with the port.
+With SPDY, a connection is a pair of streams with the same request ID: `data`, and `error` for a text message. With channels,
+the query contains the ports. Port number n has the channels 2n for data and 2n+1 for errors; both start with the port.
 
 Source: https://github.com/kubernetes/kubernetes/tree/master/staging/src/k8s.io/kubelet/pkg/cri/streaming/portforward
 """
@@ -23,11 +23,11 @@ from pinnace.client.errors import ApiError
 
 SPDY, CHANNELS = "SPDY/3.1+portforward.k8s.io", "v4.channel.k8s.io"
 MAX_CONNECTIONS = 256
-"""Open connections of one client's WebSocket."""
+"""The maximum number of open connections of a WebSocket."""
 MAX_PORTS = 64
-"""Ports in one query."""
+"""The maximum number of ports in a query."""
 QUEUE = 8
-"""Messages that wait for a connection to take them."""
+"""The maximum number of queued messages of a connection."""
 Send = Callable[[bytes], Awaitable[None]]
 
 
@@ -36,7 +36,7 @@ class PortForward:
         self._backend = backend
 
     async def port_forward(self, request: Request, route: Route) -> Upgrade:
-        """Raises ApiStatus, before the upgrade, when ports of the pod cannot be forwarded."""
+        """Forward ports of a pod. Raises ApiStatus before the upgrade if the pod does not support it."""
         protocol = choose_protocol(request, "port-forward", (SPDY, CHANNELS))
         ports = _ports(request) if protocol == CHANNELS else []
         check = _Connection(self._backend, request, route, 0)
@@ -58,7 +58,7 @@ async def _ignore(data: bytes) -> None:
 
 
 def _ports(request: Request) -> list[int]:
-    """Raises ApiStatus (400)."""
+    """Return the ports in the query. Raises ApiStatus (400)."""
     texts = [text for value in request.query.get("ports", ()) for text in value.split(",")]
     if not texts:
         raise bad_request("query parameter 'ports' is required")
@@ -71,7 +71,7 @@ def _ports(request: Request) -> list[int]:
 
 
 class _Connection:
-    """One connection to a port."""
+    """A connection to a port."""
 
     def __init__(self, backend: Backend, request: Request, route: Route, port: int) -> None:
         self._backend = backend
@@ -81,7 +81,7 @@ class _Connection:
         self._ended = False
 
     async def send(self, data: bytes) -> None:
-        """Waits while the port takes nothing. Data for a connection that has ended is dropped."""
+        """Send data to the port. Blocks while the queue is full. Data for a closed connection is dropped."""
         if data and not self._ended:
             await self._outgoing.put(PortForwardRequest(data=data))
 
@@ -90,7 +90,7 @@ class _Connection:
             await self._outgoing.put(PortForwardRequest(closeWrite=True))
 
     async def run(self, receive: Send) -> None:
-        """Until the port closes the connection. Raises ApiError."""
+        """Run until the port closes the connection. Raises ApiError."""
         stream: Any = None
         try:
             stream = await self._backend.duplex(
@@ -144,15 +144,15 @@ async def _forward_channels(socket: Socket, connections: list[tuple[int, _Connec
 
 
 class _SpdySession:
-    """The streams of one WebSocket that carries SPDY."""
+    """The SPDY streams of one WebSocket."""
 
     def __init__(self, connect: Callable[[int], _Connection]) -> None:
         self._connect = connect
         self._decoder, self._encoder = spdy.Decoder(), spdy.Encoder()
         self._errors: dict[str, int] = {}
-        """The error stream of each request ID, until its data stream comes."""
+        """The error stream of each request ID whose data stream has not been opened."""
         self._connections: dict[int, _Connection] = {}
-        """By their data streams."""
+        """Connections by data stream."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     async def run(self, socket: Socket) -> None:
@@ -183,7 +183,7 @@ class _SpdySession:
 
     async def _open(self, stream: int, headers: Any, socket: Socket) -> None:
         if stream in self._connections or stream in self._errors.values():
-            raise SpdyError(f"stream {stream} is open already")
+            raise SpdyError(f"stream {stream} is already open")
         kind, request_id, port = headers.get("streamtype"), headers.get("requestid", ""), headers.get("port", "")
         is_port = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536
         if kind == "error" and is_port and len(self._errors) < MAX_CONNECTIONS:

@@ -1,4 +1,4 @@
-"""Reviews: who the caller is, and what a user may do.
+"""Reviews: the identity of a caller or token, and the permissions of a user.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
 """
@@ -34,7 +34,7 @@ from pinnace.api.scalars import format_rfc3339, to_time
 from pinnace.client.errors import ApiError
 
 _Schema = Mapping[int, tuple[str, "_Schema | None"]]
-"""The fields of a protobuf message by number: name, and the schema of a message. Values without one are strings."""
+"""The fields of a message by number: the name, and the schema of a nested message. Values without a schema are strings."""
 _RESOURCE: _Schema = {
     number: (name, None)
     for number, name in enumerate(("namespace", "verb", "group", "version", "resource", "subresource", "name"), 1)
@@ -56,7 +56,7 @@ _SCHEMAS: Mapping[str, _Schema] = {
 _REPEATED = ("groups",)
 _SERVICE = "/pinnace.v1.Authorization/"
 _READABLE_PATHS = ("/version", "/healthz", "/livez", "/readyz", "/api", "/apis", "/openapi")
-"""What every authenticated user may get, and all paths below."""
+"""Paths that every authenticated user can read, including all subpaths."""
 
 
 class Reviews:
@@ -64,7 +64,7 @@ class Reviews:
         self._backend = backend
 
     async def create(self, request: Request, route: Route) -> Response:
-        """The review with its status. Raises ApiStatus."""
+        """Return the review with its status. Raises ApiStatus."""
         form = negotiate(request.headers.get("accept", ""), ())
         kind = route.resource.kind
         spec = _read(request, kind).get("spec") or {}
@@ -76,7 +76,7 @@ class Reviews:
         return document(head | ({"spec": dict(spec)} if spec else {}) | {"status": status}, form, 201)
 
     async def check_impersonation(self, request: Request, other: User) -> None:
-        """Raises ApiStatus (403) unless the user may act as the other one, and in each of its groups."""
+        """Raise ApiStatus (403) unless the user is allowed to impersonate the other user and each of its groups."""
         wanted = [("users", other.name), *(("groups", group) for group in other.groups if group != AUTHENTICATED)]
         for resource, name in wanted:
             attributes = ResourceAttributes(verb="impersonate", resource=resource, name=name)
@@ -135,7 +135,7 @@ def _read(request: Request, kind: str) -> Mapping[str, Any]:
         try:
             return _decode(unwrap(request.body).data, _SCHEMAS[kind])
         except (WireError, UnicodeDecodeError) as error:
-            raise bad_request(f"the {kind} cannot be decoded: {error}") from None
+            raise bad_request(f"unable to decode the {kind}: {error}") from None
     data = parse_body(request.body, media_type)
     if not isinstance(data, Mapping):
         raise bad_request("expected an object")

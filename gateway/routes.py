@@ -1,4 +1,4 @@
-"""The request that a path means: which resource, object and verb.
+"""Resolution of a path to a resource, object and verb.
 
     /api/v1/namespaces/NS/pods/NAME/log         /apis/apps/v1/deployments         /api/v1/namespaces/NAME
 
@@ -13,7 +13,7 @@ from gateway.api_resources import ApiResource
 from gateway.http import Request, method_not_allowed, path_not_found
 
 _OF_NAMESPACE = ("status", "finalize")
-"""What follows the name of a namespace and is no resource in it."""
+"""Path segments after the name of a namespace that are not resources."""
 _OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
 _COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
 
@@ -28,7 +28,7 @@ class Route:
 
 
 def resolve(request: Request) -> Route:
-    """Raises ApiStatus: 404 for an unknown resource, 405 for a method that it does not have."""
+    """Resolve a request. Raises ApiStatus: 404 for an unknown resource, 405 for an unsupported method."""
     segments = [unquote(each) for each in request.path.strip("/").split("/")]
     if segments[0] == "api":
         group, rest = "", segments[1:]

@@ -1,7 +1,7 @@
-"""The HTTPS server: carries requests from aiohttp to the dispatcher, and responses back.
+"""The HTTPS server. It converts requests of aiohttp for the dispatcher, and sends responses.
 
-The handlers of requests do not depend on aiohttp. Responses above GZIP_FROM bytes are compressed for clients that accept gzip.
-Streams are never compressed.
+Request handlers do not depend on aiohttp. Responses above GZIP_FROM bytes are compressed if the client accepts gzip. Streams
+are not compressed.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from gateway.watches import status_envelope
 log = logging.getLogger(__name__)
 
 MAX_BODY = 3 << 20
-"""Bytes of a request's body, as for kube-apiserver."""
+"""The maximum size of a request body in bytes, as in kube-apiserver."""
 BODY_TIMEOUT = 30.0
-"""Seconds in which the body of a request must have come."""
+"""Seconds within which a request body must be received."""
 KEEPALIVE_TIMEOUT = 75.0
 WEBSOCKET_HEARTBEAT = 20.0
-"""Seconds between two pings, without an answer to which a WebSocket is closed."""
+"""Seconds between two pings. A WebSocket without a pong is closed."""
 DRAIN_GRACE = 5.0
-"""Seconds that requests have to end when the gateway stops."""
+"""Seconds that open requests have to finish when the gateway stops."""
 GZIP_FROM = 128 << 10
 _GZIP_LEVEL = 1
 
@@ -55,7 +55,7 @@ class Server:
         self._stopping = False
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Returns the address that it listens on. Raises OSError."""
+        """Start to listen. Return the actual address. Raises OSError."""
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=self._context, backlog=512)
         await site.start()
@@ -63,7 +63,7 @@ class Server:
         return address
 
     async def stop(self) -> None:
-        """Ends streams at once, and waits for requests."""
+        """End streams immediately, and wait for other requests."""
         self._stopping = True
         await self._server.shutdown(DRAIN_GRACE)
         await self._runner.cleanup()
@@ -163,7 +163,7 @@ class _Socket:
 
 
 def _certificate(http: web.BaseRequest) -> bytes | None:
-    """The client's certificate in DER, verified by TLS; None without one."""
+    """Return the verified client certificate in DER, or None."""
     transport = http.transport
     tls = transport.get_extra_info("ssl_object") if transport is not None else None
     return tls.getpeercert(binary_form=True) if tls is not None else None
@@ -177,7 +177,7 @@ def _query(http: web.BaseRequest) -> Mapping[str, list[str]]:
 
 
 async def _body(http: web.BaseRequest) -> bytes:
-    """Raises ApiStatus: 413 for a body that is too large, 408 for one that does not come."""
+    """Read the request body. Raises ApiStatus: 413 if it is too large, 408 if it is not received in time."""
     if (http.content_length or 0) > MAX_BODY:
         raise _too_large()
     parts, size = list[bytes](), 0
@@ -189,7 +189,7 @@ async def _body(http: web.BaseRequest) -> bytes:
                     raise _too_large()
                 parts.append(part)
     except TimeoutError:
-        raise ApiStatus(408, "Timeout", "the body of the request did not come in time") from None
+        raise ApiStatus(408, "Timeout", "timed out reading the request body") from None
     body = b"".join(parts)
     if http.headers.get("Content-Encoding", "identity") == "gzip":
         raise ApiStatus(415, "UnsupportedMediaType", "request bodies must not be compressed")
@@ -208,7 +208,8 @@ def error_response(status: ApiStatus, request: Request) -> Response:
 
 
 def tls_context(cert: str, key: str, client_ca: str) -> ssl.SSLContext:
-    """For a server that takes the certificates of one authority, and clients without a certificate. Raises OSError."""
+    """Return the TLS context of a server that accepts certificates of one CA, and clients without a certificate. Raises
+    OSError."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(cert, key, password="")

@@ -1,6 +1,6 @@
-"""SPDY/3.1 frames, as kubectl sends them over a WebSocket to forward ports.
+"""SPDY/3.1 frames, which kubectl sends over a WebSocket to forward ports.
 
-Only the parts that its streams use: SYN_STREAM, SYN_REPLY, RST_STREAM, PING and data. There is no flow control.
+Implements only SYN_STREAM, SYN_REPLY, RST_STREAM, PING and data frames, without flow control.
 
 Source: https://www.chromium.org/spdy/spdy-protocol/spdy-protocol-draft3-1/
 """
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 SYN_STREAM, SYN_REPLY, RST_STREAM, PING = 1, 2, 3, 6
 DATA = 0
-"""The type of a data frame, which has none on the wire."""
+"""The type of data frames, which is not transmitted."""
 FIN = 1
-"""The flag of the last frame that its side sends on a stream."""
+"""The flag of the last frame in one direction of a stream."""
 REFUSED_STREAM, CANCEL = 3, 5
 MAX_FRAME = 1 << 20
-"""Bytes of one frame. kubectl sends 32 KiB at most."""
+"""The maximum size of a frame in bytes. kubectl sends at most 32 KiB."""
 MAX_HEADERS = 16 << 10
-"""Bytes of the headers of one stream, decompressed."""
+"""The maximum size of the decompressed headers of a stream in bytes."""
 _VERSION = 0x8003
 _WORDS = (
     "options,head,post,put,delete,trace,accept,accept-charset,accept-encoding,accept-language,accept-ranges,age,allow,"
@@ -36,36 +36,36 @@ _REST = (
     "text/plain,text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
 )
 DICTIONARY = b"".join(len(word).to_bytes(4, "big") + word.encode() for word in _WORDS.split(",")) + _REST.encode()
-"""What both sides compress headers with, by the specification."""
+"""The compression dictionary of headers, as specified."""
 
 
 class SpdyError(ValueError):
-    """The bytes are no frames of SPDY, or exceed a limit."""
+    """The bytes are not valid SPDY frames, or exceed a limit."""
 
 
 class Frame(NamedTuple):
     kind: int
     stream: int
-    """0 for a PING."""
+    """The stream, or 0 for a PING."""
     flags: int
     payload: bytes
-    """The data; of a PING its ID; of a SYN_STREAM its header block."""
+    """The data, the ID of a PING, or the header block of a SYN_STREAM."""
 
 
 class Decoder:
-    """The frames of a stream of bytes."""
+    """Decodes frames from a byte stream."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._inflate = zlib.decompressobj(zdict=DICTIONARY)
 
     def frames(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete with `data`. Frames of other types are skipped. Raises SpdyError."""
+        """Yield the frames that `data` completes. Frames of other types are skipped. Raises SpdyError."""
         self._buffer += data
         while len(self._buffer) >= 8:
             flags, length = self._buffer[4], int.from_bytes(self._buffer[5:8], "big")
             if length > MAX_FRAME:
-                raise SpdyError(f"a frame has {length} bytes: at most {MAX_FRAME}")
+                raise SpdyError(f"frame too large: {length} bytes, at most {MAX_FRAME} are allowed")
             if len(self._buffer) < 8 + length:
                 return
             head, payload = bytes(self._buffer[:4]), bytes(self._buffer[8 : 8 + length])
@@ -76,26 +76,26 @@ class Decoder:
                 yield frame
 
     def headers(self, block: bytes) -> Mapping[str, str]:
-        """The headers of a SYN_STREAM. All blocks must be decoded, in their order. Raises SpdyError."""
+        """Decode the headers of a SYN_STREAM. All header blocks must be decoded in order. Raises SpdyError."""
         try:
             text = self._inflate.decompress(block, MAX_HEADERS)
         except zlib.error as error:
-            raise SpdyError(f"headers cannot be decompressed: {error}") from None
+            raise SpdyError(f"unable to decompress headers: {error}") from None
         if self._inflate.unconsumed_tail:
-            raise SpdyError(f"headers have more than {MAX_HEADERS} bytes")
+            raise SpdyError(f"headers too large: at most {MAX_HEADERS} bytes are allowed")
         parts = _strings(text)
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in zip(parts, parts, strict=False)}
 
 
 def _control(head: bytes, flags: int, payload: bytes) -> Frame | None:
     if int.from_bytes(head[:2], "big") != _VERSION:
-        raise SpdyError("a control frame is not of SPDY/3")
+        raise SpdyError("the version of a control frame is not SPDY/3")
     kind = int.from_bytes(head[2:], "big")
     least = {SYN_STREAM: 10, RST_STREAM: 8, PING: 4}.get(kind)
     if least is None:
         return None
     if len(payload) < least:
-        raise SpdyError("a control frame is cut off")
+        raise SpdyError("truncated control frame")
     if kind == PING:
         return Frame(PING, 0, flags, payload)
     stream = int.from_bytes(payload[:4], "big") & 0x7FFFFFFF
@@ -103,12 +103,12 @@ def _control(head: bytes, flags: int, payload: bytes) -> Frame | None:
 
 
 def _strings(text: bytes) -> Iterator[bytes]:
-    """The names and values in turn, behind their number."""
+    """Yield names and values alternately. The block starts with their number."""
     at = 4
     while at + 4 <= len(text):
         end = at + 4 + int.from_bytes(text[at : at + 4], "big")
         if end > len(text):
-            raise SpdyError("headers are cut off")
+            raise SpdyError("truncated headers")
         yield text[at + 4 : end]
         at = end
 
@@ -118,7 +118,7 @@ class Encoder:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
 
     def reply(self, stream: int) -> bytes:
-        """Accepts a stream, with no headers."""
+        """Accept a stream without headers."""
         block = self._deflate.compress(bytes(4)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
         return _control_frame(SYN_REPLY, stream.to_bytes(4, "big") + block)
 

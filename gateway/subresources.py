@@ -1,4 +1,4 @@
-"""Subresources that are no part of the stored object: scale, binding, eviction and log.
+"""Subresources that are not part of the stored object: scale, binding, eviction and log.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-uris
 """
@@ -31,7 +31,7 @@ from pinnace.client.errors import ApiError, error_of
 _SCALE = ApiResource("autoscaling", "v1", "scales", "Scale", True, ())
 _SCALE_PARTS = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 LOG_SILENCE = None
-"""A container may write nothing for as long as it runs."""
+"""No timeout: a container can run without output."""
 
 
 class Subresources:
@@ -40,7 +40,7 @@ class Subresources:
         self._objects = objects
 
     async def scale(self, request: Request, route: Route) -> Response:
-        """Reads or writes `spec.replicas` as a Scale of autoscaling/v1. Raises ApiStatus."""
+        """Read or write `spec.replicas` as a Scale of autoscaling/v1. Raises ApiStatus."""
         form = negotiate(request.headers.get("accept", ""), ())
         obj = await self._read(request, route)
         if route.verb == "get":
@@ -63,7 +63,7 @@ class Subresources:
         return document(_scale_of(_message(route.resource, data)), form)
 
     async def bind(self, request: Request, route: Route) -> Response:
-        """Binds a pod to a node, for schedulers that are not of this cluster. Raises ApiStatus."""
+        """Bind a pod to a node. Used by external schedulers. Raises ApiStatus."""
         binding = read_message(request, Binding)
         if binding.metadata.name not in ("", route.name) or binding.metadata.namespace not in ("", route.namespace):
             raise bad_request("the name of the binding does not match the pod on the URL")
@@ -79,7 +79,7 @@ class Subresources:
             raise ApiStatus(409, "Conflict", text, {"name": route.name, "kind": "pods/binding"}) from None
 
     async def evict(self, request: Request, route: Route) -> Response:
-        """Deletes a pod if its disruption budget allows it. Raises ApiStatus."""
+        """Delete a pod if its disruption budget permits it. Raises ApiStatus."""
         eviction = read_message(request, Eviction)
         eviction.metadata.name, eviction.metadata.namespace = route.name, route.namespace
         eviction.deleteOptions.dryRun.extend(dry_run(request))
@@ -88,7 +88,7 @@ class Subresources:
         return self._outcome(request, route, BatchItem.FromString(data))
 
     async def log(self, request: Request, route: Route) -> Response:
-        """What a container has written, as text. Raises ApiStatus."""
+        """Return the logs of a container as text. Raises ApiStatus."""
         message = LogsRequest(namespace=route.namespace, name=route.name, options=_log_options(request))
         try:
             stream = await self._backend.stream(request, "/pinnace.v1.Pods/Logs", message)
@@ -127,7 +127,7 @@ def _message(resource: ApiResource, data: bytes) -> Any:
 
 
 def _scale_of(obj: Any) -> dict[str, Any]:
-    """Zeros are left out, as Kubernetes does."""
+    """Return the Scale of an object. Zeros are omitted, as in Kubernetes."""
     metadata = json.loads(to_json(obj.metadata))
     status: dict[str, Any] = {"replicas": obj.status.replicas}
     if selector := str(from_message(obj.spec.selector)):
@@ -148,7 +148,7 @@ def _read_scale(request: Request) -> Mapping[str, Any]:
         try:
             return _decoded_scale(unwrap(request.body).data)
         except WireError as error:
-            raise bad_request(f"the Scale cannot be decoded: {error}") from None
+            raise bad_request(f"unable to decode the Scale: {error}") from None
     data = parse_body(request.body, media_type)
     return _checked(data)
 
@@ -172,12 +172,12 @@ def _patched_scale(request: Request, scale: dict[str, Any]) -> Mapping[str, Any]
 
 
 def _checked(data: Any) -> Mapping[str, Any]:
-    """A Scale whose parts have the right types. Raises ApiStatus (400)."""
+    """Return a Scale whose fields have the correct types. Raises ApiStatus (400)."""
     if isinstance(data, Mapping) and all(isinstance(data.get(part) or {}, Mapping) for part in ("metadata", "spec")):
         replicas = (data.get("spec") or {}).get("replicas", 0)
         if isinstance(replicas, int) and not isinstance(replicas, bool):
             return data
-    raise bad_request("the body is no Scale of autoscaling/v1")
+    raise bad_request("the body is not a Scale of autoscaling/v1")
 
 
 def _log_options(request: Request) -> LogOptions:

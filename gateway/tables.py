@@ -1,4 +1,4 @@
-"""Objects as tables, which clients print without knowing the kind, and as their metadata only.
+"""Tables, which clients print without knowledge of the kind, and objects with metadata only.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables
 """
@@ -27,7 +27,7 @@ _NAMES = {
     "CLUSTER-IP": "Cluster-IP",
     "OS-IMAGE": "OS-Image",
 }
-"""The names of columns that are not in title case."""
+"""Column names that are not in title case."""
 
 
 def columns_of(resource: ApiResource) -> Columns[Any]:
@@ -35,7 +35,7 @@ def columns_of(resource: ApiResource) -> Columns[Any]:
 
 
 def include_object(request: Request) -> str:
-    """The query parameter. Raises ApiStatus (400)."""
+    """Return the query parameter. Raises ApiStatus (400)."""
     value = request.param("includeObject")
     if value not in INCLUDES:
         message = f'Table option includeObject must be one of None, Metadata, Object, not "{value[:32]}"'
@@ -53,7 +53,8 @@ def table(
     include: str,
     definitions: bool = True,
 ) -> dict[str, Any]:
-    """`list_meta`: the metadata of the list, or of the only object. `definitions`: with the columns; once a watch."""
+    """Return a Table. `list_meta`: the metadata of the list or of the single object. `definitions`: include the column
+    definitions, once per watch."""
     columns = columns_of(resource)
     found: dict[str, Any] = {"kind": "Table", "apiVersion": f"meta.k8s.io/{version}", "metadata": dict(list_meta)}
     found["columnDefinitions"] = _definitions(columns) if definitions else None

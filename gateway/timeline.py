@@ -1,14 +1,14 @@
-"""The timeline in the gateway: its site on a listener of its own, and links for users of the Kubernetes API.
+"""The timeline in the gateway: a site with its own listener, and links for users of the Kubernetes API.
 
-A user with a certificate or token requests a link at the Kubernetes API (`POST /timeline/links`) and opens it in a browser. The
-link has a one-time token; the session acts as this user. The user needs the permission to watch keys in the group pinnace.io,
-which is checked again while a page is open.
+A user with a certificate or token requests a link from the Kubernetes API (`POST /timeline/links`) and opens it in a browser.
+The link contains a one-time token, and the session acts as this user. The user needs permission to watch keys in the group
+pinnace.io. The permission is checked repeatedly while a page is open.
 
-For a cluster on this machine (`--data-dir`) the timeline also shows processes that are down or frozen and the scheduling queue,
-and members of system:masters may kill and freeze processes. The gateway runs the command line for that, so the page can do
-nothing that the command line cannot.
+For a cluster on this machine (`--data-dir`), the timeline also displays the state of processes and the scheduling queue, and
+members of system:masters can kill and freeze processes. The gateway executes these actions with the command line, so the page
+has no additional capabilities.
 
-While nobody looks, nothing is followed. VIEWER_GRACE seconds after the last viewer has left, the watch of the keys ends.
+The keys are only watched while the site has viewers, and for VIEWER_GRACE seconds afterwards.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ log = logging.getLogger(__name__)
 
 VIEWER_GRACE = 60.0
 POLL_INTERVAL = 0.1
-"""Seconds between two looks at the processes of a local cluster."""
+"""Seconds between two checks of the processes of a local cluster."""
 QUEUE_INTERVAL = 1.0
 ACTION_TIMEOUT = 20.0
 MASTERS = "system:masters"
 
 
 class Action(NamedTuple):
-    """Arguments of the command line; "{}" is the target."""
+    """Arguments of the command line. "{}" is replaced by the target."""
 
     arguments: tuple[str, ...]
     done: str
@@ -65,7 +65,7 @@ _TARGET = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
 class LocalCluster:
-    """The processes of a cluster in a folder on this machine."""
+    """The processes of a cluster with a data directory on this machine."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -74,7 +74,7 @@ class LocalCluster:
         self._http: dict[str, str] = {}
 
     def changes(self, now: float) -> list[Item]:
-        """Items of the processes whose state has changed since the last call."""
+        """Return items for the processes whose state has changed since the last call."""
         found = []
         for name, state in self._read().items():
             if self._states.get(name) != state:
@@ -83,7 +83,7 @@ class LocalCluster:
         return found
 
     def status_address(self, name: str) -> str | None:
-        """ "host:port" of the status server of a process."""
+        """Return the "host:port" of a process' status server."""
         return self._http.get(name)
 
     def _read(self) -> dict[str, str]:
@@ -97,7 +97,7 @@ class LocalCluster:
         return {record.name: _state_of(processes.running(record)) for record in state.processes}
 
     async def run(self, arguments: Sequence[str]) -> str:
-        """Run the command line on this cluster. Raises ActionError with the error that it prints."""
+        """Run the command line on this cluster. Raises ActionError with the printed error."""
         command = (sys.executable, "-m", "pinnace.cli.main", *arguments, "--data-dir", str(self._data_dir))
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
@@ -108,7 +108,7 @@ class LocalCluster:
         except TimeoutError:
             process.send_signal(signal.SIGKILL)
             await process.wait()
-            raise ActionError(f"no result after {ACTION_TIMEOUT:g} s") from None
+            raise ActionError(f"timed out after {ACTION_TIMEOUT:g} s") from None
         text = out.decode(errors="replace").strip()
         if process.returncode:
             raise ActionError(text[-400:] or f"exit code {process.returncode}")
@@ -144,7 +144,7 @@ class LocalActions:
 
 
 class Timeline:
-    """The site with its live source. `run` serves it."""
+    """The timeline's site with its live source. `run` serves it."""
 
     def __init__(self, connection: Connection, backend: Backend, address: tuple[str, int], data_dir: Path | None) -> None:
         self._backend = backend
@@ -159,13 +159,13 @@ class Timeline:
         self._url = ""
 
     async def run(self) -> None:
-        """Serve until cancelled. An address that is taken is logged; the Kubernetes API works without the timeline."""
+        """Serve until cancelled. If the address is in use, an error is logged and the gateway runs without the timeline."""
         try:
             runner, self._url = await serve(self._site, *self._address)
         except OSError as error:
-            log.error("no timeline: %s:%d: %s", *self._address, error.strerror or error)
+            log.error("unable to serve the timeline on %s:%d: %s", *self._address, error.strerror or error)
             return
-        log.info("the timeline on %s", self._url)
+        log.info("serving the timeline on %s", self._url)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._site.run())
@@ -174,9 +174,9 @@ class Timeline:
             await runner.cleanup()
 
     async def link(self, request: Request) -> Response:
-        """Respond with a one-time link for the user of the request. Raises ApiStatus."""
+        """Return a one-time link for the user of the request. Raises ApiStatus."""
         if not self._url:
-            raise ApiStatus(503, "ServiceUnavailable", "this gateway serves no timeline; see its log")
+            raise ApiStatus(503, "ServiceUnavailable", "the timeline is not available; see the gateway's log")
         if not await self._permitted(request.user):
             raise ApiStatus(
                 403, "Forbidden", f'User "{request.user.name}" cannot watch resource "keys" in API group "pinnace.io"'
@@ -223,7 +223,7 @@ class Timeline:
                 await asyncio.gather(*following, return_exceptions=True)
 
     async def _poll(self) -> None:
-        """Follow the processes and the queue of a local cluster."""
+        """Poll the processes and the queue of a local cluster."""
         cluster = self._cluster
         if cluster is None:
             return

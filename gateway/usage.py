@@ -1,4 +1,4 @@
-"""The API group metrics.k8s.io: what nodes and containers use, for `kubectl top`.
+"""The API group metrics.k8s.io: the resource usage of nodes and containers, for `kubectl top`.
 
 Source: https://github.com/kubernetes/metrics/tree/master/pkg/apis/metrics/v1beta1
 """

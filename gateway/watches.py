@@ -1,7 +1,8 @@
-"""Watches: the stream of an API server as JSON lines, or as length-delimited protobuf.
+"""Watches: the stream of an API server as JSON lines or as length-delimited protobuf.
 
-The headers go out at once: clients wait for them. An error that comes within OPENING seconds is the status of the response; a
-later one is an event of type ERROR. A watch whose API server goes away ends without an error, and the client resumes it.
+Headers are sent immediately, because clients wait for them. An error within OPENING seconds is the status of the response. A
+later error is an event of type ERROR. If the API server becomes unavailable, the watch ends without an error and the client
+resumes it.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -27,16 +28,16 @@ from pinnace.api.wire import field
 from pinnace.client.errors import ApiError, Expired, Forbidden, HistoryChanged, Unauthenticated
 
 OPENING = 0.1
-"""Seconds in which an error still becomes the status of the response."""
+"""Seconds within which an error is the status of the response."""
 SILENCE = 15.0
-"""Seconds without even a bookmark after which an API server is given up."""
+"""Seconds without a response or bookmark after which the stream of an API server is closed."""
 BOOKMARK_INTERVAL = 60.0
-"""Seconds between two bookmarks that a client is sent when nothing else happens."""
+"""The minimum number of seconds between two bookmarks without events."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-"""The annotation of the bookmark behind the initial events."""
+"""The annotation of the bookmark after the initial events."""
 STREAM_PROTOBUF = f"{PROTOBUF};stream=watch"
 _ERRORS_SHOWN = (Expired, HistoryChanged, Forbidden, Unauthenticated)
-"""Errors that end a watch with an event. After others the client only has to resume."""
+"""Errors that end a watch with an ERROR event. After other errors, the client can resume the watch."""
 _TYPES: dict[int, str] = {WatchEventType.ADDED: "ADDED", WatchEventType.MODIFIED: "MODIFIED", WatchEventType.DELETED: "DELETED"}
 _PREFIXES = {name: f'{{"type":"{name}","object":'.encode() for name in _TYPES.values()}
 
@@ -53,7 +54,7 @@ class Watches:
         self._cache = cache
 
     async def watch(self, request: Request, route: Route) -> Response:
-        """Raises ApiStatus for a watch that cannot begin."""
+        """Start a watch. Raises ApiStatus if it cannot be started."""
         form = _form(request)
         resource = route.resource.resource or NAMESPACES
         message = WatchRequest(namespace=route.namespace if resource.namespaced else "", options=_options(request, route))
@@ -114,7 +115,7 @@ def _options(request: Request, route: Route) -> ListOptions:
 
 
 class _Events:
-    """One watch that has begun."""
+    """A watch that has started."""
 
     def __init__(self, stream: Any, first: "asyncio.Future[Any]", encoder: _Encoder, options: ListOptions) -> None:
         self._stream = stream
@@ -122,7 +123,7 @@ class _Events:
         self._encoder = encoder
         self._bookmarks = options.allowWatchBookmarks
         self._initial = options.sendInitialEvents
-        """The annotated bookmark is still to be sent."""
+        """Whether the annotated bookmark has not been sent."""
         self._bookmarked = time.monotonic()
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -138,7 +139,7 @@ class _Events:
             self._stream.cancel()
 
     async def _next(self) -> bytes | None:
-        """The next response; None at the end."""
+        """Return the next response, or None at the end."""
         first, self._first = self._first, None
         answer = await first if first is not None else await self._stream.read(SILENCE)
         return None if answer is None else answer.data
@@ -162,7 +163,7 @@ class _Events:
 
 
 def _event(data: bytes) -> tuple[str, bytes]:
-    """The type and the object of an event."""
+    """Decode the type and the object of an event."""
     kind, obj = "", b""
     for number, value in fields(data):
         if number == 1 and isinstance(value, int):
@@ -198,7 +199,7 @@ class _JsonEncoder:
 
 
 class _TransformedEncoder(_JsonEncoder):
-    """Tables of one row, or metadata only."""
+    """Encodes events as tables with one row, or as metadata only."""
 
     def __init__(self, resource: ApiResource, form: Format, include: str) -> None:
         super().__init__(resource, JsonCache())
@@ -247,7 +248,7 @@ class _TransformedEncoder(_JsonEncoder):
 
 
 class _ProtobufEncoder:
-    """Frames of a 4-byte big-endian length and a WatchEvent."""
+    """Encodes events as frames: a 4-byte big-endian length and a WatchEvent."""
 
     def __init__(self, resource: ApiResource) -> None:
         self._resource = resource
@@ -271,7 +272,7 @@ def _frame(kind: str, obj: bytes) -> bytes:
 
 
 def status_envelope(status: ApiStatus) -> bytes:
-    """A Status as protobuf, in its envelope."""
+    """Return a Status as protobuf with its envelope."""
     found = status.document
     data = field(1, b"") + field(2, b"Failure") + field(3, status.message.encode()) + field(4, status.reason.encode())
     details = found.get("details")

@@ -1,7 +1,7 @@
-"""The subresource `why` of pods: why a pod is on its node, or why it is pending, as JSON.
+"""The `why` subresource of pods: the explanation of a pod's node, or of its pending state, as JSON.
 
-A process of its own repeats the scheduling decision with what the user of the request may read: the code of the scheduler is
-not the gateway's. At most AT_ONCE run at once; further requests end with 429.
+A separate process repeats the scheduling decision with the permissions of the user, because the gateway does not contain the
+scheduler's code. At most AT_ONCE processes run concurrently; further requests are rejected with 429.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ from pinnace.client.config import ClientConfig
 from pinnace.client.errors import from_status
 
 AT_ONCE = 2
-"""Explanations at once: each takes seconds of CPU in a large cluster."""
+"""The maximum number of concurrent explanations. Each uses seconds of CPU time in a large cluster."""
 EXPLAIN_TIMEOUT = 25.0
-"""Seconds for the lists of an explanation."""
+"""The timeout of the lists of an explanation in seconds."""
 
 
 class Why:
     def __init__(self, servers: ClientConfig) -> None:
-        """`servers`: the API servers, with the gateway's own certificate."""
+        """`servers`: the API servers, with the gateway's certificate."""
         self._servers = servers
         self._running = 0
 
     async def get(self, request: Request, route: Route) -> Response:
-        """Raises ApiStatus."""
+        """Return the explanation of a pod. Raises ApiStatus."""
         form = negotiate(request.headers.get("accept", ""), ())
         if self._running >= AT_ONCE:
-            raise ApiStatus(429, "TooManyRequests", f"{AT_ONCE} explanations are under way", retry_after=RETRY_AFTER)
+            raise ApiStatus(429, "TooManyRequests", f"{AT_ONCE} explanations are already running", retry_after=RETRY_AFTER)
         self._running += 1
         try:
             answer = await self._ask(request.user, route, request.param("node"))
@@ -68,11 +68,11 @@ class Why:
             return from_json(Answer, json.loads(said))
         except (Malformed, ValueError):
             last = complaints.decode(errors="replace").strip().splitlines()[-1:]
-            raise ApiStatus(500, "InternalError", f"the explanation failed: {last[0] if last else 'no answer'}") from None
+            raise ApiStatus(500, "InternalError", f"the explanation failed: {last[0] if last else 'no output'}") from None
 
 
 def arguments(servers: ClientConfig, user: User, node: str) -> list[str]:
-    """Of the process. Values follow their option after "=", because they may begin with a dash."""
+    """Return the arguments of the process. Values follow "=", because they can start with a dash."""
     found = [f"--server={','.join(servers.endpoints)}", f"--timeout={EXPLAIN_TIMEOUT}", f"--node={node}", f"--as={user.name}"]
     found += [f"--as-group={group}" for group in user.groups]
     if servers.tls is not None:

@@ -1,4 +1,4 @@
-"""Reading protobuf messages field by field, without decoding what is passed on as bytes.
+"""A reader for the fields of encoded protobuf messages. Forwarded messages are not decoded completely.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """
@@ -9,11 +9,11 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class WireError(ValueError):
-    """The bytes are no protobuf message."""
+    """The bytes are not a valid protobuf message."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message in order: number, and an integer or the bytes. Raises WireError."""
+    """Yield the fields of a message in order: the number, and an integer or bytes. Raises WireError."""
     at, end = 0, len(data)
     while at < end:
         tag, at = _varint(data, at)
@@ -21,7 +21,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         if wire_type == _BYTES:
             length, at = _varint(data, at)
             if at + length > end:
-                raise WireError("a field is cut off")
+                raise WireError("truncated field")
             yield number, data[at : at + length]
             at += length
         elif wire_type == _VARINT:
@@ -32,11 +32,11 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             yield number, int.from_bytes(data[at : at + size], "little")
             at += size
         else:
-            raise WireError(f"wire type {wire_type} is not known")
+            raise WireError(f"unknown wire type {wire_type}")
 
 
 def last_bytes(data: bytes, number: int) -> bytes:
-    """The last value of a length-delimited field; empty without one. Raises WireError."""
+    """Return the last value of a length-delimited field, or b"". Raises WireError."""
     found = b""
     for each, value in fields(data):
         if each == number and isinstance(value, bytes):
@@ -55,6 +55,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
                 return value, at
             shift += 7
             if shift > 63:
-                raise WireError("a varint is too long")
+                raise WireError("varint too long")
     except IndexError:
-        raise WireError("a varint is cut off") from None
+        raise WireError("truncated varint") from None

@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test agreement churn fuzz fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories clients compose-test compose-bench clean
+.PHONY: help setup demo test agreement churn fuzz fuzz-explore soak model simulate simulate-bugs check security-table format proto up down bench chaos chaos-test scenarios stories clients browser compose-test compose-bench clean
 
 help: ## Show this help
 	@if [ -t 1 ] && [ -z "$$NO_COLOR" ]; then bold=$$'\033[1m' plain=$$'\033[0m'; fi; \
@@ -26,7 +26,7 @@ demo: setup ## Start a cluster, kill its leading scheduler three times and a kub
 	@$(BIN)/pinnace demo all
 
 test: setup ## Run the unit, contract and integration tests (real etcd, real processes; five minutes; make test WORKERS=2)
-	@$(BIN)/pytest -m 'not compose and not chaos and not stories and not clients' -n $(or $(WORKERS),4) --dist worksteal
+	@$(BIN)/pytest -m 'not compose and not chaos and not stories and not clients and not browser' -n $(or $(WORKERS),4) --dist worksteal
 
 agreement: setup ## Compare each plugin of the scheduler with its plain form, on 100,000 random pairs of pod and node
 	@PINNACE_PAIRS=100000 $(BIN)/pytest -n 2 -k agree tests/unit/scheduler
@@ -97,6 +97,9 @@ clients: .venv/.clients ## Run kubectl, old and new, and the libraries of Python
 .venv/.clients: .venv/.installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[clients]' || echo "their suites are skipped"
 	@touch $@
+
+browser: setup ## Open the timeline in chromium: failovers, decisions, recordings, 5,000 nodes
+	@$(BIN)/pytest -m browser tests/browser
 
 compose-test: setup ## Build docker-compose.yml, kill the leading scheduler's container, check that the next one schedules
 	@$(BIN)/python tools/standins.py

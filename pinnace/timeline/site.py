@@ -332,12 +332,12 @@ def export(source: Source) -> bytes:
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     page = _asset("index.html").decode()
     style = f"<style>{_asset('style.css').decode()}</style>"
-    modules = {name: f"data:text/javascript;base64,{_base64(_asset(name))}" for name in MODULES}
-    imports = {f"/static/{name}": where for name, where in modules.items()}
+    sources = {name: _asset(name).replace(b'from "/static/', b'from "static/') for name in MODULES}
+    imports = {f"static/{name}": f"data:text/javascript;base64,{_base64(source)}" for name, source in sources.items()}
     scripts = (
         f'<script type="application/json" id="recording">{text}</script>'
         f'<script type="importmap">{json.dumps({"imports": imports})}</script>'
-        '<script type="module">import "/static/app.js"</script>'
+        '<script type="module">import "static/app.js"</script>'
     )
     page = page.replace('<link rel="stylesheet" href="/static/style.css">', style)
     page = page.replace('<script type="module" src="/static/app.js"></script>', scripts)

@@ -12,7 +12,7 @@ const STALE = 5; // seconds without an event after which the connection counts a
 const LEASE_TTL = 2;
 
 const model = new Model();
-const screen = { span: 60, at: 0, paused: false, speed: 0, tab: "events", coloring: "state", node: null, pod: null, clock: 0, heard: 0, connected: false };
+const screen = { span: 60, at: 0, paused: false, position: null, speed: 0, tab: "events", coloring: "state", node: null, pod: null, clock: 0, heard: 0, connected: false };
 let session = { title: "", live: false, user: "", actions: [] };
 let refresh = () => {};
 
@@ -40,10 +40,18 @@ function connect() {
 
 function jump(time) {
   screen.paused = true;
+  screen.position = null;
   screen.speed = 0;
   screen.at = time;
   location.hash = `t=${time.toFixed(4)}`;
   refresh();
+}
+
+function step(direction) {
+  const position = model.step(direction);
+  if (position === undefined) return;
+  jump(model.items[position - 1][1]);
+  screen.position = position;
 }
 
 function follow() {
@@ -97,7 +105,8 @@ function App() {
         screen.at = Math.min(screen.at + passed * screen.speed, now());
         if (screen.at >= now()) screen.speed = 0;
       } else if (!screen.paused) screen.at = now();
-      const state = model.seek(screen.paused || screen.speed ? screen.at : Infinity);
+      const held = screen.paused && !screen.speed && screen.position !== null;
+      const state = held ? model.to(screen.position) : model.seek(screen.paused || screen.speed ? screen.at : Infinity);
       if (lanesCanvas.current) shapes.current = lanes.draw(lanesCanvas.current, model, view());
       if (dirty.current && nodesCanvas.current) ids.current = grid.draw(nodesCanvas.current, state, screen.coloring, screen.node);
       if (moment - panels > 100 || dirty.current) {
@@ -165,9 +174,9 @@ function App() {
       <span class="time">${clock(screen.at, 3)}</span><span class="muted">revision ${state.revision}</span>
       <nav aria-label="Time">
         <button onClick=${() => jump(screen.at - screen.span / 4)} title="Back (←)">«</button>
-        <button onClick=${() => { const time = model.step(-1); if (time) jump(time); }} title="Previous revision (,)">‹</button>
+        <button onClick=${() => step(-1)} title="Previous revision (,)">‹</button>
         ${screen.paused ? html`<button class="main" onClick=${follow} title="Follow (space)">${session.live ? "Go live" : "Go to the end"}</button>` : html`<button class="main" onClick=${() => jump(screen.at)} title="Pause (space)">Pause</button>`}
-        <button onClick=${() => { const time = model.step(1); if (time) jump(time); }} title="Next revision (.)">›</button>
+        <button onClick=${() => step(1)} title="Next revision (.)">›</button>
         <button onClick=${() => { screen.paused = true; screen.speed = screen.speed ? 0 : 1; if (screen.at >= now()) screen.at = model.first; refresh(); }} title="Replay">${screen.speed ? "Stop" : "Replay"}</button>
         <select aria-label="Speed" onChange=${(event) => (screen.speed = Number(event.target.value)) && refresh()}>${[0.01, 0.1, 1, 5, 20].map((each) => html`<option value=${each} selected=${each === (screen.speed || 1)}>${each}×</option>`)}</select>
         <button onClick=${() => zoom(-1)} title="Zoom in (+)" aria-label="Zoom in">+</button>
@@ -177,8 +186,8 @@ function App() {
       </nav>
     </header>
     <${Leaders} />
-    <section class="lanes" aria-label="Components over time">
-      <canvas ref=${lanesCanvas} role="img" aria-label="Terms, gaps and faults of each component; the events panel has the same as text" tabindex="0"
+    <section class="lanes" aria-label="Components over time" tabindex="0">
+      <canvas ref=${lanesCanvas} role="img" aria-label="Terms, gaps and faults of each component; the events panel has the same as text"
         onMouseMove=${hover} onMouseLeave=${() => setTip(null)} onClick=${click}
         onWheel=${(event) => { event.preventDefault(); if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) jump(Math.min(now(), screen.at + ((event.deltaX || event.deltaY) / 1000) * screen.span)); else zoom(event.deltaY > 0 ? 1 : -1); }}></canvas>
     </section>
@@ -187,12 +196,12 @@ function App() {
         <div class="filters"><h2>${state.nodes.size.toLocaleString("en")} nodes · ${state.pods.size.toLocaleString("en")} pods</h2>
           ${grid.COLORINGS.map((each) => html`<button aria-pressed=${screen.coloring === each} onClick=${() => { screen.coloring = each; refresh(); }}>${each}</button>`)}
           ${screen.node !== null && html`<button class="main" onClick=${() => { screen.node = null; refresh(); }}>${state.nodes.get(screen.node)?.[4] ?? "node"} ✕</button>`}</div>
-        <div class="scroll"><canvas ref=${nodesCanvas} role="img" aria-label="One cell for each node" onMouseMove=${hoverNode} onMouseLeave=${() => setTip(null)}
+        <div class="scroll" tabindex="0"><canvas ref=${nodesCanvas} role="img" aria-label="One cell for each node" onMouseMove=${hoverNode} onMouseLeave=${() => setTip(null)}
           onClick=${(event) => { screen.node = nodeAt(event) ?? null; screen.tab = "pods"; refresh(); }}></canvas></div>
       </section>
       <section class="panel">
         <div role="tablist" class="tabs">${tabs.map((tab) => html`<button role="tab" aria-selected=${screen.tab === tab} onClick=${() => { screen.tab = tab; refresh(); }}>${tab}</button>`)}</div>
-        <div role="tabpanel" aria-label=${screen.tab} class="body">
+        <div role="tabpanel" aria-label=${screen.tab} class="body" tabindex="0">
           ${screen.tab === "pods" && html`<${Pods} state=${state} node=${screen.node} select=${pick} />`}
           ${screen.tab === "decision" && html`<${Decision} pod=${screen.pod} live=${session.live} revision=${screen.paused ? state.revision : 0} select=${(pod) => { screen.pod = pod; refresh(); }} />`}
           ${screen.tab === "etcd" && html`<${Keys} model=${model} live=${session.live} leaseTtl=${session.leaseTtl ?? LEASE_TTL} />`}
@@ -228,7 +237,6 @@ function Actions({ names }) {
 addEventListener("keydown", (event) => {
   if (/^(INPUT|SELECT|TEXTAREA|BUTTON)$/.test(event.target.tagName) && event.key === " ") return;
   if (/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
-  const step = event.key === "." ? 1 : event.key === "," ? -1 : 0;
   if (event.key === " ") {
     event.preventDefault();
     if (screen.paused) follow();
@@ -237,10 +245,8 @@ addEventListener("keydown", (event) => {
   else if (event.key === "ArrowRight") jump(Math.min(now(), screen.at + screen.span / 10));
   else if (event.key === "+") zoom(-1);
   else if (event.key === "-") zoom(1);
-  else if (step) {
-    const time = model.step(step);
-    if (time) jump(time);
-  }
+  else if (event.key === ".") step(1);
+  else if (event.key === ",") step(-1);
 });
 
 function moment() {

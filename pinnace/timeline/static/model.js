@@ -157,17 +157,20 @@ export class Model {
     return this.state;
   }
 
-  // The time of the next (or, with -1, the previous) revision; undefined at the end.
+  // The position after the next (or, with -1, the previous) revision; undefined at the end. Items of one message share their
+  // time, so a time does not identify a revision.
   step(direction) {
     const revision = this.state.revision;
     let index = this.position;
     if (direction > 0) {
       while (index < this.items.length && this.items[index][2] <= revision) index++;
-      return this.items[index]?.[1];
+      if (index === this.items.length) return undefined;
+      const next = this.items[index][2];
+      while (index < this.items.length && this.items[index][2] <= next) index++;
+      return index;
     }
-    index--;
-    while (index >= 0 && (this.items[index][2] === 0 || this.items[index][2] >= revision)) index--;
-    return this.items[index]?.[1];
+    while (index > 0 && (this.items[index - 1][2] === 0 || this.items[index - 1][2] >= revision)) index--;
+    return index || undefined;
   }
 
   // The terms of an election, oldest first, each with the gap before it in milliseconds (null: unknown).

@@ -110,8 +110,9 @@ def test_a_limit_makes_no_list_slim_that_selects() -> None:
 
 def test_a_list_of_one_name_is_as_slim_as_a_get() -> None:
     cacher: Any = SimpleNamespace(of=lambda resource: SimpleNamespace(count=lambda namespace: 250))
+    authorizer: Any = None
     stores: list[Any] = [SimpleNamespace(resource=each) for each in (PODS, NODES)]
-    pods, nodes = (ResourceService[Any](store, cacher, NoAudit()) for store in stores)
+    pods, nodes = (ResourceService[Any](store, cacher, NoAudit(), authorizer) for store in stores)
     one, others = ListOptions(fieldSelector="metadata.name=a"), ListOptions(fieldSelector="metadata.name!=a")
     assert [pods.stored_count(ListRequest(namespace=each, options=one)) for each in ("default", "")] == [1, 250]
     assert nodes.stored_count(ListRequest(options=one)) == 1

@@ -73,9 +73,9 @@ OBJECTS = [
 
 
 def test_comments_become_one_line() -> None:
-    assert codec.of_message(Pod.DESCRIPTOR) == "A group of containers that is placed on one node as a whole."
+    assert codec.of_message(Pod.DESCRIPTOR) == "A group of containers on one node."
     image = codec.of_field(Container.DESCRIPTOR.fields_by_name["image"])
-    assert image.required and image.text.startswith("A name: ")
+    assert image.required and image.text.startswith("The name of the image.")
     assert not codec.of_field(PodSpec.DESCRIPTOR.fields_by_name["nodeName"]).required
 
 

@@ -1,1 +1,1 @@
-"""Flow control, after Kubernetes' API Priority and Fairness: each call waits for seats of its priority level and its user."""
+"""Flow control, modeled on Kubernetes' API Priority and Fairness: a call waits for seats of its priority level and its user."""

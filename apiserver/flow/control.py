@@ -1,49 +1,50 @@
-"""Flow control: the seats of the API server, the calls that hold them, and the calls that wait for them.
+"""Flow control: the seats of the API server, executing calls and waiting calls.
 
     with control.enter(...) as seat:
         if seat.waits:
             await seat.acquire()
 
-    enter --room--> executing --leave--> over
-      |               ^
-      '--> waiting ---'
-             |--too many calls of its flow wait ----> refused, at once     queue-full
-             |--it has waited for WAIT_LIMIT -------> refused              time-out
-             |--its caller's deadline has passed ---> refused              time-out
-             '--its caller cancels -----------------> over                 cancelled
+    enter --free seats--> executing --leave--> finished
+      |                     ^
+      '--> waiting ---------'
+             |--queue of the flow is full ------------> refused immediately  queue-full
+             |--has waited for WAIT_TIMEOUT ----------> refused              time-out
+             |--deadline of the call has passed ------> refused              time-out
+             '--client cancels -----------------------> finished             cancelled
 
-A level may borrow the free seats of other levels. A level whose seats are lent takes its own seats back at once: the sum of
-all seats is then exceeded until calls of the borrower end, and the borrower begins no calls before. At most twice the number of
-seats is in use, plus the overdraft of wide calls.
+A level can borrow free seats of other levels. It does not return them early: when the lender needs its seats, it uses them
+immediately, and the total is exceeded until calls of the borrower end. Until then the borrower starts no calls. At most twice
+the number of seats is in use, plus the excess of calls that cost several seats.
 
-All calls share one thread. gRPC hands over the calls of a listener (apiserver.server) in the order of their arrival, and needs
-five turns of the event loop for each (measured with grpcio 1.85). If every call began at once, a flood would wait in gRPC, and
-delay other callers of its listener. A flow therefore begins calls at once only up to EAGER seats. The rest waits here, where
-other flows pass it, and begins in rounds with a pause after each. Calls of one round share transactions of etcd. A flow that is
-alone has shorter pauses.
+All calls share one thread. gRPC dispatches the calls of a listener (apiserver.server) in order of arrival, and needs five
+iterations of the event loop per call (measured with grpcio 1.85). If every call started immediately, a flood of calls would be
+queued in gRPC and delay the other clients of its listener. So a flow starts calls immediately only up to EAGER seats. Further
+calls wait in the queue of their flow and start in rounds, with a pause after each round. The calls of a round share etcd
+transactions. If only one flow is active, its pauses are shorter.
 
-More important levels go first. A waiting call whose level has free seats of its own is passed by at most PASSES calls.
+Levels have priorities. A waiting call whose level has free seats of its own is overtaken by at most MAX_PASSED calls.
 
-Answers that the caller has not read count against the memory of its flow (apiserver.flow.send_budget), also after the call:
+Responses that the client has not read count against the send budget of the flow (apiserver.flow.send_budget), even after the
+end of the call:
 
-    reads ---> answer --room--> with gRPC --read, or the caller is gone--> over
+    reads ---> response --within budget--> queued in gRPC --sent, or client disconnected--> finished
                  |
-                 '--none------> refused                                untaken
-    watches ---too many are open--> refused, at once                   watches
-    logs, exec --too many are open--> refused, at once                 connections
-    streams of requests --likewise--> refused, at once                 streams
+                 '--over budget--> refused                             untaken
+    watches ---too many open-----> refused immediately                 watches
+    logs, exec --too many open---> refused immediately                 connections
+    request streams --the same---> refused immediately                 streams
 
-The answer to a write cannot be refused, so a write is refused before it begins, at twice that limit. Refused calls get
+The response to a write cannot be refused. So at twice the budget, writes are refused before they start. Refused calls receive
 different retry delays.
 
-A stream of requests has a seat from its first request until the first answer, or until the service releases the seat. A stream
-that is only open takes no seat:
+A request stream has a seat from its first request until the first response, or until the service releases the seat. An idle
+stream has no seat:
 
-    opened --first request--> waiting --seat--> executing --answered, or released--> open
-                ^                '--refused--> over                                   |
-                '--the next request, where each request has a seat of its own---------'
+    opened --first request--> waiting --seat--> executing --response, or released--> open
+                ^                '--refused--> finished                                |
+                '--next request, if each request needs a seat--------------------------'
 
-Without contention there is no queue, no task and no wait.
+Without contention, a call creates no queue entry and no task, and does not wait.
 """
 
 import asyncio
@@ -63,26 +64,28 @@ from pinnace.runtime.clock import SYSTEM_CLOCK, Clock
 
 
 class Seats(Protocol):
+    """The owner of seats."""
+
     def released(self, seat: "Seat", flow: "Flow[Seat]") -> None:
-        """Called once per seat."""
+        """Implement Seat.release. It is called once per seat."""
         ...
 
     def answered(self, flow: "Flow[Seat]", size: int, refusable: bool) -> Callable[[], None]:
-        """The other side of Seat.answer."""
+        """Implement Seat.answer."""
         ...
 
     def watching(self, flow: "Flow[Seat]", selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
-        """The other side of Seat.watching."""
+        """Implement Seat.watching."""
         ...
 
     def connection(self, flow: "Flow[Seat]", *, bounded: bool) -> AbstractContextManager[None]:
-        """The other side of Seat.connection."""
+        """Implement Seat.connection."""
         ...
 
 
 class Seat:
-    """The seat of one call. `cost`: the number of seats that it takes. `unread`: bytes of the request that are parsed later,
-    which blocks the event loop."""
+    """The seats of one call. `cost` is the number of seats. `unread` is the size of an unparsed request in bytes. Parsing it
+    blocks the event loop."""
 
     __slots__ = ("_flow", "_over", "_seats", "cost", "future", "since", "size", "unread", "until", "waits")
 
@@ -95,42 +98,42 @@ class Seat:
         self.waits = False
 
     def wait(self, since: float, until: float, size: int) -> None:
-        """Starts to wait. `since` and `until`: monotonic seconds. `size`: bytes of the request. `future` is set when the wait
-        ends."""
+        """Start to wait. `since` and `until` are monotonic times in seconds. `size` is the size of the request in bytes.
+        `future` is completed at the end of the wait."""
         self.waits = True
         self.since, self.until, self.size = since, until, size
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def acquire(self) -> None:
-        """Returns when the call may begin. Raises Rejected."""
+        """Return when the call may start. Raises Rejected."""
         await self.future
 
     def refuse(self, error: Exception) -> None:
-        """Ends the wait with an error: the call never begins."""
+        """End the wait with an error. The call does not start."""
         self._over = True
         if not self.future.done():
             self.future.set_exception(error)
 
     def release(self) -> None:
-        """Releases the seat, or stops waiting for it. May be called again."""
+        """Release the seats, or stop waiting for them. Idempotent."""
         if not self._over:
             self._over = True
             self._seats.released(self, self._flow)
 
     def answer(self, size: int, *, refusable: bool) -> Callable[[], None]:
-        """Charges an answer of `size` bytes to the flow. Call the returned function once, when the caller has received the
-        answer or is gone, which may be long after the seat was released. Raises Rejected if a `refusable` answer exceeds the
-        send budget."""
+        """Charge a response of `size` bytes to the flow. Call the returned function once, when the client has received the
+        response or has disconnected. This can be long after `release`. Raises Rejected if the response is `refusable` and
+        exceeds the send budget."""
         return self._seats.answered(self._flow, size, refusable)
 
     def watching(self, selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
-        """The send budget to which a new watch is charged. `bounded`: the number of watches is limited. `initial`: the watch
-        starts with the present state. Raises Rejected."""
+        """Return the send budget of a new watch. `bounded`: the number of watches is limited. `initial`: the watch starts with
+        the current state. Raises Rejected."""
         return self._seats.watching(self._flow, selection, bounded=bounded, initial=initial)
 
     def connection(self, *, bounded: bool) -> AbstractContextManager[None]:
-        """Counts a connection to a kubelet while it is open. `bounded`: the number of connections is limited, and entering
-        raises Rejected above the limit."""
+        """Count a connection to a kubelet while it is open. If `bounded`, the number of connections is limited, and entering
+        the context raises Rejected above the limit."""
         return self._seats.connection(self._flow, bounded=bounded)
 
     def __enter__(self) -> Self:
@@ -141,7 +144,7 @@ class Seat:
 
 
 class Exempt:
-    """The seat of a call that is exempt from flow control."""
+    """The seats of a call that is exempt from flow control."""
 
     waits = False
 
@@ -172,65 +175,69 @@ _OWN: ContextVar[Seat | Exempt] = ContextVar("seat", default=EXEMPT)
 
 
 def set_current_seat(seat: Seat | Exempt) -> None:
-    """Sets the seat of the task and of the tasks that it starts."""
+    """Set the seats of the current task and of tasks that it creates later."""
     _OWN.set(seat)
 
 
 def current_seat() -> Seat | Exempt:
-    """The seat of the present task."""
+    """Return the seats of the current task."""
     return _OWN.get()
 
 
 def release_current_seat() -> None:
-    """Releases the seat of the present task before it waits for something outside the server."""
+    """Release the seats of the current task. Call it before waiting for another server."""
     current_seat().release()
 
 
 SEATS = 200
-"""Concurrent single-object calls. As a call takes 1 ms of CPU, fewer would do while CPU is the limit; this many are needed when
-a transaction of etcd takes a tenth of a second."""
+"""Maximum number of concurrent single-object calls. A call needs 1 ms of CPU time, so fewer seats are sufficient if the CPU is
+the bottleneck. 200 are needed if an etcd transaction takes 100 ms."""
 EAGER = 16
-"""Seats that a flow takes without waiting for a round."""
+"""The number of seats that a flow uses without waiting for a round."""
 ROUND = 16
-"""Seats of waiting calls that begin together. A call whose request is still to be parsed ends the round, because parsing blocks
-the event loop."""
+"""The number of seats of waiting calls that start together. A call with an unparsed request ends the round, because parsing
+blocks the event loop."""
 SEAT_PAUSE, SEAT_PAUSE_ALONE = 0.00075, 0.0001
-"""Seconds of pause per seat of a round. Longer pauses protect other flows better, and slow down a flood. The second value is
-for a flow that has been alone for ALONE_AFTER seconds."""
+"""Seconds of pause per seat of a round. Longer pauses protect other flows better, but limit the rate of a busy flow. The second
+value applies if no other flow has made calls for ALONE_AFTER seconds."""
 ALONE_AFTER = 1.0
 MAX_PASSED = 5
-"""Calls of other levels that may pass a waiting call whose level has free seats of its own. As three levels may be due at once,
-a level gets at least one of every eight calls."""
+"""Maximum number of calls of other levels that overtake a waiting call whose level has free seats of its own. Up to three
+levels can reach this limit at the same time, so a level starts at least one of eight calls."""
 WAIT_TIMEOUT = 5.0
-"""Seconds that a call may wait: half of a client's usual timeout, so that the call can still succeed, here or elsewhere."""
+"""Maximum seconds for which a call waits: half of a client's default timeout, so that the client can retry within its
+timeout."""
 MAX_WAITING = 1000
-"""Waiting calls per flow: several times the number of calls that one connection may have open (apiserver.server)."""
+"""Maximum waiting calls per flow: several times the maximum number of open calls of a connection (apiserver.server)."""
 MAX_WAITING_BYTES = 16 << 20
-"""Bytes of their requests. One call may always wait."""
+"""Maximum bytes of requests of a flow's waiting calls. One call can always wait, whatever its size."""
 MAX_WATCHES = 1000
-"""Open watches per flow, except for system:masters. A watch takes tens of kilobytes. A pinnace component has at most two
-dozen."""
+"""Maximum open watches per flow, except for system:masters. A watch uses tens of kilobytes. A component of pinnace has at most
+24.
+"""
 MAX_QUESTIONS = 1000
-"""Requirements of the selectors of a flow's watches. Each event is tested against all of them, which takes 0.1 to 0.3 ms; equal
-selectors count once. So a user can wait for 500 names at a time. A pinnace component has at most two dozen."""
+"""Maximum number of selector requirements of a flow's watches. Equal selectors count once. Each event is matched against all of
+them, which takes 0.1 to 0.3 ms. A user can watch 500 names at the same time. A component of pinnace has at most 24."""
 MAX_CONNECTIONS = 100
-"""Open connections to kubelets per flow, except for system:masters. Each log stream and each command has one, which takes 90 KB
-and a file descriptor, of which a process often has 1,024. `pinnace logs -f` follows five containers by default."""
+"""Maximum open connections to kubelets per flow, except for system:masters. Each log stream and command has a connection, which
+uses 90 KB and a file descriptor. A common limit of file descriptors is 1,024. `pinnace logs -f` follows five containers by
+default."""
 MAX_STREAMS = 100
-"""Open streams of requests per flow, except for system:masters. Each takes 25 KB before its first request."""
+"""Maximum open request streams per flow, except for system:masters. A stream uses 25 KB before its first request."""
 TOO_MANY_REQUESTS = "TooManyRequests"
 """The reason of all refusals by flow control."""
 RETRY_AFTER = 1.0
-"""Seconds after which a refused call may be retried, as in Kubernetes."""
+"""Seconds after which a client can retry a refused call, as in Kubernetes."""
 RETRIES_PER_SECOND = 100
-"""Retries per second to which the retry delays spread the refused calls of one flow."""
+"""The rate of retries per second and flow. Retry delays are assigned accordingly."""
 MAX_RETRY_AFTER = 10.0
 TICK = 0.1
-"""Seconds between two checks for calls that have waited too long."""
+"""Seconds between two checks for calls whose wait has timed out."""
 
 
 class FlowMetrics(Protocol):
-    """Counts. `level`: its name; `reason`: one of those above; `execute`: did the call begin in the end?"""
+    """Metrics of flow control. `level` is the name of a priority level; `reason` is a reason of the diagrams above; `execute`
+    is true if a waiting call started."""
 
     def rejected(self, level: str, reason: str) -> None: ...
 
@@ -252,10 +259,10 @@ class SizedMessage(Protocol):
 
 
 class FlowControl:
-    """Assigns seats to calls. `run` refuses calls that have waited too long, until cancelled."""
+    """Assigns seats to calls. `run` must run until shutdown: it refuses calls whose wait has timed out."""
 
     def __init__(self, seats: int = SEATS, *, clock: Clock = SYSTEM_CLOCK, meter: FlowMetrics | None = None) -> None:
-        """`seats`: of all levels together."""
+        """`seats` is the total of all levels."""
         shares = sum(SHARES.values())
         pool = SendPool()
         self.levels = {
@@ -268,9 +275,9 @@ class FlowControl:
         self._waiting = 0
         self._crowded = asyncio.Event()
         self._pacing: asyncio.Task[None] | None = None
-        self._due = 0.0  # when the next round may begin
-        self._latest: Flow[Seat] | None = None  # of the last call
-        self._alone_from = 0.0  # when nobody else will have called for COMPANY seconds
+        self._due = 0.0  # the time of the next round
+        self._latest: Flow[Seat] | None = None  # the flow of the last call
+        self._alone_from = 0.0  # the time from which this flow counts as alone
 
     def enter(
         self,
@@ -282,8 +289,8 @@ class FlowControl:
         *,
         writes: bool = False,
     ) -> Seat | Exempt:
-        """A seat for a call of this level; None: the call is exempt. `remaining`: seconds until the call's deadline. `writes`:
-        the answer cannot be refused. Raises Rejected."""
+        """Return the seats of a call of this level. If `level` is None, the call is exempt. `remaining` is the number of
+        seconds until the deadline of the call. `writes`: the response cannot be refused. Raises Rejected."""
         if level is None:
             return EXEMPT
         flow = self.levels[level].flow(user)
@@ -293,7 +300,7 @@ class FlowControl:
             raise self._rejected(flow, "time-out", _late())
         if writes:
             self._refuse_untaken(flow, 2 * MAX_UNTAKEN)
-        cost = max(1, cost)  # what is taken from a request may be anything, and less than nothing would be room for everybody
+        cost = max(1, cost)  # a cost from an invalid request could be negative
         seat = Seat(self, flow, cost, request.ByteSize() if isinstance(request, LazyRequest) else 0)
         if flow.held < EAGER and not flow.waiting and flow.fits(cost, self._free(flow.level)):
             self._begin(seat, flow)
@@ -302,7 +309,7 @@ class FlowControl:
         return seat
 
     def released(self, seat: Seat, flow: Flow[Seat]) -> None:
-        """The other side of Seat.release."""
+        """Implement Seats."""
         if seat.waits:
             self._stop_waiting(seat, flow, execute=False)
             self._meter.rejected(flow.level.name, "cancelled")
@@ -313,19 +320,19 @@ class FlowControl:
             self._pace()
 
     def answered(self, flow: Flow[Seat], size: int, refusable: bool) -> Callable[[], None]:
-        """The other side of Seat.answer."""
+        """Implement Seats."""
         if refusable:
             self._refuse_untaken(flow, MAX_UNTAKEN)
         flow.budget.charge(size)
         return partial(flow.budget.charge, -size)
 
     def watching(self, flow: Flow[Seat], selection: Predicate, *, bounded: bool, initial: bool) -> SendBudget:
-        """The other side of Seat.watching."""
+        """Implement Seats."""
         count, questions = len(flow.budget.watches), flow.budget.questions
         if bounded and count >= MAX_WATCHES:
-            raise self._rejected(flow, "watches", self._too_many(flow, f"{count:,} watches are open: end some of them"))
+            raise self._rejected(flow, "watches", self._too_many(flow, f"{count:,} watches are open: close some of them"))
         if bounded and questions + (more := flow.budget.more(selection)) > MAX_QUESTIONS:
-            why = f"selectors of {count:,} open watches have {questions:,} parts, and this one has {more:,}: end some of them"
+            why = f"{count:,} open watches have {questions:,} selector requirements, this one has {more:,}: close some of them"
             raise self._rejected(flow, "watches", self._too_many(flow, why))
         if initial:
             self._refuse_untaken(flow, MAX_UNTAKEN)
@@ -333,10 +340,10 @@ class FlowControl:
 
     @contextmanager
     def connection(self, flow: Flow[Seat], *, bounded: bool) -> Iterator[None]:
-        """The other side of Seat.connection."""
+        """Implement Seats."""
         count = flow.budget.connections
         if bounded and count >= MAX_CONNECTIONS:
-            why = f"{count:,} logs and commands are open: end some of them"
+            why = f"{count:,} logs and commands are open: close some of them"
             raise self._rejected(flow, "connections", self._too_many(flow, why))
         flow.budget.connections += 1
         try:
@@ -346,14 +353,15 @@ class FlowControl:
 
     @contextmanager
     def stream(self, level: str | None, user: str, most: int = MAX_STREAMS) -> Iterator[None]:
-        """Counts a stream of requests while it is open. `level`: as for `enter`. Raises Rejected if the flow has `most`
-        open."""
+        """Count a request stream while it is open. `level` is as in `enter`. Raises Rejected if the flow has `most` open
+        streams.
+        """
         if level is None:
             yield
             return
         flow = self.levels[level].flow(user)
         if (count := flow.budget.streams) >= most:
-            raise self._rejected(flow, "streams", self._too_many(flow, f"{count:,} streams are open: end some of them"))
+            raise self._rejected(flow, "streams", self._too_many(flow, f"{count:,} streams are open: close some of them"))
         flow.budget.streams += 1
         try:
             yield
@@ -374,7 +382,7 @@ class FlowControl:
         self._held += seat.cost
 
     def _pace(self) -> None:
-        """Begins waiting calls in rounds, until no seats are free or no calls wait."""
+        """Start waiting calls in rounds, until no seats are free or no calls wait."""
         if self._pacing is None:
             self._pacing = asyncio.ensure_future(self._begin_in_rounds())
 
@@ -389,7 +397,7 @@ class FlowControl:
             self._pacing = None
 
     def _begin_round(self) -> bool:
-        """Begins the calls of a round; False if none can begin."""
+        """Start the calls of a round. Return False if no call can start."""
         begun, reading = 0, 0.0
         while begun < ROUND and not reading and (seat := self._begin_one()) is not None:
             begun += seat.cost
@@ -399,7 +407,7 @@ class FlowControl:
         return begun > 0
 
     def _begin_one(self) -> Seat | None:
-        """Begins the next call and returns its seat; None if no call can begin."""
+        """Start the next call and return its seats; None if no call can start."""
         owed = [level for level in self.levels.values() if level.waiting and level.held < level.seats]
         for level in chain((level for level in owed if level.passed >= MAX_PASSED), self.levels.values()):
             if (seat := self._begin_next(level)) is not None:
@@ -410,11 +418,11 @@ class FlowControl:
         return None
 
     def _begin_next(self, level: PriorityLevel[Seat]) -> Seat | None:
-        """As `_begin_one`, of one level."""
+        """Start the next call of one level and return its seats; None if no call can start."""
         now = self._clock.monotonic()
         while flow := level.next(self._free(level)):
             seat = flow.first()
-            if seat.future.done():  # cancelled, but its task has not run since
+            if seat.future.done():  # cancelled, but the task has not released the seat yet
                 seat.release()
             elif seat.until <= now:
                 self._refuse(seat, flow)
@@ -428,7 +436,7 @@ class FlowControl:
     def _queue(self, seat: Seat, flow: Flow[Seat], request: SizedMessage | None, remaining: float | None) -> None:
         size = request.ByteSize() if request is not None else 0
         if len(flow.waiting) >= MAX_WAITING or (flow.waiting and flow.bytes + size > MAX_WAITING_BYTES):
-            raise self._rejected(flow, "queue-full", self._too_many(flow, f"{len(flow.waiting)} calls wait already"))
+            raise self._rejected(flow, "queue-full", self._too_many(flow, f"{len(flow.waiting)} calls are already waiting"))
         now = self._clock.monotonic()
         seat.wait(now, now + (WAIT_TIMEOUT if remaining is None else min(WAIT_TIMEOUT, remaining)), size)
         flow.push(seat)
@@ -445,7 +453,7 @@ class FlowControl:
         self._meter.waited(flow.level.name, self._clock.monotonic() - seat.since, execute)
 
     def _expire(self) -> None:
-        """Refuses the calls whose wait has timed out."""
+        """Refuse the calls whose wait has timed out."""
         now = self._clock.monotonic()
         for level in self.levels.values():
             for flow in list(level.queued):
@@ -459,9 +467,9 @@ class FlowControl:
         seat.refuse(self._rejected(flow, "time-out", refusal))
 
     def _refuse_untaken(self, flow: Flow[Seat], room: int) -> None:
-        """Raises Rejected if the flow's unread answers exceed its share of the room."""
+        """Raises Rejected if the unread responses of the flow exceed its share of `room`."""
         if flow.budget.exceeds(room):
-            why = f"{flow.budget.untaken / (1 << 20):.1f} MiB of answers have not been read yet: read them, or end their calls"
+            why = f"{flow.budget.untaken / (1 << 20):.1f} MiB of responses are unread: read them, or cancel their calls"
             raise self._rejected(flow, "untaken", self._too_many(flow, why))
 
     def _rejected(self, flow: Flow[Seat], reason: str, refusal: Refusal) -> Rejected:
@@ -476,15 +484,15 @@ class FlowControl:
 
 
 def _late() -> Refusal:
-    return Refusal(Code.DEADLINE_EXCEEDED, "Timeout", "the deadline had passed before the call began: nothing has happened")
+    return Refusal(Code.DEADLINE_EXCEEDED, "Timeout", "the deadline passed before the call started: nothing was executed")
 
 
 Q = TypeVar("Q", bound=SizedMessage)
 
 
 class StreamAdmission(Exempt, Generic[Q]):
-    """The requests of a stream for the service. Reading the first request (or each, see `each`) acquires a seat. Also takes the
-    place of the call's seat."""
+    """The requests of a stream, for the service. Reading the first request (with `each`, every request) acquires seats. The
+    object also replaces the seats of the call."""
 
     def __init__(
         self,
@@ -494,7 +502,8 @@ class StreamAdmission(Exempt, Generic[Q]):
         *,
         each: bool = False,
     ) -> None:
-        """`enter`: returns a seat, raises Rejected. `each`: every request acquires a seat, not only the first."""
+        """`enter` returns the seats of a request or raises Rejected. `each`: every request acquires seats, not only the
+        first."""
         self._requests: AsyncIterator[Q | LazyRequest] | None = requests
         self._enter = enter
         self._read = read
@@ -502,13 +511,13 @@ class StreamAdmission(Exempt, Generic[Q]):
         self._each = each
         self._over = False
         self.refused: Rejected | None = None
-        """The refusal of a request, for services that treat it as the end of the stream."""
+        """The refusal of a request, for services that treat a refusal as the end of the stream."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Q:
-        """Raises Rejected."""
+        """Return the next request. Raises Rejected."""
         if self._requests is None:
             raise StopAsyncIteration
         request = await anext(self._requests)
@@ -533,6 +542,6 @@ class StreamAdmission(Exempt, Generic[Q]):
                 self._seat = None
 
     def __exit__(self, *_: object) -> None:
-        """Ends the call, and drops references: cancelled timers keep this object alive until they are due."""
+        """End the call, and drop all references. Cancelled timers keep this object in memory until they are due."""
         self.release()
         self._requests = self.refused = self._seat = None

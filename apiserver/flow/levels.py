@@ -1,38 +1,38 @@
-"""Priority levels: the level of a call, and the order of calls within a level. Pure: no time, no futures.
+"""Priority levels: the level of a call, its cost in seats, and the order of calls within a level. This module does no I/O.
 
-Each level has a share of all seats, and lends the seats that it does not use. Names and shares are those of Kubernetes:
+Each level has a share of all seats, and lends unused seats. Names and shares are those of Kubernetes:
 
-    level             calls                                                                                shares
-    (exempt)          streams of requests of system:masters, such as heartbeats: no seats, no limit
-    leader-election   Elections                                                                            10
-    node-high         what keeps nodes alive: fleets' heartbeats, leases, nodes, and the status of pods    40
-    system            other calls of fleets; schedulers and controllers                                    50
-    workload          all other callers                                                                    100
-    catch-all         calls about no resource: health, reflection, version                                 5
+    level             calls                                                                            shares
+    (exempt)          request streams of system:masters, such as heartbeats: not limited
+    leader-election   Elections                                                                        10
+    node-high         heartbeats, leases and nodes of fleets, and the status of pods                   40
+    system            other calls of fleets; schedulers and controllers                                50
+    workload          all other users                                                                  100
+    catch-all         non-resource calls: health, reflection, version                                  5
 
-A flow is the calls of one user. The flows of a level share its seats by virtual time: a call that begins advances the clock of
-its flow by its cost, and the flow with the lowest clock is next. No clock is below the clock of the level, so an idle flow
-saves no turns. Between equal clocks, the flow whose call began longest ago is next.
+A flow contains the calls of one user. The flows of a level share its seats by virtual time: a call that starts advances the
+clock of its flow by its cost, and the flow with the lowest clock is next. The clock of a flow is never below the clock of the
+level, so an idle flow does not accumulate credit. Between equal clocks, the flow that waits longest since its last start is
+next.
 
-For each four seats that a flow holds, it leaves one seat free (a dynamic threshold). One flow alone has four fifths of the
-seats, two have four ninths each. A flow that holds nothing needs one free seat, whatever the cost of its call: wide calls do
-not starve, they overdraw. Where the number of seats is not many times their cost, they get down to half as much as narrow
-calls.
+A flow must leave one seat free for every four seats that it holds (a dynamic threshold). A single flow can use four fifths of
+the seats, and two flows four ninths each. A flow without seats needs only one free seat, whatever the cost of its call. So
+expensive calls do not starve, but can exceed the number of seats. If the number of seats is not much larger than their cost,
+flows with expensive calls receive as little as half of their share.
 
 Sources: Start-time Fair Queueing, P. Goyal, H. Vin, H. Cheng, SIGCOMM 1996; Dynamic Queue Length Thresholds for Shared-Memory
 Packet Switches, A. Choudhury, E. Hahne, IEEE/ACM Transactions on Networking 6(2), 1998;
 https://kubernetes.io/docs/concepts/cluster-administration/flow-control/#suggested-configuration-objects
 
-The cost of a call, in seats: its work relative to a call about one object.
+The cost of a call is its number of seats: its CPU time relative to a single-object call. One create takes 1.1 ms of CPU time,
+and each object of a batch of 100 takes 0.07 to 0.11 ms (`pinnace bench create`). The cost of a list depends on its limit and
+the number of objects: as in Kubernetes, one seat per 100 objects, and at most ten. A selector is matched against every object,
+whatever the limit: a list without matches among 20,000 pods takes 40 ms, and a list of the first 1,000 pods takes 3 ms. Lists
+that can read etcd (past revisions, later pages) cost three times as much (a page of 500 pods takes 18 ms instead of 6 ms). The
+cost of a patch depends on the size of the object: a patch of 55 bytes took 0.3 s on an object of 276 KB.
 
-One create takes 1.1 ms of CPU, and each object of a batch of a hundred 0.07 to 0.11 ms (`pinnace bench create`). The cost of a
-list follows from its limit and the number of objects: as in Kubernetes, one seat for each hundred objects, and at most ten. A
-list tests the selector on every object, whatever the limit: to find none of 20,000 pods takes 40 ms of CPU, to show the first
-thousand 3 ms. Lists that may read etcd (the past, later pages) cost three times as much (a page of 500 pods takes 18 ms of CPU
-instead of 6). The cost of a patch follows from the size of the object: a patch of 55 bytes took 0.3 s on an object of 276 KB.
-
-Large requests are parsed only when their call has its seats, whose number follows from the size in bytes. To parse 4 MB of
-empty containers takes a sixth of a second, and the result needs 400 MB.
+Large requests are parsed after their call has received its seats, whose number depends on the size in bytes. Parsing 4 MB of
+empty containers takes 170 ms, and the result uses 400 MB.
 """
 
 import sys
@@ -50,26 +50,26 @@ from pinnace.api.meta_v1_pb2 import ListOptions
 LEADER_ELECTION, NODE_HIGH, SYSTEM, WORKLOAD = "leader-election", "node-high", "system", "workload"
 CATCH_ALL = "catch-all"
 SHARES: Mapping[str, int] = {LEADER_ELECTION: 10, NODE_HIGH: 40, SYSTEM: 50, WORKLOAD: 100, CATCH_ALL: 5}
-"""The more important first."""
+"""Shares by level, in order of priority."""
 
 
 SEATS_PER_FREE_SEAT = 4
-"""Seats that a flow may hold for each one that it leaves free."""
+"""The number of seats that a flow can hold for each free seat."""
 MAX_IDLE_FLOWS = 1000
-"""Flows of a level that are remembered although they have no calls."""
+"""The number of flows of a level above which idle flows are removed."""
 
 
 class QueuedCall(Protocol):
-    """Compared by identity."""
+    """A waiting call. Calls are compared by identity."""
 
     @property
     def cost(self) -> int:
-        """Seats that it takes."""
+        """The number of seats."""
         ...
 
     @property
     def size(self) -> int:
-        """Bytes of its request."""
+        """The size of the request in bytes."""
         ...
 
 
@@ -77,9 +77,9 @@ CallT = TypeVar("CallT", bound=QueuedCall)
 
 
 class Flow(Generic[CallT]):
-    """`held`: seats that its calls have. `waiting`: its calls that have none, first in, first out, with `bytes` of requests.
-    `budget`: what its user was told and has not taken yet. `returns`: when the last of those that were refused is to come
-    back."""
+    """The calls of one user in a level. `held` is the number of seats in use. `waiting` contains the waiting calls (FIFO), and
+    `bytes` is the size of their requests. `budget` is the send budget. `returns` is the time of the last scheduled retry of
+    refused calls."""
 
     __slots__ = ("budget", "bytes", "clock", "held", "level", "returns", "user", "waiting")
 
@@ -94,7 +94,7 @@ class Flow(Generic[CallT]):
         self.returns = 0.0
 
     def fits(self, cost: int, free: int) -> bool:
-        """May a call of this cost begin, when so many seats are free?"""
+        """Report whether a call with this cost can start while `free` seats are free."""
         held = self.held
         return free > 0 and (not held or held <= SEATS_PER_FREE_SEAT * (free - cost))
 
@@ -125,7 +125,7 @@ class Flow(Generic[CallT]):
         return next(iter(self.waiting))
 
     def drop(self, call: CallT) -> None:
-        """It waits no longer."""
+        """Remove a call from the queue."""
         del self.waiting[call]
         self.bytes -= call.size
         self.level.waiting -= 1
@@ -136,10 +136,10 @@ class Flow(Generic[CallT]):
 
 
 class PriorityLevel(Generic[CallT]):
-    """`seats`: its own. `held`: those that its calls have, which may be more: others lend it theirs. `calls`: how many have
-    some now; `begun`: ever. `waiting`: how many have none; `passed`: how many of other levels went before the next of these.
-    `queued`: the flows that these are of, at the end whose call began last. `room`: for what is told and not taken, of all
-    levels."""
+    """A priority level. `seats` is its number of seats. `held` is the number of seats in use, including borrowed ones. `calls`
+    is the number of executing calls, and `begun` the number of all started calls. `waiting` is the number of waiting calls, and
+    `passed` the number of calls of other levels that have overtaken the next one. `queued` contains the flows with waiting
+    calls, sorted by their last start. `pool` is the send pool of all levels."""
 
     def __init__(self, name: str, seats: int, pool: SendPool) -> None:
         self.name = name
@@ -165,7 +165,7 @@ class PriorityLevel(Generic[CallT]):
         return flow
 
     def next(self, free: int) -> Flow[CallT] | None:
-        """The flow whose first call is to begin; None: there is room for none."""
+        """Return the flow whose first call starts next; None if no call can start."""
         chosen: Flow[CallT] | None = None
         for flow in self.queued:
             if (chosen is None or flow.clock < chosen.clock) and flow.fits(flow.first().cost, free):
@@ -175,14 +175,15 @@ class PriorityLevel(Generic[CallT]):
 
 _ALIVE = frozenset({"leases", "nodes", "nodes/status", "pods/status"})
 _COMPONENTS = ("system:kube-", "system:controller:")
-"""How the names of schedulers and controllers begin."""
+"""Prefixes of the user names of schedulers and controllers."""
 
 Classifier = Callable[[User], str | None]
-"""The level of somebody's calls of one method; None: they are exempt."""
+"""Returns the level of a user's calls of one method; None if they are exempt."""
 
 
 def level_of(action: Action, *, pulse: bool) -> Classifier:
-    """Of the method that needs this permission. `pulse`: requests are streamed, to keep alive whoever sends them."""
+    """Return the classifier of a method with this permission. `pulse`: the method is a request stream that keeps its client
+    alive, such as heartbeats."""
 
     def level(user: User) -> str | None:
         groups = user.groups
@@ -200,45 +201,47 @@ def level_of(action: Action, *, pulse: bool) -> Classifier:
 
 
 ITEMS_PER_SEAT = 20
-"""Of a batch, for a seat."""
+"""The number of items of a batch per seat."""
 LISTED_PER_SEAT = 100
 MAX_LIST_COST = 10
 STORAGE_FACTOR = 3
-"""Times as many seats for what is read from the storage."""
+"""The cost of a list that reads the storage, relative to one that reads the cache."""
 TABLE_FACTOR = 4
-"""Times as many more for what is printed: a page of 500 pods as a table took 42 ms of CPU instead of 8."""
+"""The additional cost of a table, relative to a list: a page of 500 pods took 42 ms of CPU time as a table, instead of 8 ms."""
 
 PATCH_BYTES_PER_SEAT = 4 << 10
-"""Bytes of a patch and of the object that it changes, for a seat: four times fewer than their CPU would say."""
+"""Bytes of a patch and its object per seat. By CPU time alone, the number would be four times as high."""
 MAX_PATCH_COST = 50
-"""As a batch of a thousand: wider ones would keep others from their seats while etcd writes."""
+"""The cost of a batch of 1,000 items. Higher costs would block other calls while etcd writes."""
 
 MAX_DELETED = 1000
-"""Of a collection, by one call."""
+"""Maximum number of objects that one call of DeleteCollection deletes."""
 
 Cost = Callable[[Any], int]
-"""Of a request."""
+"""Returns the cost of a request."""
 
 
 @runtime_checkable
 class KnowsSizes(Protocol):
-    """A service that can tell how large a stored object is."""
+    """A service that reports the sizes of stored objects."""
 
     def stored_size(self, request: Any) -> int:
-        """Bytes of the object that a request names; 0: there is none."""
+        """Return the size in bytes of the object that the request names; 0 if it does not exist."""
         ...
 
 
 @runtime_checkable
 class KnowsCounts(Protocol):
-    """A service that can tell how many objects there are."""
+    """A service that reports the number of stored objects."""
 
     def stored_count(self, request: Any) -> int:
-        """Objects of the collection that a request names, whichever of them it selects; 1 if it is to be one of that name."""
+        """Return the number of objects of the requested collection before selection; 1 if the request is limited to one
+        name."""
         ...
 
 
 def cost_of(method: MethodDescriptor, service: object = None) -> Cost:
+    """Return the cost function of a method."""
     size = service.stored_size if isinstance(service, KnowsSizes) else lambda request: 0
     count = service.stored_count if isinstance(service, KnowsCounts) else lambda request: sys.maxsize
     fields = method.input_type.fields_by_name
@@ -259,7 +262,7 @@ def cost_of_batch(items: int) -> int:
 
 
 def _most_deleted(limit: int) -> int:
-    """By a call with this limit: the service reads all that is no limit as the largest."""
+    """Return the maximum number of objects that a call with this limit deletes."""
     return limit if 0 < limit < MAX_DELETED else MAX_DELETED
 
 
@@ -268,7 +271,7 @@ def _of_deletes(options: ListOptions, count: int) -> int:
 
 
 def _of_list(options: ListOptions, count: int, printed: int) -> int:
-    """`count`: of the objects that there are now; how many there have been is not known."""
+    """Return the cost of a list. `count` is the current number of objects. The number at a past revision is unknown."""
     past = options.resourceVersionMatch == "Exact" or bool(getattr(options, "continue"))
     there = sys.maxsize if past else count
     shown = min(options.limit, there) if options.limit > 0 else there
@@ -281,30 +284,29 @@ def _listed(objects: int) -> int:
 
 
 SMALL = 4 << 10
-"""Bytes of a request that is read at once: that takes less than half a megabyte."""
+"""Maximum size in bytes of a request that is parsed immediately. The parsed message uses less than 500 KB."""
 BYTES_PER_SEAT = 32 << 10
-"""Bytes of a larger one, for a seat."""
+"""Bytes of a larger request per seat."""
 MAX_BYTES_COST = 90
-"""So wide that a flow has one such call at work, and not two (apiserver.flow.levels)."""
+"""The maximum cost of a large request. With this cost, a flow executes one such call at a time."""
 MAX_VARINT_BYTES = 5
-"""Bytes of a number that is a length, or begins a field."""
+"""Maximum size in bytes of a field's tag or length."""
 SECONDS_PER_BYTE = 50e-9
-"""Seconds that a byte may take to be read, in which nobody else has a turn."""
+"""Maximum seconds per byte to parse a request. Parsing blocks the event loop."""
 
 
 class LazyRequest(NamedTuple):
-    """What has come."""
+    """The bytes of an unparsed request."""
 
     data: bytes
 
     def ByteSize(self) -> int:  # noqa: N802 (protobuf's name)
-        """As a message's."""
         return len(self.data)
 
 
 def items_in(data: bytes, number: int, most: int) -> int:
-    """How often a message has the field with this number, which holds messages, among its first `most` fields: so hostile ones
-    take no longer. What does not look like a message has no more.
+    """Return the number of occurrences of a message field among the first `most` fields of an encoded message. The limit bounds
+    the time for malicious requests. At the first invalid field, counting ends.
 
     Source: https://protobuf.dev/programming-guides/encoding/
     """
@@ -323,7 +325,8 @@ def items_in(data: bytes, number: int, most: int) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where it has ended. Raises IndexError when it does not end in time."""
+    """Decode the varint at `at`. Return its value and the position after it. Raises IndexError if it is too long or
+    truncated."""
     value = 0
     for shift in range(0, 7 * MAX_VARINT_BYTES, 7):
         byte = data[at]
@@ -335,5 +338,5 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def cost_of_bytes(size: int) -> int:
-    """Seats for a request of so many bytes, whatever is in it."""
+    """Return the cost of a request by its size in bytes."""
     return min(1 + size // BYTES_PER_SEAT, MAX_BYTES_COST)

@@ -1,24 +1,24 @@
-"""The send budget of a flow: its share of the memory for responses that are with gRPC, and for events that wait for watches.
+"""The send budget of a flow: its share of the memory for responses in gRPC, and for buffered events of watches.
 
-    answer, part of a watch --room--> with gRPC (untaken) --sent, or its caller is gone--> over
-                       '--no room for SEND_TIMEOUT--> the watch ends
-             events --> wait for their watch --its turn--> with gRPC
-                                '--too much waits, most of it for this flow--> its watch with most events ends
+    response or watch chunk --within budget--> in gRPC (untaken) --sent, or client disconnected--> released
+                       '--over budget for SEND_TIMEOUT--> the watch ends
+             events --> buffered for their watch --read by the watch--> in gRPC
+                                '--pool full, and this flow has the most bytes--> its watch with the largest buffer ends
 
-gRPC keeps a response until the client reads it, for any time, and cannot drop it. So a flow may have as many bytes with gRPC as
-it leaves free (a dynamic threshold, as in apiserver.flow.levels). Above that, an answer is refused and a watch waits. Small
-responses are always sent and do not count. The events of a waiting watch are buffered, and counted once for all watches of the
-flow that share them. Above the limit, the flow with the most buffered bytes loses a watch (Longest Queue Drop).
+gRPC stores a response until the client reads it, for an unlimited time, and cannot drop it. So the bytes of a flow in gRPC must
+not exceed the free bytes (a dynamic threshold, as in apiserver.flow.levels). Above that, responses are refused and watches
+wait. Small responses are always sent and not counted. Events of a waiting watch are buffered, and counted once for all watches
+of the flow that share them. If the pool is full, the flow with the most buffered bytes loses a watch (Longest Queue Drop).
 
-The two amounts are counted separately: buffered events never keep a response from being sent. Guarantees:
+Both kinds of bytes are counted separately, so buffered events do not block responses. Guarantees:
 
-* A flow with less than MINIMUM bytes with gRPC may send one more response of any size. So a client that reads its responses
-  receives everything, unless other readers of its flow use up the budget.
-* No watch ends because of buffered events of a flow that has MINIMUM or less, or less than another flow.
-* gRPC holds at most MAX_UNTAKEN, plus one response and MINIMUM per flow. MAX_WAITING is buffered, plus MINIMUM per flow.
-* A watch waits for room for at most SEND_TIMEOUT.
+* A flow with less than MINIMUM bytes in gRPC can send one more response of any size. So a client that reads its responses
+  receives all of them, unless other clients of its flow use the budget.
+* Buffered events never end a watch of a flow that has at most MINIMUM bytes, or fewer bytes than another flow.
+* gRPC stores at most MAX_UNTAKEN, plus one response and MINIMUM per flow. Buffers use MAX_WAITING, plus MINIMUM per flow.
+* A watch waits for its budget for at most SEND_TIMEOUT.
 
-A watch costs time, too: each event is matched against its selector, once for all watches with equal selectors.
+Watches also use CPU time: each event is matched against all different selectors. SendBudget counts their requirements.
 
 Source of Longest Queue Drop: B. Suter, T. Lakshman, D. Stiliadis, A. Choudhury, Design Considerations for Supporting TCP with
 Per-Flow Queueing, INFOCOM 1998.
@@ -31,21 +31,21 @@ from operator import attrgetter
 from typing import Protocol
 
 MAX_UNTAKEN = 128 << 20
-"""Bytes with gRPC, of all flows together. A flow alone may have half of it. In memory they take several times as much."""
+"""Maximum bytes in gRPC of all flows. A single flow can use half of it. gRPC uses several times as much memory."""
 MAX_WAITING = 64 << 20
-"""Bytes of buffered events, of all flows together. A flow alone may have all of it."""
+"""Maximum bytes of buffered events of all flows. A single flow can use all of it."""
 MINIMUM = 8 << 20
-"""Bytes of either kind that a flow may always have."""
+"""Bytes of either kind that a flow can always use."""
 LARGE = 16 << 10
-"""Bytes from which a response is counted until it is sent. Smaller ones take at most 4 MB per connection (MAX_STREAMS in
+"""Minimum size in bytes of a response that is counted. Smaller ones use at most 4 MB per connection (MAX_STREAMS in
 apiserver.server)."""
 SEND_TIMEOUT = 10.0
-"""Seconds that a watch waits for room before it ends: twice the time in which a dead client is detected."""
+"""Seconds for which a watch waits for its budget before it ends: twice the detection time of an unreachable client."""
 
 
 class SendPool:
-    """The bytes of all flows. `untaken`: with gRPC, where each flow counts for at most half of the limit. `waiting`:
-    buffered."""
+    """The bytes of all flows. `untaken` is the number of bytes in gRPC, where each flow counts for at most half of the limit.
+    `waiting` is the number of buffered bytes."""
 
     __slots__ = ("holding", "queued", "untaken", "waiting")
 
@@ -55,10 +55,10 @@ class SendPool:
         self.holding: dict[SendBudget, None] = {}
         """The budgets with buffered events."""
         self.queued: dict[SendBudget, None] = {}
-        """The budgets whose watches wait for room."""
+        """The budgets with waiting watches."""
 
     def relieve(self) -> None:
-        """Ends watches until the buffered events are within the limit."""
+        """End watches until the buffered events are within the limit."""
         while self.waiting > MAX_WAITING:
             most = max(self.holding, key=attrgetter("waiting"))
             if most.waiting <= MINIMUM or not most.shed():
@@ -66,16 +66,16 @@ class SendPool:
 
 
 class Predicate(Protocol):
-    """A selector; equal ones select the same."""
+    """A selector of a watch. Watches with equal selectors share the matching of events."""
 
     @property
     def questions(self) -> int:
-        """The number of requirements to test per event."""
+        """The number of requirements to match per event."""
         ...
 
 
 class BudgetedWatch(Protocol):
-    """Compared by identity."""
+    """A watch of a flow. Watches are compared by identity."""
 
     @property
     def selection(self) -> Predicate:
@@ -84,18 +84,18 @@ class BudgetedWatch(Protocol):
 
     @property
     def waiting(self) -> int:
-        """Bytes of its buffered events."""
+        """The size of its buffered events in bytes."""
         ...
 
     def overflow(self) -> None:
-        """Ends the watch and drops its buffered events."""
+        """End the watch and drop its buffered events."""
         ...
 
 
 class SendBudget:
-    """The budget of one flow. `untaken`: bytes with gRPC. `waiting`: bytes of buffered events. `watches`: those that are open
-    or have buffered events. `questions`: requirements to test per event. `connections`: open connections to kubelets.
-    `streams`: open streams of requests."""
+    """The budget of one flow. `untaken` is the number of bytes in gRPC. `waiting` is the number of buffered bytes. `watches`
+    contains the watches that are open or have buffered events. `questions` is the number of requirements to match per event.
+    `connections` is the number of open connections to kubelets. `streams` is the number of open request streams."""
 
     __slots__ = ("_pool", "_queue", "_selections", "connections", "questions", "streams", "untaken", "waiting", "watches")
 
@@ -107,35 +107,36 @@ class SendBudget:
         self.streams = 0
         self.watches: dict[BudgetedWatch, None] = {}
         self._pool = pool
-        self._selections: dict[Predicate, int] = {}  # of how many watches
-        self._queue: dict[BudgetedWatch, asyncio.Future[None]] = {}  # who waits for room, first come first
+        self._selections: dict[Predicate, int] = {}  # the number of watches by selector
+        self._queue: dict[BudgetedWatch, asyncio.Future[None]] = {}  # waiting watches (FIFO)
 
     @property
     def busy(self) -> bool:
-        """Whether the budget is in use, so that it must not be dropped."""
+        """True if the budget is in use and must be kept."""
         return bool(self.untaken or self.waiting or self.watches or self.connections or self.streams)
 
     @property
     def full(self) -> bool:
-        """Whether only small responses may be sent."""
+        """True if only small responses can be sent."""
         return self.exceeds(MAX_UNTAKEN)
 
     @property
     def crowded(self) -> bool:
-        """Whether a watch with a large response must wait."""
+        """True if a watch with a large response must wait."""
         return bool(self._queue) or self.full
 
     def exceeds(self, room: int) -> bool:
-        """Whether the flow's bytes with gRPC exceed its share of `room`."""
+        """Report whether the flow's bytes in gRPC exceed its share of `room`."""
         return self.untaken >= MINIMUM and 2 * self.untaken + self._pool.untaken - self._counted >= room
 
     def open(self, watch: BudgetedWatch) -> None:
+        """Add a watch."""
         self.watches[watch] = None
         self.questions += self.more(watch.selection)
         self._selections[watch.selection] = self._selections.get(watch.selection, 0) + 1
 
     def close(self, watch: BudgetedWatch) -> None:
-        """Removes a watch without buffered events. May be called again."""
+        """Remove a watch without buffered events. Idempotent."""
         if watch not in self.watches:
             return
         del self.watches[watch]
@@ -147,11 +148,11 @@ class SendBudget:
             _go_on(turn)
 
     def more(self, selection: Predicate) -> int:
-        """Requirements that a watch with this selector would add."""
+        """Return the number of requirements that a watch with this selector adds."""
         return 0 if selection in self._selections else selection.questions
 
     def charge(self, size: int) -> None:
-        """Adds `size` bytes with gRPC; negative: removes them."""
+        """Add `size` bytes in gRPC. A negative size removes bytes."""
         before = self._counted
         self.untaken += size
         self._pool.untaken += self._counted - before
@@ -160,7 +161,7 @@ class SendBudget:
                 budget.call_next()
 
     def hold(self, size: int) -> None:
-        """Adds `size` bytes of buffered events; negative: removes them."""
+        """Add `size` bytes of buffered events. A negative size removes bytes."""
         self.waiting += size
         self._pool.waiting += size
         if self.waiting:
@@ -169,14 +170,14 @@ class SendBudget:
             self._pool.holding.pop(self, None)
 
     async def wait(self, watch: BudgetedWatch) -> None:
-        """Returns when it is the watch's turn and there is room, or when the watch is closed. Use the room before the next
-        await. Raises TimeoutError after SEND_TIMEOUT."""
+        """Return when the watch is first in the queue and the budget is not full, or when the watch is closed. Charge the
+        budget before the next await. Raises TimeoutError after SEND_TIMEOUT."""
         async with self.turn(watch):
             pass
 
     @asynccontextmanager
     async def turn(self, watch: BudgetedWatch) -> AsyncIterator[None]:
-        """As `wait`. Later watches of the flow wait until the context is left; use the room inside."""
+        """Wait as `wait`. Charge the budget inside the context. Later watches of the flow wait until the context exits."""
         loop = asyncio.get_running_loop()
         turn = self._queue[watch] = loop.create_future()
         self._pool.queued[self] = None
@@ -184,7 +185,7 @@ class SendBudget:
         try:
             async with asyncio.timeout(SEND_TIMEOUT):
                 await turn
-                while self.full and watch in self._queue:  # another response took the room
+                while self.full and watch in self._queue:  # another response has used the budget
                     turn = self._queue[watch] = loop.create_future()
                     await turn
             yield
@@ -196,16 +197,16 @@ class SendBudget:
                 self._pool.queued.pop(self, None)
 
     def call_next(self) -> None:
-        """Wakes up the next watch, if there is room."""
+        """Wake up the next watch if the budget is not full."""
         if self._queue and not self.full:
             _go_on(next(iter(self._queue.values())))
 
     def relieve(self) -> None:
-        """Ends watches of any flow if the buffered events exceed the limit. Call it after `hold`."""
+        """End watches of any flow if the buffered events exceed the limit. Call it after `hold`."""
         self._pool.relieve()
 
     def shed(self) -> bool:
-        """Ends the watch with most buffered events, and further ones until the flow has fewer bytes. False if there is none."""
+        """End the watches with the largest buffers until the flow has fewer bytes. Return False if it has no watch to end."""
         before = self.waiting
         for watch in sorted(self.watches, key=attrgetter("waiting"), reverse=True):
             watch.overflow()

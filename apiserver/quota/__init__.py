@@ -1,28 +1,26 @@
-"""Resource quotas: nothing is created that makes the objects of a namespace use more than its quotas allow.
+"""Resource quotas: the objects of a namespace cannot use more than its quotas allow.
 
-    create --admission--> must it say more? does it fit, as far as the cache knows? (apiserver.admission.limits)
-           --Commits----> a namespace without quotas: to the committer, as ever
-                     '--> one with: to a committer of its own, whose groups are charged as they leave (ledger):
+    create --admission--> are required requests and limits set? does the object fit, by the cache? (apiserver.admission.limits)
+           --commit-----> namespace without quotas: the common committer
+                     '--> namespace with quotas: a separate committer, which charges each group of writes (ledger):
 
-                              one transaction: the objects, and status.used of each quota that they count against
-                              under compare at the revision from which it was worked out
+                              one transaction: the objects, and status.used of each matching quota,
+                              with a compare on the revision of the quota
 
-    gone, or finished ----> recounted now and then (recount), and before anybody is refused
+    deleted or finished objects --> released by periodic recounts, and by a recount before a write is denied
 
-So at every revision of the store status.used is at least what is there, and no create takes it beyond spec.hard:
+At every revision of the storage, status.used is at least the actual usage, and no create increases it above spec.hard:
 
-* An object and its charge happen together or not at all, whoever dies and whichever answer is lost: there is nothing to give
-  back.
-* A count is of one revision of the cache, in which the quota and the objects are as they were at the same moment. It is written
-  only if the quota is still the one of that revision: so nobody has charged it since, and what can have changed is that objects
-  went away.
-* A refusal rests on a count of a revision that etcd had after the request came.
+* An object and its charge are in one transaction. So a failure of a server never requires compensation. * A recount reads one
+revision of the cache, which contains the quota and the objects at the same time. It is written only if the
+  quota has not changed since this revision. So there was no other charge, and only deletions can be missing.
+* A denial is based on a recount at a revision after the arrival of the request.
 
-What it does not promise: a server keeps a quota from the moment at which it has seen it, milliseconds after it was made. And
-what grows without a create or a resize is counted but not charged, as in Kubernetes: a pod that changes scopes because it is
-given a deadline. Events are not counted.
+Not guaranteed: a server enforces a new quota after its cache has received it, within milliseconds. As in Kubernetes, an
+increase without a create or resize is counted but not limited, for example when a pod changes scopes because a deadline is set.
+Events are not counted.
 
-`usage` computes what an object uses and what a quota limits, without I/O. `ledger` reads quotas and objects from the watch
+`usage` computes the usage of an object and the limits of a quota without I/O. `ledger` reads quotas and objects from the watch
 cache, charges writes, and recounts.
 
 Source: https://kubernetes.io/docs/concepts/policy/resource-quotas/; for the design see docs/adr.

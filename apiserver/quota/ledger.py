@@ -1,35 +1,27 @@
-"""Charging quotas: what leaves for etcd together is charged together, in the same transaction.
+"""Charging of writes, the quotas known to this server, and periodic recounts.
 
-    group --> bill: what each quota would have, from what is known of it
-                |-- it fits --> pipeline: the group and the charges
-                |                 |--> Committed
-                |                 |--> Refused: objects that exist lose, and the others go again;
-                |                 '--> Refused, as somebody else has charged: what etcd says is learned, and all go again
-                '-- somebody does not fit, or nobody has counted yet --> the cache is brought up to now, and everything counted
-                                  |--> bill, from the count: who does not fit now is denied, the others go
-                                  '--> the cache cannot be brought up: Unavailable, for all
+**Ledger.** The writes of a group and their charges are in one transaction:
 
-Whatever waits in the meantime, from however many calls, is in the next group: a round is paid for once, not for each object.
-Between two servers one of the two always wins a round, and the loser knows the winner's charge from its refusal.
+    group --> bill: the usage of each quota after the group, by the last known status
+                |-- within the limits --> transaction: the group and the charges
+                |                           |--> Committed
+                |                           |--> CompareFailed for objects: these writes fail, the others are sent again
+                |                           '--> CompareFailed for a quota: store its current version, send all again
+                '-- over a limit, or status incomplete --> update the cache, and recount
+                                  |--> bill by the recount: writes that exceed a limit are denied, the others are sent
+                                  '--> the cache cannot be updated: Unavailable for all writes
 
-The quotas of each namespace, as far as this server knows.
+Writes of all calls that arrive in the meantime form the next group, so a recount is made once per group. If two servers charge
+a quota, one of them always succeeds, and the other one receives the new version of the quota with the failure.
 
-    the watch cache     what most know
-    learned             what etcd has said since: a charge of ours, or the reason why one was refused
+**QuotaStates.** The newest known version of each quota: the one in the watch cache, or a newer one from a response of etcd. The
+latter is used until the cache has reached its revision. Nothing waits for the cache.
 
-What was learned is newer than the cache, until the cache gets there; then it is forgotten. It is never waited for.
+**UsageTally.** The usage in a namespace at one revision of the cache. The usage of an object is cached until the object
+changes, and the total until any object of a counted resource changes.
 
-Counting what there is in a namespace, from the cache: at one revision, since nothing is applied while a count is made.
-
-What was worked out for an object holds as long as its entry stays, and a whole count until something changes: a namespace in
-which little happens costs little, however much there is in it.
-
-Keeping what quotas say of themselves true: what has gone is released, a new quota learns what there is already.
-
-Every server does it, each in its own time. One is enough, and several do no harm: a count is written only over the version of
-the quota that it was made with, and who comes second finds it done.
-
-All about quotas in one server, put together; and which writes are charged.
+**Recount.** Corrects the status of quotas: it releases deleted objects, and sets the status of new quotas. Every server
+recounts periodically. A correction is conditional on the version of the quota, so concurrent recounts are safe.
 """
 
 from __future__ import annotations
@@ -76,14 +68,15 @@ from pinnace.runtime.cpu import never
 from pinnace.runtime.supervise import unending
 
 GROWTH = 8
-"""A quota with its status has at most so many times the bytes that it had without."""
+"""The maximum size of a quota with its status, relative to its size without the status."""
 PATIENCE = 5.0
-"""Seconds that are waited for the cache to see the version that an update replaces."""
+"""Maximum seconds to wait until the cache contains the version that an update replaces."""
 _BY_PREFIX = {resource.prefix: resource for resource in COUNTED}
 
 
 class _Bill:
-    """`writes`: those that go. `denied`: those that do not, by key. `used`: of each quota, by key, with those that go."""
+    """A transaction in preparation. `writes` contains the accepted writes, and `denied` the outcome of denied writes by key.
+    `used` is the usage of each quota by key, including the accepted writes."""
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
@@ -102,8 +95,8 @@ class _Bill:
         ]
 
     def take(self, write: Write, shares: Sequence[tuple[QuotaState, Mapping[str, int]]]) -> bool:
-        """Charges a write and lets it go, if there is room in the transaction. One write always has room. A quota that is
-        itself written is charged in another transaction: no key occurs twice in one."""
+        """Add a write and its charges, if they fit into the transaction. The first write always fits. A write of a quota and a
+        charge of the same quota are in different transactions, because a key can occur only once in a transaction."""
         charged = self._charged | {state.key: state for state, _ in shares}
         guards = self._guards.union(write.guards)
         new = [state for state in charged.values() if state.key not in self._charged]
@@ -126,7 +119,8 @@ class _Bill:
 
 
 class Ledger:
-    """`refresh` brings the cache up to etcd's present revision; it raises CacheBehind or StorageError when it cannot."""
+    """Charges groups of writes. `refresh` updates the cache to the current revision of etcd, or raises CacheBehind or
+    StorageError."""
 
     def __init__(
         self, cacher: Cacher, states: QuotaStates, tally: UsageTally, refresh: Callable[[], Awaitable[None]], clock: Clock
@@ -138,14 +132,14 @@ class Ledger:
         self._clock = clock
 
     async def send(self, pipeline: TransactionPipeline, writes: Sequence[Write]) -> Answer | PartialOutcome:
-        """An apiserver.storage.committer.SendGroup, for a committer that has one transaction under way at a time."""
+        """Implement apiserver.storage.committer.SendGroup, for a committer with at most one transaction in flight."""
         try:
             await self._cacher.wait_for(max(write.expected for write in writes), PATIENCE)
             bill = self._bill(writes, counted=False)
             if bill is None:
                 await self._refresh()
                 bill = self._bill(writes, counted=True)
-                assert bill is not None, "nobody is in doubt about what was counted"
+                assert bill is not None, "a bill by a recount is always complete"
         except CacheBehind as error:
             raise Unavailable(str(error)) from None
         if not bill.writes:
@@ -160,14 +154,15 @@ class Ledger:
             case CompareFailed():
                 for charge in charges:
                     self._states.learn(charge.key, answer.revision, answer.current[charge.key])
-                # Nobody is denied for want of room that those who were to go before him did not take after all.
+                # Do not return denials: they assumed the usage of writes that have failed now.
                 lost = _lost(bill.writes, answer.current)
                 return PartialOutcome(lost) if lost else NOT_DONE
         return answer
 
     def _bill(self, writes: Sequence[Write], *, counted: bool) -> _Bill | None:
-        """What goes now: as many as have room. `counted`: by what there is in the cache, rather than by what the quotas say of
-        themselves; without it None when that would not let everybody pass. Does not wait: it is about one revision."""
+        """Return a bill of the first writes, as many as fit into one transaction. With `counted`, the usage is recounted from
+        the cache. Otherwise it is the last known status, and the result is None if a write would exceed a limit or the status
+        is incomplete. This function does not await, so it reads one revision of the cache."""
         bill = _Bill()
         for write in writes:
             shares = self._shares(write, counted)
@@ -189,14 +184,15 @@ class Ledger:
         return bill
 
     def _shares(self, write: Write, counted: bool) -> list[tuple[QuotaState, dict[str, int]]]:
-        """The quotas that a write counts against, and what it adds to each."""
+        """Return the quotas that a write counts against, with the additional usage in each."""
         (use, before), namespace = self._step(write), namespace_of(write.key)
         states = self._states.cached(namespace) if counted else self._states.newest(namespace)
         shares = ((state, state.bounds.growth(use, before)) for state in states if state.key != write.key)
         return [(state, share) for state, share in shares if share]
 
     def _asks(self, write: Write) -> bool:
-        """Does it ask for anything? A status that tells what was given already is charged, and never denied."""
+        """Report whether a write can be denied. An update of only the status reports existing usage: it is charged, but never
+        denied."""
         resource = _resource_of(write)
         entry = self._cacher.of(resource).get(write.key) if write.expected else None
         if entry is None:
@@ -208,14 +204,14 @@ class Ledger:
         return state.bounds.total(self._tally.of(namespace_of(state.key)))
 
     def _step(self, write: Write) -> tuple[Usage, Usage | None]:
-        """What the object uses when this is written, and what it used before; None: it was not there."""
+        """Return the usage of the object after and before the write. The usage before is None for a create."""
         resource, now = _resource_of(write), self._clock.time()
         use = use_of(resource.message.FromString(write.value or b""), now)
         if not write.expected:
             return use, None
         entry = self._cacher.of(resource).get(write.key)
         if entry is None or entry.mod_revision != write.expected:
-            return Usage(()), None  # it has changed since: this cannot commit
+            return Usage(()), None  # the object has changed, so this write will fail
         return use, use_of(entry.obj, now)
 
 
@@ -232,7 +228,7 @@ def _stored(charge: Write, revision: int) -> KeyValue:
 
 
 def _lost(writes: Sequence[Write], current: Found) -> dict[str, CommitOutcome]:
-    """Those that cannot happen in this state."""
+    """Return the failures of the writes that conflict with the current state, by key."""
     failures = ((write.key, failure_of(write, current)) for write in writes)
     return {key: failure for key, failure in failures if failure is not None}
 
@@ -244,10 +240,12 @@ class QuotaState(NamedTuple):
     revision: int
     bounds: QuotaLimits
     size: int
-    """Bytes, as it is stored."""
+    """The size of the stored value in bytes."""
 
 
 class QuotaStates:
+    """The quotas by namespace."""
+
     def __init__(self, cacher: Cacher) -> None:
         self._cacher = cacher
         self._cache = cacher.of(RESOURCE_QUOTAS)
@@ -256,11 +254,11 @@ class QuotaStates:
         self._indexed = -1
         self._read: dict[str, QuotaState] = {}
         self._learned: dict[str, tuple[int, QuotaState | None]] = {}
-        """By key: the revision of which it was learned, and the state then."""
+        """Versions from responses of etcd by key, with the revision of the response."""
 
     @property
     def keys(self) -> Mapping[str, Sequence[str]]:
-        """Of the quotas of each namespace that has any, in order."""
+        """The sorted keys of quotas by namespace."""
         if self._indexed != self._cache.version:
             self._keys = {}
             for entry in self._cache.select(self._everything):
@@ -272,15 +270,15 @@ class QuotaStates:
         return self._keys
 
     def cached(self, namespace: str) -> list[QuotaState]:
-        """The quotas of a namespace at the revision of the cache."""
+        """Return the quotas of a namespace at the revision of the cache."""
         return [state for key in self.keys.get(namespace, ()) if (state := self._cached(key))]
 
     def newest(self, namespace: str) -> list[QuotaState]:
-        """The quotas of a namespace, each as it was last heard of."""
+        """Return the newest known versions of the quotas of a namespace."""
         return [state for key in self.keys.get(namespace, ()) if (state := self._newest(key))]
 
     def learn(self, key: str, revision: int, current: KeyValue | None) -> None:
-        """At that revision this was what etcd had there. What cannot be read is no quota: the cache leaves it out, too."""
+        """Store the version of a quota at a revision of etcd. A value that cannot be decoded is ignored, as in the cache."""
         try:
             state = None if current is None else _state(key, current.mod_revision, current.value)
         except DecodeError:
@@ -310,22 +308,24 @@ def _state(key: str, revision: int, value: bytes) -> QuotaState:
 
 class _Count(NamedTuple):
     versions: tuple[int, ...]
-    """Of the caches."""
+    """The versions of the caches."""
     until: float
-    """Unix seconds at which time alone changes it."""
+    """The time in Unix seconds at which the count changes without a write."""
     uses: Counter[Usage]
     known: dict[str, tuple[CacheEntry[Any], Usage]]
-    """By key; without the pods that time alone changes."""
+    """The usage of objects by key, without pods whose usage changes with time."""
 
 
 class UsageTally:
+    """The usage of all objects by namespace."""
+
     def __init__(self, cacher: Cacher, clock: Clock) -> None:
         self._caches = {resource: cacher.of(resource) for resource in COUNTED}
         self._clock = clock
         self._counts: dict[str, _Count] = {}
 
     def of(self, namespace: str) -> Mapping[Usage, int]:
-        """The number of objects for each use that there is."""
+        """Return the number of objects by usage."""
         last, now = self._counts.get(namespace), self._clock.time()
         versions = tuple(cache.version for cache in self._caches.values())
         if last is None or last.versions != versions or last.until <= now:
@@ -333,7 +333,7 @@ class UsageTally:
         return last.uses
 
     def keep(self, namespaces: Collection[str]) -> None:
-        """Forgets what is known of others."""
+        """Drop the cached counts of all other namespaces."""
         self._counts = {namespace: count for namespace, count in self._counts.items() if namespace in namespaces}
 
     def _count(
@@ -356,12 +356,14 @@ class UsageTally:
 
 
 INTERVAL = 1.0
-"""Seconds between two rounds, on average."""
+"""The average seconds between two recounts."""
 SHARE = 0.05
-"""The part of the time that may go into counting, at most: rounds that take long are further apart."""
+"""The maximum share of the time for recounts. After a long recount, the next one is delayed."""
 
 
 class Recount:
+    """Periodic recounts of all quotas."""
+
     def __init__(self, states: QuotaStates, tally: UsageTally, committer: Committer, clock: Clock, rng: random.Random) -> None:
         self._states = states
         self._tally = tally
@@ -370,14 +372,14 @@ class Recount:
         self._rng = rng
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Recount until cancelled."""
         while True:
             await self._clock.sleep(INTERVAL * self._rng.uniform(0.5, 1.5))
             if spent := await self._round():
                 await self._clock.sleep(spent / SHARE)
 
     async def _round(self) -> float:
-        """Counts every namespace that has a quota, with a breath in between; the seconds that the counting took."""
+        """Recount all namespaces with quotas. Between two namespaces, other tasks run. Return the seconds spent."""
         spent, wrong = 0.0, list[Write]()
         for namespace in list(self._states.keys):
             before = self._clock.monotonic()
@@ -385,11 +387,11 @@ class Recount:
             spent += self._clock.monotonic() - before
             await self._clock.sleep(0)
         self._tally.keep(self._states.keys)
-        await self._committer.commit_many(wrong)  # what fails is found wrong again
+        await self._committer.commit_many(wrong)  # failed writes are repeated in the next round
         return spent
 
     def _correction(self, namespace: str, state: QuotaState) -> Write | None:
-        """What makes the quota true; None: it is."""
+        """Return the write that corrects the status of a quota; None if it is correct."""
         used = state.bounds.total(self._tally.of(namespace))
         if state.bounds.says(used):
             return None
@@ -397,8 +399,8 @@ class Recount:
 
 
 class Quotas:
-    """`committer`: of everything that is not charged. `refresh`: as in Ledger; `preempted`: as in Committer. `run` until
-    cancelled."""
+    """The quotas of a server. `committer` commits writes that are not charged. `refresh` is as in Ledger, and `preempted` as in
+    Committer. `run` must run until shutdown."""
 
     def __init__(
         self,
@@ -424,14 +426,15 @@ class Quotas:
             tasks.create_task(unending("recount of quotas", self._recount.run), name="recount of quotas")
 
     def commits(self, resource: Resource[Any]) -> WriteCommitter:
-        """Who takes the writes of a resource to etcd."""
+        """Return the committer for a resource."""
         if resource not in COUNTED:
             return self._committer
         return _Parting(resource in GROWING, self.states, self._committer, self._charging)
 
 
 class _Parting:
-    """Sends what may use more in a namespace with quotas one way, and the rest the other. `growing`: all updates may, too."""
+    """Sends writes that can increase the usage in a namespace with quotas to `charging`, and all others to `committer`.
+    `growing`: all updates of the resource can increase the usage."""
 
     def __init__(self, growing: bool, states: QuotaStates, committer: Committer, charging: Committer) -> None:
         self._growing = growing

@@ -1,12 +1,8 @@
-"""What one object uses, in the words of quotas. Pure.
+"""The usage of an object (Usage), and the limits, scopes and status of a quota (QuotaLimits). This module does no I/O.
 
-Amounts are integers, in the units of pinnace.api.quantity: thousandths for cpu, else bytes or a count.
+Amounts are integers in the units of pinnace.api.quantity: millicores for cpu, else bytes or a number of objects.
 
-Source: pkg/quota/v1/evaluator/core of Kubernetes 1.36.
-
-What a quota says: what it counts, how much of it there may be, and what becomes of its status. Pure.
-
-Source: pkg/admission/plugin/resourcequota of k8s.io/apiserver and pkg/quota/v1 of Kubernetes 1.36, for the messages too.
+Sources: pkg/quota/v1 of Kubernetes 1.36; pkg/admission/plugin/resourcequota of k8s.io/apiserver, including the messages.
 """
 
 from collections.abc import Mapping
@@ -34,34 +30,34 @@ from pinnace.api.resources import ALL, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, R
 from pinnace.fit.requests import MAX_SPEC, MAX_SPECS, combine, counted_spec, pod_level, spec_limits
 
 COUNTED: tuple[Resource[Any], ...] = tuple(each for each in ALL if each.namespaced and each is not EVENTS)
-"""The resources whose objects count."""
+"""The resources that quotas count."""
 GROWING = (PERSISTENT_VOLUME_CLAIMS, SERVICES)
-"""Those whose objects may use more after an update."""
+"""The resources whose usage can increase with an update."""
 _ALIASED = (RESOURCE_QUOTAS, SERVICES, PERSISTENT_VOLUME_CLAIMS)
-"""What is also counted under its plural alone."""
+"""Resources that are counted as count/<plural> and as <plural>."""
 _IN = frozenset({""})
-"""The value of a scope that an object is in, where it comes without one."""
+"""The value of an object in a scope without values."""
 
 Scopes: TypeAlias = tuple[tuple[str, frozenset[str]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Objects of one template have equal ones."""
+    """The usage of an object. Objects with the same template have equal usages."""
 
     amounts: tuple[tuple[str, int], ...]
     scopes: Scopes = ()
-    """The scopes that are about objects of this kind, each with the values with which this one is in it; none: it is not."""
+    """The scopes that apply to the kind, each with the object's values. The object is in the scope if there are values."""
 
     def beyond(self, before: "Usage") -> "Usage":
-        """What this is more than another; what is less is left out, as it is released by a count only."""
+        """Return the increase over `before`. Decreases are omitted, because only a recount releases usage."""
         old = dict(before.amounts)
         more = ((name, amount - old.get(name, 0)) for name, amount in self.amounts)
         return Usage(tuple((name, amount) for name, amount in more if amount > 0), self.scopes)
 
 
 def use_of(obj: Object, now: float) -> Usage:
-    """Of an object of one of COUNTED; `now`: Unix seconds."""
+    """Return the usage of an object of a resource in COUNTED. `now` is in Unix seconds."""
     match obj:
         case Pod():
             known = _of(obj)
@@ -74,12 +70,13 @@ def use_of(obj: Object, now: float) -> Usage:
 
 
 def kind_of(obj: Object) -> Resource[Any]:
-    """Which of COUNTED."""
+    """Return the resource of an object, one of COUNTED."""
     return _KINDS[type(obj)]
 
 
 def spent_at(pod: Pod) -> float:
-    """When a pod that was deleted and does not go, because its node is lost, counts no more; Unix seconds, or infinity."""
+    """Return the end of a deleted pod's grace period in Unix seconds; infinity if it is not deleted. After that time the pod is
+    not counted, even if it still exists because its node is lost."""
     metadata = pod.metadata
     if not metadata.HasField("deletionTimestamp") or not metadata.HasField("deletionGracePeriodSeconds"):
         return float("inf")
@@ -87,7 +84,7 @@ def spent_at(pod: Pod) -> float:
 
 
 def stated(pod: Pod) -> Mapping[str, frozenset[str]]:
-    """By container, init containers too: what it says of itself, by the names that quotas have for that."""
+    """Return the quota names of the requests and limits that are set, by container and init container."""
     return _of(pod).stated
 
 
@@ -98,7 +95,7 @@ def _counts(resource: Resource[Any]) -> tuple[tuple[str, int], ...]:
 
 
 class _Known(NamedTuple):
-    """Of pods with one spec. `spent`: of those that have ended."""
+    """The usage of pods with equal specs. `whole` is the usage of a running pod, and `spent` the usage of an ended one."""
 
     whole: Usage
     spent: Usage
@@ -112,7 +109,7 @@ def _of(pod: Pod) -> _Known:
 
 @lru_cache(maxsize=MAX_SPECS)
 def _remembered(spec_bytes: bytes) -> _Known:
-    """Pods of one template cost one computation."""
+    """Return the cached result, which all pods of a template share."""
     return _of_spec(spec_bytes)
 
 
@@ -163,8 +160,8 @@ def _terms(spec: PodSpec) -> list[PodAffinityTerm]:
 
 
 def _claim(claim: PersistentVolumeClaim) -> tuple[tuple[str, int], ...]:
-    """Beside that it is there: its size, and both again for its class. One that asks for less than it was given, because it
-    could not grow, still has that."""
+    """Return the size of a claim, and its size and count for its storage class. The size is at least the allocated one: a claim
+    can request less after a failed expansion."""
     storage_class = class_of(claim)
     size = max(_storage(claim.spec.resources.requests), _storage(claim.status.allocatedResources))
     found = [("requests.storage", size)]
@@ -175,7 +172,7 @@ def _claim(claim: PersistentVolumeClaim) -> tuple[tuple[str, int], ...]:
 
 
 def _storage(quantities: Mapping[str, Quantity]) -> int:
-    """0 if it is not said, or is no quantity: once there was no rule about what claims were given."""
+    """Return the storage amount; 0 if it is missing or invalid. Claims that an earlier version stored can be invalid."""
     with suppress(QuantityError):
         return amount("storage", quantities["storage"].string) if "storage" in quantities else 0
     return 0
@@ -205,16 +202,16 @@ def _service(service: Service) -> tuple[tuple[str, int], ...]:
 
 _KINDS = {resource.message: resource for resource in COUNTED}
 _PLAIN = {resource.message: Usage(_counts(resource)) for resource in COUNTED}
-"""By type, of objects that use nothing but a place."""
+"""The usage by type of objects that are only counted."""
 
 
 _REQUIRED = frozenset(f"{prefix}{name}" for prefix in ("", "requests.", "limits.") for name in ("cpu", "memory"))
-"""What every container must state where it is bounded; a request of anything else that is missing counts as nothing."""
+"""Requests and limits that every container must set if the quota limits them. Other missing requests count as 0."""
 _BYTES = ("memory", "ephemeral-storage", "storage")
 
 
 class QuotaLimits:
-    """One version of a quota. `hard`: the bounds, by name."""
+    """One version of a quota. `hard` contains the limits by name."""
 
     def __init__(self, quota: ResourceQuota) -> None:
         self.hard = _amounts(quota.spec.hard)
@@ -222,19 +219,20 @@ class QuotaLimits:
         self._requirements = _requirements(quota)
         used = _amounts(quota.status.used)
         self.used: Mapping[str, int] | None = used if used.keys() >= self.hard.keys() else None
-        """As the status says; None: it does not say all of it, because nobody has counted yet."""
+        """The usage in the status; None if it is incomplete, because no server has counted yet."""
 
     def share(self, use: Usage) -> dict[str, int]:
-        """What an object counts here, by name; empty: it does not."""
+        """Return the usage of an object in this quota by name; {} if the quota does not apply."""
         share = {name: value for name, value in use.amounts if value and name in self.hard}
         return share if share and self._covers(use) else {}
 
     def growth(self, use: Usage, before: Usage | None) -> dict[str, int]:
-        """What it counts here more than before; None: it was not there. All of it, if only now it is in the scopes."""
+        """Return the increase of an object's usage in this quota. The full usage is returned for a new object (`before` is
+        None), and for an object that enters the scopes."""
         return self.share(use if before is None or not self._covers(before) else use.beyond(before))
 
     def total(self, uses: Mapping[Usage, int]) -> dict[str, int]:
-        """What objects count together: `uses` with the number of objects that have each."""
+        """Return the total usage in this quota. `uses` contains the number of objects by usage."""
         total = dict.fromkeys(self.hard, 0)
         for use, number in uses.items():
             for name, each in self.share(use).items():
@@ -242,7 +240,7 @@ class QuotaLimits:
         return total
 
     def unstated(self, pod: Pod, use: Usage) -> str:
-        """What containers must say of themselves here and do not, in words; empty: nothing."""
+        """Return a message about required requests and limits that are not set; "" if all are set."""
         required = _REQUIRED & self.hard.keys()
         if not required or not self._covers(use):
             return ""
@@ -256,7 +254,7 @@ class QuotaLimits:
         return f"failed quota: {self._quota.metadata.name}: must specify {found}"
 
     def excess(self, used: Mapping[str, int], share: Mapping[str, int]) -> str:
-        """How the share would exceed the quota, beside what is used already, in words; empty: it fits."""
+        """Return a message if `used` plus `share` exceeds the quota; "" otherwise."""
         over = sorted(name for name, value in share.items() if used[name] + value > self.hard[name])
         if not over:
             return ""
@@ -267,13 +265,13 @@ class QuotaLimits:
         return f"exceeded quota: {self._quota.metadata.name}, requested: {requested}, used: {taken}, limited: {limited}"
 
     def says(self, used: Mapping[str, int]) -> bool:
-        """Is this what its status says? More than it can say is there as what it can: it would never agree, and be written for
-        ever."""
+        """Report whether the status contains this usage. Amounts above the largest quantity are compared as the largest one, as
+        they are stored. Otherwise the status would be rewritten in every round."""
         sayable = {name: _cut(name, value) for name, value in used.items()}
         return self.used == sayable and dict(self._quota.status.hard) == dict(self._quota.spec.hard)
 
     def with_used(self, used: Mapping[str, int]) -> ResourceQuota:
-        """The quota to store, with this in its status."""
+        """Return the quota to store, with this usage in its status."""
         quota = ResourceQuota()
         quota.CopyFrom(self._quota)
         quota.metadata.resourceVersion = ""
@@ -284,7 +282,7 @@ class QuotaLimits:
         return quota
 
     def _covers(self, use: Usage) -> bool:
-        """Is an object in its scopes? In none that is not about the object's kind."""
+        """Report whether an object is in all scopes of the quota. An object is not in scopes that do not apply to its kind."""
         if not self._requirements:
             return True
         scopes = dict(use.scopes)
@@ -314,7 +312,7 @@ def _amounts(quantities: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def _cut(name: str, value: int) -> int:
-    """To the largest quantity: no bound is above it, so that nothing has room beside it."""
+    """Limit an amount to the largest quantity. No limit can be higher, so further writes are still denied."""
     return min(value, amount(_unit(name), str(MAX)))
 
 
@@ -324,7 +322,7 @@ def _text(name: str, value: int) -> str:
 
 
 def _unit(name: str) -> str:
-    """The resource whose unit the amounts of a name have."""
+    """Return the resource that defines the unit of a quota name."""
     if name.endswith("/requests.storage"):
         return "storage"
     return name.removeprefix("requests.").removeprefix("limits.")

@@ -1,9 +1,7 @@
-"""How a webhook is reached: pinnace.admission.v1.Admission over gRPC.
+"""The gRPC transport of webhooks (pinnace.admission.v1.Admission), and the loader of --admission-control-config-file.
 
-With TLS the API server shows its own certificate, and the webhook's must be from the authority that the configuration names.
-Files that were renewed are used from the next call on; the connection before them stays for the calls that are under way.
-
-From the file of --admission-control-config-file to webhooks that can be asked.
+With TLS, the API server presents its own certificate, and verifies the certificate of the webhook with the configured CA. The
+next call after a change of the files opens a new connection. The previous connection is kept for running calls.
 """
 
 from dataclasses import replace
@@ -22,7 +20,7 @@ from pinnace.runtime.tls import Renewed, TlsFiles
 
 METHOD = "/pinnace.admission.v1.Admission/Review"
 MAX_ANSWER = 16 << 20
-"""Bytes."""
+"""Maximum size of a response in bytes."""
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_ANSWER),
     ("grpc.max_send_message_length", -1),
@@ -34,14 +32,16 @@ _OPTIONS = (
 
 
 class GrpcWebhookTransport:
+    """The connection to one webhook."""
+
     def __init__(self, configuration: WebhookConfiguration, own: TlsFiles | None) -> None:
-        """`own`: the server's certificate, and whom it trusts. Raises OSError when the files cannot be used, ValueError when
-        there is nobody to trust."""
+        """`own` contains the certificate, key and CA of the server; None without TLS. Raises OSError if the files cannot be
+        read, and ValueError if there is no CA."""
         self._address = configuration.address
         self._tls = Renewed(_files(configuration, own)) if configuration.tls else None
         self._channels: list[
             grpc.aio.Channel
-        ] = []  # the last is in use; made by the first call: it belongs to the running loop
+        ] = []  # new calls use the last one; created by the first call, because it needs the running event loop
 
     async def review(self, request: ReviewRequest, timeout: float) -> ReviewResponse:
         if not self._channels or (self._tls is not None and self._tls.renew()):
@@ -51,8 +51,8 @@ class GrpcWebhookTransport:
             return ReviewResponse.FromString(await call(request, timeout=timeout))
         except grpc.aio.AioRpcError as error:
             raise WebhookError(f"code {error.code().name}: {error.details()}") from None
-        except DecodeError:  # by gRPC it would be told as None, and by a traceback in the log
-            raise WebhookError("its answer is no ReviewResponse") from None
+        except DecodeError:  # if gRPC decoded the response, it would return None and log a traceback
+            raise WebhookError("the response is not a valid ReviewResponse") from None
 
     async def close(self) -> None:
         for channel in self._channels:
@@ -68,13 +68,13 @@ def _files(configuration: WebhookConfiguration, own: TlsFiles | None) -> TlsFile
     if own is not None:
         return replace(own, ca=configuration.ca or own.ca)
     if configuration.ca is None:
-        raise ValueError(f"{configuration.name}: clientConfig.caFile: needed, as this server has no authority of its own")
+        raise ValueError(f"{configuration.name}: clientConfig.caFile: required, because this server has no CA")
     return TlsFiles(configuration.ca)
 
 
 def load(path: Path, own: TlsFiles | None, meter: WebhookMetrics) -> list[Webhook]:
-    """`own`: the server's certificate, and whom it trusts. Files that it names are looked up beside it. Raises
-    ConfigurationError."""
+    """Load the webhooks of a configuration file. Relative paths in it are relative to its folder. `own` contains the
+    certificate, key and CA of the server; None without TLS. Raises ConfigurationError."""
     try:
         configurations = parse_configuration(path.read_text(), path.parent)
         return [Webhook(each, GrpcWebhookTransport(each, own), meter, SYSTEM_CLOCK) for each in configurations]

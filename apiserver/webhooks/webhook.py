@@ -1,22 +1,23 @@
-"""One webhook: a question is asked about each change, and those of one moment go together in one message.
+"""Admission webhooks: the calls of a webhook, the order of webhooks, and their configuration.
 
-    ask --> waiting --next turn of the event loop--> a message of at most MAX_ITEMS --> its answer, or a failure of all in it
+**Calls.** Admission requests of one event loop iteration are sent in one message:
 
-Every question ends within the webhook's timeout. A webhook that is slow has its own queue: who does not ask it notices nothing.
-At most MAX_WAITING questions are open; of one user no more than GREED for each that he leaves free. More are refused at once,
-whatever the failurePolicy: that our queue is full is no failure of the webhook.
+    ask --> queue --next iteration of the event loop--> ReviewRequest with at most MAX_ITEMS --> responses, or one error for all
 
-MutatingAdmissionWebhook and ValidatingAdmissionWebhook: whoever outside the server is concerned has a say.
+Each request ends within the timeout of the webhook. Each webhook has its own queue, so a slow webhook delays only its own
+requests. At most MAX_WAITING requests per webhook are open. A user can have at most GREED open requests for each free one.
+Further requests are refused immediately, independently of the failurePolicy, because a full queue is not a failure of the
+webhook.
 
-Those that change objects are asked one after the other, in the order of the configuration, each about what the one before has
-made of it; once, not again when a later one has changed something. Those that judge are asked all at once; of several that
-refuse, the first of the configuration is told.
+**Order.** Mutating webhooks are called one after the other, in the order of the configuration. Each receives the object that
+the previous one returned. They are not called again after later changes (no reinvocation). Validating webhooks are called in
+parallel. If several deny the request, the error of the first one in the configuration is returned.
 
-Nobody is asked about what the API server does of its own accord: a webhook that is away could keep a cluster from starting. A
-call that waits for a webhook has no seat (apiserver.flow): it keeps nobody out who asks something else.
+Webhooks are not called for writes of the API server itself. Otherwise an unavailable webhook could block the start of a
+cluster. While a call waits for a webhook, it holds no seats (apiserver.flow).
 
-What --admission-control-config-file says: YAML documents of the kinds MutatingWebhookConfiguration and
-ValidatingWebhookConfiguration, with Kubernetes' fields but for clientConfig.
+**Configuration.** --admission-control-config-file contains YAML documents of the kinds MutatingWebhookConfiguration and
+ValidatingWebhookConfiguration, with the fields of Kubernetes except clientConfig:
 
     apiVersion: admissionregistration.k8s.io/v1
     kind: ValidatingWebhookConfiguration
@@ -31,7 +32,7 @@ ValidatingWebhookConfiguration, with Kubernetes' fields but for clientConfig.
       timeoutSeconds: 10                                        1 to 30
       sideEffects: None                                         or NoneOnDryRun, Some, Unknown
 
-Source: the same page as in apiserver.webhooks
+Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
 
 from __future__ import annotations
@@ -74,12 +75,13 @@ log = logging.getLogger(__name__)
 MAX_ITEMS = 500
 MAX_WAITING = 10_000
 GREED = 4
-"""One user who is alone has 8,000, and leaves two batches free for who comes next (as with seats: apiserver.flow.levels)."""
+"""The number of open requests of a user per free one. A single user can have 8,000 open requests (see
+apiserver.flow.levels)."""
 RETRY_AFTER = 1.0
-"""Seconds."""
+"""Seconds after which a client can retry a refused request."""
 QUIET = 30.0
-"""Seconds for which failures are only counted after one was logged."""
-_HINT = "whoever runs it can see why; its address and failurePolicy are in --admission-control-config-file of the API servers"
+"""Minimum seconds between two log lines about failures. Failures in between are counted."""
+_HINT = "check the logs of the webhook; --admission-control-config-file of the API servers has its address and failurePolicy"
 _REFUSALS = frozenset(Code) - {Code.OK}
 _OPERATIONS = {
     Operation.CREATE: pb.CREATE,
@@ -92,30 +94,32 @@ _SUBRESOURCES = {Operation.UPDATE_STATUS: STATUS, Operation.RESIZE: RESIZE}
 
 
 Amend = Callable[[Any], Any]
-"""A new object from an old one. Raises Rejected."""
+"""Returns a modified copy of an object. Raises Rejected."""
 
 
 class WebhookError(Exception):
-    """It could not be asked, or did not answer anything that can be read; the message says why."""
+    """The webhook could not be called, or its response is invalid."""
 
 
 class WebhookTransport(Protocol):
+    """The connection to a webhook."""
+
     async def review(self, request: pb.ReviewRequest, timeout: float) -> pb.ReviewResponse:
-        """Within `timeout` seconds. Raises WebhookError."""
+        """Send a request. `timeout` is in seconds. Raises WebhookError."""
         ...
 
     async def close(self) -> None: ...
 
 
 class WebhookMetrics(Protocol):
-    """Counts. `kind`: "admit" of a mutating webhook, "validating" of the others, as in Kubernetes."""
+    """Metrics of webhooks. `kind` is "admit" for mutating webhooks and "validating" for validating ones, as in Kubernetes."""
 
     def answered(self, name: str, kind: str, operation: str, allowed: bool, seconds: float) -> None: ...
 
     def failed(self, name: str, kind: str, operation: str, ignored: bool, seconds: float) -> None: ...
 
     def crowded(self, name: str, kind: str, operation: str) -> None:
-        """It was not asked: too many others wait for it."""
+        """Count a request that was refused because the queue is full."""
         ...
 
 
@@ -125,6 +129,8 @@ class _Question(NamedTuple):
 
 
 class Webhook:
+    """One webhook with its queue."""
+
     def __init__(
         self, configuration: WebhookConfiguration, transport: WebhookTransport, meter: WebhookMetrics, clock: Clock
     ) -> None:
@@ -135,14 +141,14 @@ class Webhook:
         self._kind = "admit" if configuration.mutating else "validating"
         self._numbers = count(1)
         self._open = 0
-        self._open_of = Counter[str]()  # by the names of users
+        self._open_of = Counter[str]()  # open requests by user name
         self._waiting: list[_Question] = []
-        self._calls: set[asyncio.Task[None]] = set()  # the event loop alone would forget them
-        self._told: float | None = None  # when a failure was logged
+        self._calls: set[asyncio.Task[None]] = set()  # strong references, because the event loop has only weak ones
+        self._told: float | None = None  # the time of the last log line about a failure
         self._untold = 0
 
     async def ask(self, change: WriteAttributes) -> Any:
-        """The object as the webhook wants it: the very one, if it is none that changes objects. Raises Rejected."""
+        """Call the webhook and return the object, which a mutating webhook can have changed. Raises Rejected."""
         configuration, name = self.configuration, self.configuration.name
         if change.request.dry_run and not configuration.dry_run:
             message = f'admission webhook "{name}" does not support dry run'
@@ -150,7 +156,7 @@ class Webhook:
         operation, began = pb.Operation.Name(_OPERATIONS[change.operation]), self._clock.monotonic()
         if crowd := self._crowd(change.request.user.name):
             self._meter.crowded(name, self._kind, operation)
-            message = f'too many requests, please try again later: {crowd} wait for admission webhook "{name}" already'
+            message = f'too many requests, please try again later: {crowd} are waiting for admission webhook "{name}"'
             raise Rejected(Refusal(Code.UNAVAILABLE, "TooManyRequests", message, retry_after=RETRY_AFTER))
         try:
             answer = await self._answer(change)
@@ -180,17 +186,17 @@ class Webhook:
             return
         more = f" ({self._untold} more before)" if self._untold else ""
         name, ignored = self.configuration.name, self.configuration.ignore_failures
-        done = "written without it" if ignored else "refused"
+        done = "ignored by failurePolicy" if ignored else "request refused"
         failed = WebhookFailed(name, ignored, self._untold).extra
         log.warning("failed calling webhook %s, %s: %s%s", name, done, error, more, extra=failed)
         self._told, self._untold = now, 0
 
     def _crowd(self, user: str) -> str:
-        """Who leave no room for another question of the user; "": there is some."""
+        """Describe the requests that fill the queue; "" if the user can send another request."""
         own, free = self._open_of[user], MAX_WAITING - self._open
         if own and own >= GREED * free:
-            return f'{own:,} questions of user "{user}"'
-        return "" if free > 0 else f"{MAX_WAITING:,} questions"
+            return f'{own:,} requests of user "{user}"'
+        return "" if free > 0 else f"{MAX_WAITING:,} requests"
 
     async def _answer(self, change: WriteAttributes) -> pb.AdmissionResponse:
         user = change.request.user.name
@@ -205,7 +211,7 @@ class Webhook:
             async with asyncio.timeout(self.configuration.timeout):
                 return await question.answer
         except TimeoutError:
-            raise WebhookError(f"no answer within {self.configuration.timeout} s") from None
+            raise WebhookError(f"no response within {self.configuration.timeout} s") from None
         finally:
             self._open -= 1
             self._open_of[user] -= 1
@@ -213,7 +219,7 @@ class Webhook:
                 del self._open_of[user]
 
     def _send(self) -> None:
-        """Whoever has asked since: those who have not given up."""
+        """Send all queued requests that are not cancelled."""
         waiting, self._waiting = self._waiting, []
         waiting = [question for question in waiting if not question.answer.done()]
         for portion in portions(waiting, MAX_ITEMS, size=lambda question: question.item.ByteSize()):
@@ -231,10 +237,10 @@ class Webhook:
             return
         answers = {answer.uid: answer for answer in response.items}
         for question in questions:
-            _settle(question, answers.get(question.item.uid) or WebhookError("its answer lacks the item"))
+            _settle(question, answers.get(question.item.uid) or WebhookError("the response does not contain the item"))
 
     def _denial(self, answer: pb.AdmissionResponse) -> Refusal:
-        """In Kubernetes' words (pkg/admission/plugin/webhook/errors of k8s.io/apiserver)."""
+        """Return the refusal with Kubernetes' message (pkg/admission/plugin/webhook/errors of k8s.io/apiserver)."""
         denied = f'admission webhook "{self.configuration.name}" denied the request'
         if answer.status.code not in _REFUSALS:
             answer.status.code = Code.INVALID_ARGUMENT
@@ -244,7 +250,8 @@ class Webhook:
         return Refusal(said.code, said.reason or "AdmissionDenied", message, said.violations)
 
     def _amending(self, change: WriteAttributes, answer: pb.AdmissionResponse) -> Amend | None:
-        """What its patch does; None: nothing. Raises WebhookError when it cannot be read, or the webhook is one that judges."""
+        """Return the function that applies the patch; None if there is no patch. Raises WebhookError if the patch is invalid or
+        from a validating webhook."""
         if not answer.patch:
             return None
         if not self.configuration.mutating:
@@ -272,7 +279,7 @@ class Webhook:
 
 
 def _settle(question: _Question, answer: pb.AdmissionResponse | WebhookError) -> None:
-    if question.answer.done():  # who asked does not wait any more
+    if question.answer.done():  # cancelled or timed out
         return
     if isinstance(answer, WebhookError):
         question.answer.set_exception(answer)
@@ -306,7 +313,7 @@ def _item(uid: str, change: WriteAttributes) -> pb.AdmissionRequest:
 
 
 class WebhookAdmission:
-    """An apiserver.registry.admission.Webhooks."""
+    """All webhooks of the server. It implements apiserver.registry.admission.Webhooks."""
 
     def __init__(self, webhooks: Sequence[Webhook], namespaces: ResourceCache[Namespace]) -> None:
         self._mutating = [webhook for webhook in webhooks if webhook.configuration.mutating]
@@ -350,7 +357,7 @@ class WebhookAdmission:
 API_VERSION = "admissionregistration.k8s.io/v1"
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 TIMEOUT, MAX_TIMEOUT = 10, 30
-"""Seconds; Kubernetes' default, and the most that it allows."""
+"""The default and the maximum of timeoutSeconds, as in Kubernetes."""
 EVERY = LabelSelector()
 _NO_EFFECTS = ("None", "NoneOnDryRun")
 _SIDE_EFFECTS = (*_NO_EFFECTS, "Some", "Unknown")
@@ -374,24 +381,24 @@ Concern = tuple[Operation, Resource[Any]]
 class WebhookConfiguration:
     name: str
     address: str
-    """host:port"""
+    """The address as host:port."""
     concerns: frozenset[Concern]
-    """What it is asked about."""
+    """The operations and resources for which the webhook is called."""
     mutating: bool = False
     tls: bool = False
     ca: Path | None = None
-    """Whom to trust; None: whom the server trusts."""
+    """The CA file of the webhook; None for the CA of the server."""
     namespaces: LabelSelector = EVERY
     objects: LabelSelector = EVERY
     ignore_failures: bool = False
     timeout: int = TIMEOUT
-    """Seconds."""
+    """The timeout in seconds."""
     dry_run: bool = True
-    """May it be asked when nothing is written?"""
+    """True if the webhook can be called for dry runs."""
 
 
 def parse_configuration(document: str, folder: Path = Path()) -> tuple[WebhookConfiguration, ...]:
-    """In the order in which they are asked. Relative names of files are looked up in `folder`. Raises ConfigurationError."""
+    """Return the webhooks in the order of calls. Relative file names are relative to `folder`. Raises ConfigurationError."""
     try:
         raws = documents.plain(document)
     except documents.DocumentError as error:
@@ -416,7 +423,7 @@ def _document(raw: Any, folder: Path) -> Sequence[WebhookConfiguration]:
     ]
     for index, each in enumerate(webhooks):
         if each.name in (other.name for other in webhooks[:index]):
-            raise ConfigurationError(f"webhooks[{index}].name: {each.name} is there already")
+            raise ConfigurationError(f'webhooks[{index}].name: Duplicate value: "{each.name}"')
     return webhooks
 
 
@@ -446,7 +453,7 @@ def _webhook(raw: Any, path: str, mutating: bool, folder: Path) -> WebhookConfig
 
 
 def _url(raw: Any, path: str) -> tuple[bool, str]:
-    """Is there TLS, and host:port."""
+    """Parse a URL. Return whether it uses TLS, and host:port."""
     scheme, _, address = text(raw, path).partition("://")
     try:
         if scheme not in ("grpc", "grpcs"):
@@ -460,9 +467,9 @@ def _url(raw: Any, path: str) -> tuple[bool, str]:
 def _file(raw: Any, path: str, tls: bool, folder: Path) -> Path:
     file = folder / text(raw, path)
     if not tls:
-        raise ConfigurationError(f"{path}: only with a url that begins with grpcs://")
+        raise ConfigurationError(f"{path}: requires a url that begins with grpcs://")
     if not file.is_file():
-        raise ConfigurationError(f"{path}: there is no file {file}")
+        raise ConfigurationError(f"{path}: file {file} does not exist")
     return file
 
 
@@ -481,7 +488,7 @@ def _rule(raw: Any, path: str) -> Sequence[Concern]:
         plural, _, subresource = each.partition("/")
         if (plural != "*" and plural not in (known.plural for known in ALL)) or subresource not in _subresources(plural):
             where = f"{path}.resources[{at}]"
-            raise ConfigurationError(f"{where}: there is no {each}; expected pods, pods/status, pods/*, */*, * and the like")
+            raise ConfigurationError(f"{where}: unknown resource {each}; examples are pods, pods/status, pods/*, */* and *")
         found += [
             (operation, resource)
             for resource in ALL
@@ -495,7 +502,8 @@ def _rule(raw: Any, path: str) -> Sequence[Concern]:
 
 
 def _concerned(operations: Sequence[str], subresource: str) -> Sequence[Operation]:
-    """`pods` means the objects alone, `pods/status` one subresource alone, `pods/*` the objects with all of them."""
+    """Return the operations of a rule. `pods` means only the objects, `pods/status` only the subresource, and `pods/*` the
+    objects and all subresources."""
     found: list[Operation] = []
     if subresource in ("", "*"):
         found += [operation for name, operation in _WHOLE if _matches(name, operations)]
@@ -508,7 +516,7 @@ def _concerned(operations: Sequence[str], subresource: str) -> Sequence[Operatio
 
 
 def _subresources(plural: str) -> Sequence[str]:
-    """Those that a rule about the resource may name."""
+    """Return the subresources that a rule can name."""
     return ("", "*", STATUS, RESIZE) if plural in ("*", PODS.plural) else ("", "*", STATUS)
 
 
@@ -517,7 +525,7 @@ def _matches(name: str, wanted: Sequence[str]) -> bool:
 
 
 def _names(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[str]:
-    """At least one."""
+    """Return a list of at least one string. Raises ConfigurationError."""
     found: list[str] = items(raw, path)
     for index, each in enumerate(found):
         if not isinstance(each, str) or (allowed and each not in allowed):
@@ -535,8 +543,8 @@ def _all_or_some(raw: Any, path: str, allowed: Sequence[str] = ()) -> Sequence[s
 
 
 def _distinct(resources: Sequence[str], path: str) -> None:
-    """No name has what another has already: who writes both takes one for something else. As in Kubernetes, a subresource may
-    be named before a name that has it, too. Raises ConfigurationError."""
+    """Raises ConfigurationError if a resource is already included in a wildcard. As in Kubernetes, a subresource can be listed
+    before a wildcard that includes it."""
     if "*/*" in resources and len(resources) > 1:
         raise ConfigurationError(f"{path}: if '*/*' is present, must not specify other resources")
     for at, each in enumerate(resources):

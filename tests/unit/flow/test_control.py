@@ -249,7 +249,7 @@ class TestAnswers:
 
     async def test_what_is_refused_says_why_and_when_to_come_back(self, world: World) -> None:
         self.unread(world, "eve")
-        with pytest.raises(Rejected, match=r"64\.0 MiB of answers .* read them") as rejected:
+        with pytest.raises(Rejected, match=r"64\.0 MiB of responses .* read them") as rejected:
             self.read(world, "eve", self.MIB)
         refusal = rejected.value.refusal
         assert refusal.code is Code.UNAVAILABLE and refusal.reason == "TooManyRequests" and refusal.retry_after
@@ -328,7 +328,7 @@ class TestWatches:
         watches = [Open() for _ in range(control.MAX_WATCHES)]
         for watch in watches:
             budget.open(watch)
-        with pytest.raises(Rejected, match="1,000 watches are open: end some") as rejected:
+        with pytest.raises(Rejected, match="1,000 watches are open: close some") as rejected:
             world.enter("eve").watching(PLAIN, bounded=True, initial=False)
         refusal = rejected.value.refusal
         assert refusal.code is Code.UNAVAILABLE and refusal.reason == "TooManyRequests" and refusal.retry_after
@@ -347,7 +347,7 @@ class TestWatches:
             budget.open(watch)
         assert budget.questions == control.MAX_QUESTIONS
         world.enter("eve").watching(wide[5], bounded=True, initial=False)
-        with pytest.raises(Rejected, match="30 open watches have 1,000 parts, and this one has 1: end some"):
+        with pytest.raises(Rejected, match="30 open watches have 1,000 selector requirements, this one has 1: close some"):
             world.enter("eve").watching(PLAIN, bounded=True, initial=False)
         assert world.tally.refused == {"watches": 1}
         world.enter("eve").watching(PLAIN, bounded=False, initial=False)

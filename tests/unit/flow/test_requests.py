@@ -46,7 +46,7 @@ async def address() -> AsyncIterator[str]:
 async def test_what_nests_too_deeply_is_no_message(address: str, depth: int) -> None:
     """protobuf's own limit is 100."""
     code, details = await answer(address, BEGIN * depth + END * depth)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT and "is no message" in details
+    assert code is grpc.StatusCode.INVALID_ARGUMENT and "is not a message" in details
 
 
 async def test_what_is_too_large_is_not_read(address: str) -> None:
@@ -84,7 +84,7 @@ async def test_lists_that_nobody_reads_have_a_bound(
         for each in ends:
             if each.done():
                 code, details = each.result()
-                assert code is grpc.StatusCode.UNAVAILABLE and "MiB of answers have not been read yet" in details
+                assert code is grpc.StatusCode.UNAVAILABLE and "MiB of responses are unread" in details
         for call in calls:
             call.cancel()
         await asyncio.gather(*ends)

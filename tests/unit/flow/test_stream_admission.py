@@ -96,7 +96,7 @@ async def test_a_user_has_so_many_streams_that_say_nothing(monkeypatch: pytest.M
         of_others = [await open_one(person) for person in ("admin", "editor") for _ in range(3)]
         of_masters = [await open_one("admin") for _ in range(3)]
         assert [task.done() for task in of_nobody] == [False, False, False, True]
-        with pytest.raises(Rejected, match="3 streams are open: end some of them"):
+        with pytest.raises(Rejected, match="3 streams are open: close some of them"):
             await of_nobody[-1]
         assert not any(task.done() for task in (*of_others, *of_masters))
         of_nobody[0].cancel()

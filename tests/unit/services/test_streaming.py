@@ -18,7 +18,7 @@ from pinnace.api.status import Code
 from tests.unit.auth.matrix import OTHER, OWN, PEOPLE, Caller, serving
 
 KINDS = ("Logs", "Exec")
-TOO_MANY = "2 logs and commands are open: end some of them"
+TOO_MANY = "2 logs and commands are open: close some of them"
 
 
 @pytest.fixture(autouse=True)

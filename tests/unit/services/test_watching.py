@@ -225,7 +225,7 @@ async def test_answers_that_others_do_not_read_keep_nobody_from_being_told(monke
         lister = server.methods["/pinnace.v1.Pods/List"]
         for person in ("editor", "viewer", "namespace admin"):
             await lister.call(ListRequest(namespace=OWN), Unread(PEOPLE[person]))
-        with pytest.raises(Rejected, match="have not been read yet"):
+        with pytest.raises(Rejected, match="responses are unread"):
             await lister.call(ListRequest(namespace=OWN), Unread(PEOPLE["viewer"]))
         async with asyncio.timeout(PATIENCE):
             for number in range(5):

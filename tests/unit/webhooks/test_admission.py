@@ -140,7 +140,7 @@ async def test_a_webhook_that_fails() -> None:
         'Internal error occurred: failed calling webhook "a.example.com": code UNAVAILABLE: nobody there'
     )  # fmt: skip
     assert error.refusal.code is Code.INTERNAL
-    assert "whoever runs it can see why" in dict(error.refusal.metadata)["hint"]
+    assert "check the logs of the webhook" in dict(error.refusal.metadata)["hint"]
 
 
 @pytest.mark.parametrize("ignore", [False, True])
@@ -162,7 +162,7 @@ async def test_a_webhook_that_does_not_answer() -> None:
     transport.gate.clear()
     async with serving(hook) as server:
         error = await refused(server.create(pod().new()))
-    assert str(error).endswith('failed calling webhook "a.example.com": no answer within 0.05 s')
+    assert str(error).endswith('failed calling webhook "a.example.com": no response within 0.05 s')
 
 
 async def test_failures_that_are_ignored() -> None:
@@ -185,7 +185,7 @@ async def test_a_patch_that_does_not_fit_is_no_failure_to_be_ignored() -> None:
 @pytest.mark.parametrize(
     ("judge", "mutating", "message"),
     [
-        (lambda item: AdmissionResponse(uid="another"), False, "its answer lacks the item"),
+        (lambda item: AdmissionResponse(uid="another"), False, "the response does not contain the item"),
         (allow('{"metadata": {"name": "b"}}'), True, "metadata.name: Invalid value"),
         (allow('{"metadata": {"labels": {"a": "b"}}}'), False, "validating webhook may not return response.patch"),
         (allow("]"), True, "patch: not JSON"),
@@ -349,7 +349,7 @@ async def test_one_user_does_not_fill_the_queue_for_others(monkeypatch: pytest.M
     for each in ada[8:]:
         refusal = (await refused(each)).refusal
         assert (refusal.code, refusal.reason, refusal.retry_after) == (Code.UNAVAILABLE, "TooManyRequests", 1)
-        assert '8 questions of user "ada" wait for admission webhook "a.example.com"' in refusal.message
+        assert '8 requests of user "ada" are waiting for admission webhook "a.example.com"' in refusal.message
     assert meter.counted == [("validating", "CREATE", "crowded")] * 4
     transport.gate.set()
     await asyncio.gather(*ada[:8], *bob)
@@ -362,7 +362,7 @@ async def test_a_queue_that_many_have_filled(monkeypatch: pytest.MonkeyPatch) ->
     transport.gate.clear()
     users = [WriteAttributes(Request(User(name, ())), Operation.CREATE, PODS, pod().new(), None) for name in "abcd"]
     asked = [asyncio.ensure_future(hook.ask(each)) for each in users]
-    assert "3 questions wait for admission webhook" in str(await refused(asked[3]))
+    assert "3 requests are waiting for admission webhook" in str(await refused(asked[3]))
     transport.gate.set()
     await asyncio.gather(*asked[:3])
 

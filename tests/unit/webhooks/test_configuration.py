@@ -82,12 +82,12 @@ def test_rules() -> None:
         ({"name": "A.b.c"}, r"webhooks[0].name: "),
         ({"clientConfig": {"url": "https://h:1"}}, "webhooks[0].clientConfig.url: expected grpc://host:port"),
         ({"clientConfig": {"url": "grpc://h"}}, "webhooks[0].clientConfig.url: expected grpc://host:port"),
-        ({"clientConfig": {"url": "grpcs://h:1", "caFile": "nope"}}, "webhooks[0].clientConfig.caFile: there is no file"),
-        ({"clientConfig": {"url": "grpc://h:1", "caFile": "nope"}}, "webhooks[0].clientConfig.caFile: only with a url"),
+        ({"clientConfig": {"url": "grpcs://h:1", "caFile": "nope"}}, "webhooks[0].clientConfig.caFile: file "),
+        ({"clientConfig": {"url": "grpc://h:1", "caFile": "nope"}}, "webhooks[0].clientConfig.caFile: requires a url"),
         ({"clientConfig": {"service": {}}}, "webhooks[0].clientConfig.service: unknown field; supported: url, caFile"),
         ({"rules": [RULE | {"operations": ["CONNECT"]}]}, "webhooks[0].rules[0].operations[0]: expected CREATE or UPDATE or"),
-        ({"rules": [RULE | {"resources": ["pod"]}]}, "webhooks[0].rules[0].resources[0]: there is no pod; expected pods"),
-        ({"rules": [RULE | {"resources": ["pods/binding"]}]}, "webhooks[0].rules[0].resources[0]: there is no pods/binding"),
+        ({"rules": [RULE | {"resources": ["pod"]}]}, "webhooks[0].rules[0].resources[0]: unknown resource pod; examples are pods"),
+        ({"rules": [RULE | {"resources": ["pods/binding"]}]}, "webhooks[0].rules[0].resources[0]: unknown resource pods/binding"),
         ({"rules": [RULE | {"resources": []}]}, "webhooks[0].rules[0].resources: expected at least one"),
         *(
             ({"rules": [RULE | {field: values}]}, f"webhooks[0].rules[0].{field}: if '*' is present, must not specify others")
@@ -130,7 +130,7 @@ def test_mistakes_of_the_whole() -> None:
     for text, message in (
         ("kind: Pod", "apiVersion"),
         ("]", "line 1: invalid YAML"),
-        (document(WEBHOOK, WEBHOOK), r"webhooks\[1\].name: a.example.com is there already"),
+        (document(WEBHOOK, WEBHOOK), r'webhooks\[1\].name: Duplicate value: "a.example.com"'),
         (document(WEBHOOK) + "---\n" + document({}), r"document 2: webhooks\[0\].name: expected text"),
     ):
         with pytest.raises(ConfigurationError, match=message):

@@ -111,7 +111,7 @@ async def test_an_answer_that_is_none(caplog: pytest.LogCaptureFixture) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     transport = GrpcWebhookTransport(WebhookConfiguration("a.example.com", f"127.0.0.1:{port}", frozenset()), None)
-    with pytest.raises(WebhookError, match="its answer is no ReviewResponse"):
+    with pytest.raises(WebhookError, match="the response is not a valid ReviewResponse"):
         await transport.review(ReviewRequest(), 5.0)
     await transport.close()
     await server.stop(None)
@@ -121,5 +121,5 @@ async def test_an_answer_that_is_none(caplog: pytest.LogCaptureFixture) -> None:
 def test_nobody_to_trust(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(EXAMPLE.read_text().replace("grpc:", "grpcs:"))
-    with pytest.raises(ConfigurationError, match=r"x.yaml: house-rules.example.com: clientConfig.caFile: needed"):
+    with pytest.raises(ConfigurationError, match=r"x.yaml: house-rules.example.com: clientConfig.caFile: required"):
         load(file, None, FakeMeter())

@@ -86,8 +86,14 @@ def test_rules() -> None:
         ({"clientConfig": {"url": "grpc://h:1", "caFile": "nope"}}, "webhooks[0].clientConfig.caFile: requires a url"),
         ({"clientConfig": {"service": {}}}, "webhooks[0].clientConfig.service: unknown field; supported: url, caFile"),
         ({"rules": [RULE | {"operations": ["CONNECT"]}]}, "webhooks[0].rules[0].operations[0]: expected CREATE or UPDATE or"),
-        ({"rules": [RULE | {"resources": ["pod"]}]}, "webhooks[0].rules[0].resources[0]: unknown resource pod; examples are pods"),
-        ({"rules": [RULE | {"resources": ["pods/binding"]}]}, "webhooks[0].rules[0].resources[0]: unknown resource pods/binding"),
+        (
+            {"rules": [RULE | {"resources": ["pod"]}]},
+            "webhooks[0].rules[0].resources[0]: unknown resource pod; examples are pods",
+        ),
+        (
+            {"rules": [RULE | {"resources": ["pods/binding"]}]},
+            "webhooks[0].rules[0].resources[0]: unknown resource pods/binding",
+        ),
         ({"rules": [RULE | {"resources": []}]}, "webhooks[0].rules[0].resources: expected at least one"),
         *(
             ({"rules": [RULE | {field: values}]}, f"webhooks[0].rules[0].{field}: if '*' is present, must not specify others")

@@ -34,8 +34,9 @@ agreement: setup ## Compare each plugin of the scheduler with its plain form, on
 churn: setup ## Random churn of nodes and pods against the scheduler's oracle (make churn SEEDS=1000 FIRST=0)
 	@PINNACE_SEEDS=$(or $(SEEDS),100) PINNACE_FIRST=$(or $(FIRST),0) $(BIN)/pytest -n 2 tests/unit/scheduler/test_churn.py
 
-fuzz: setup ## Send malformed, huge and hostile messages to an API server (make fuzz MESSAGES=20000 SEED=1)
+fuzz: setup ## Send malformed, huge and hostile messages to an API server, and HTTP requests to a gateway (make fuzz MESSAGES=20000 REQUESTS=20000 SEED=1)
 	@$(BIN)/python -m tests.fuzz --messages $(or $(MESSAGES),20000) --seed $(or $(SEED),1)
+	@$(BIN)/python -m tests.fuzz.http_run --requests $(or $(REQUESTS),20000) --seed $(or $(SEED),1)
 
 fuzz-explore: setup ## Grow the fuzzer's corpus, guided by coverage (make fuzz-explore FOR=60 SEED=1)
 	@$(BIN)/python -m tests.fuzz.explore --seconds $(or $(FOR),60) --seed $(or $(SEED),1)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,10 +53,13 @@ class Request:
         value = self.param(name)
         if not value:
             return None
-        try:
-            return int(value)
-        except ValueError:
-            raise bad_request(f'{name}: strconv.ParseInt: parsing "{value[:64]}": invalid syntax') from None
+        problem = "invalid syntax"
+        with suppress(ValueError):
+            found = int(value)
+            if -(1 << 63) <= found < 1 << 63:
+                return found
+            problem = "value out of range"
+        raise bad_request(f'{name}: strconv.ParseInt: parsing "{value[:64]}": {problem}')
 
 
 @dataclass(slots=True)

@@ -1,12 +1,12 @@
 """Server-side apply, and the owners of fields (metadata.managedFields).
 
-Objects have no managedFields before their first apply: creates, updates and binds of such objects do nothing here. The first
-apply gives all present fields to the manager `before-first-apply`. After that, each update gives the fields that it changes to
-its manager, and takes them from all others. An apply that changes fields of other managers fails unless it is forced.
+Objects have no managedFields before their first apply, and creates, updates and binds do not add any. With the first apply, the
+manager `before-first-apply` becomes the owner of all present fields. Afterwards, the manager of each update becomes the only
+owner of the changed fields. An apply that changes fields of other managers fails unless it is forced.
 
     apply:  live object, configuration --> merge --> prune --> compare with the live object --> new object, new owners
                                                       |                '--> conflicts: changed fields of other managers
-                                                      '--> removes fields of the last configuration that nobody owns now
+                                                      '--> removes fields of the last configuration without an owner
 
 Defaults that the server adds have no owner. Bindings and deletions do not change owners.
 
@@ -41,20 +41,20 @@ FIELDS_V1 = "FieldsV1"
 BEFORE_FIRST_APPLY = "before-first-apply"
 ANCIENT_CHANGES = "ancient-changes"
 MAX_UPDATE_MANAGERS = 10
-"""Managers with the operation Update of one object. The oldest are merged into `ancient-changes`."""
+"""Maximum number of managers per object with the operation Update. The oldest are merged into `ancient-changes`."""
 MAX_MANAGER = 128
-"""Bytes of the name of a manager."""
+"""Maximum length of a manager's name in bytes."""
 _SERVERS_OWN = (
     "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion",
 )  # fmt: skip
 """Metadata without owners."""
 _UPGRADES = {"kubectl": "kubectl.kubernetes.io/last-applied-configuration", "pinnace": LAST_APPLIED}
-"""By manager: the annotation of its client-side apply. An apply takes over the fields that the annotation has."""
+"""The annotations of client-side apply by manager. An apply takes over the fields in the annotation."""
 _IGNORED = {
     "": FieldSet([(field_element("status"),)]),
     "status": FieldSet([(field_element(each),) for each in ("metadata", "spec")]),
 }
-"""By subresource: the fields that a write does not change, and whose values in a configuration are ignored."""
+"""Fields by subresource that a write does not change. Their values in a configuration are ignored."""
 
 
 class Manager(NamedTuple):
@@ -66,7 +66,7 @@ class Manager(NamedTuple):
     subresource: str = ""
 
     def __str__(self) -> str:
-        """As in the messages about conflicts."""
+        """Return the description for messages about conflicts."""
         text = f'"{self.name}"'
         if self.subresource:
             text += f' with subresource "{self.subresource}"'
@@ -74,7 +74,7 @@ class Manager(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """The fields of a manager. `time`: Unix seconds of the last change; 0: not known."""
+    """The fields of a manager. `time`: Unix seconds of the last change; 0: unknown."""
 
     fields: FieldSet
     time: int
@@ -97,9 +97,9 @@ class Configuration:
     manager: Manager
     force: bool
     data: Mapping[str, Any]
-    """As the client sent it."""
+    """The configuration in the request."""
     fields: dict[str, Any]
-    """Without apiVersion, kind, and the metadata without owners."""
+    """The configuration without apiVersion, kind, and metadata that has no owners."""
 
 
 class _Conflicts(Exception):
@@ -109,7 +109,7 @@ class _Conflicts(Exception):
 
 
 def decode(entries: Iterable[ManagedFieldsEntry], api_version: str) -> dict[Manager, Owned]:
-    """Return the owners. Entries of other API versions are left out. Raises ValueError."""
+    """Return the owners. Entries of other API versions are omitted. Raises ValueError."""
     found = dict[Manager, Owned]()
     for entry in entries:
         if entry.operation not in (APPLY, UPDATE):
@@ -156,7 +156,7 @@ def track(resource: Resource[T], new: T, old: T, name: str, subresource: str, no
 
 
 def set_entries(new: Object, old: Object, entries: Sequence[ManagedFieldsEntry]) -> None:
-    """Set metadata.managedFields. If nothing else changes, the old times are kept, so that there is no change at all."""
+    """Set metadata.managedFields. If nothing else changes, the old times are kept, so that the write changes nothing."""
     fields = new.metadata.managedFields
     del fields[:]
     if _without_times(entries) == _without_times(old.metadata.managedFields):
@@ -181,7 +181,7 @@ def _without_times(entries: Iterable[ManagedFieldsEntry]) -> list[bytes]:
 
 
 def _managers_of_update(resource: Resource[T], new: T, old: T, subresource: str) -> dict[Manager, Owned]:
-    """Return the owners before an update. A client may set or reset them, but not through a subresource. If it leaves them out,
+    """Return the owners before an update. A client may set or reset them, but not through a subresource. If it omits them,
     or sends invalid ones, the owners of the stored object are kept."""
     if not subresource:
         sent = new.metadata.managedFields
@@ -380,7 +380,7 @@ def _remember(wanted: Configuration, after: dict[str, Any]) -> None:
         return
     if annotation == LAST_APPLIED:
         text = with_last_applied(wanted.data)["metadata"]["annotations"][LAST_APPLIED]
-    else:  # as kubectl writes it: always with annotations, and a newline
+    else:  # the format of kubectl: always with annotations and a newline
         metadata = dict(wanted.data.get("metadata") or {})
         metadata["annotations"] = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != annotation}
         text = json.dumps({**wanted.data, "metadata": metadata}, separators=(",", ":"), sort_keys=True) + "\n"
@@ -388,7 +388,7 @@ def _remember(wanted: Configuration, after: dict[str, Any]) -> None:
 
 
 def _check_identity(data: Mapping[str, Any], metadata: ObjectMeta) -> None:
-    """A uid or resourceVersion in the configuration is a precondition."""
+    """Copy the preconditions of the configuration, which are uid and resourceVersion, to the metadata."""
     said = data.get("metadata") or {}
     for name in ("uid", "resourceVersion"):
         if said.get(name):
@@ -408,14 +408,14 @@ def _type(resource: Resource[Any]) -> Type:
 
 
 def _start(resource: Resource[Any]) -> dict[str, Any]:
-    """An object without fields, in the form of `_form`."""
+    """Return an object without fields, in the format of `_form`."""
     found = empty(resource.message.DESCRIPTOR)
     del found["metadata"]
     return {**found, "metadata": {}}
 
 
 def _form(resource: Resource[Any], obj: Object) -> dict[str, Any]:
-    """The fields of an object that can have owners."""
+    """Return the fields of an object that can have owners."""
     return _without_servers_own(resource, to_dict(cast(Message, obj)))
 
 

@@ -342,7 +342,7 @@ _TYPES = (PatchRequest.MERGE, PatchRequest.STRATEGIC_MERGE, PatchRequest.JSON)
 
 
 def check_subresource(resource: Resource[T], request: PatchRequest) -> None:
-    """Raises Rejected for a subresource that cannot be patched."""
+    """Check that the subresource can be patched. Raises Rejected."""
     patchable = (STATUS, RESIZE) if resource is PODS else (STATUS,)
     if request.subresource not in ("", *patchable):
         known = " and ".join(f'"{each}"' for each in patchable)

@@ -114,7 +114,7 @@ class Store(Generic[T]):
         await self._refresh()
 
     def complete(self, obj: T, by: Request) -> None:
-        """Complete and validates a client's new object, without webhooks. Raises Rejected."""
+        """Complete and validate a client's new object, without webhooks. Raises Rejected."""
         self._creation.complete(obj, by)
 
     async def _go_again(self, objs: Sequence[T], sent: Mapping[int, bytes], outcomes: list[Outcome], by: Request) -> None:
@@ -188,7 +188,7 @@ class Store(Generic[T]):
             await self._refresh()
 
     async def mutate(self, items: Sequence[Mutation[T] | Refusal], *, dry_run: bool = False) -> list[Outcome]:
-        """Run the mutations among the items and returns all outcomes in order. `dry_run`: the caches must be up to date."""
+        """Run the mutations among the items and return all outcomes in order. `dry_run`: the caches must be up to date."""
         with self._tracer.span("commit"):
             done = iter(await self._mutator.run([each for each in items if isinstance(each, Mutation)], dry_run=dry_run))
         return [each if isinstance(each, Refusal) else next(done) for each in items]
@@ -252,7 +252,7 @@ class Store(Generic[T]):
         return step
 
     def _configuration(self, request: PatchRequest) -> Configuration:
-        """Raises Rejected."""
+        """Read the configuration of an apply. Raises Rejected."""
         if not request.name:
             raise Rejected(errors.bad_request("name: Required value: an apply needs the name of an object"))
         check_subresource(self.resource, request)
@@ -322,7 +322,7 @@ class Store(Generic[T]):
             keep_equal(new, old)
 
     def _judged(self, new: T, present: Version[T], by: Request, operation: Operation, owners: Owners | None) -> Next[T]:
-        """Validate and admits the new version. The caches that admission reads may be behind, so a refusal is checked again
+        """Validate and admit the new version. The caches that admission reads may be behind, so a refusal is checked again
         after a refresh. Raises Rejected."""
         old, name = present.obj, present.obj.metadata.name
         if operation is Operation.UPDATE_STATUS:

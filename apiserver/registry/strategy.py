@@ -78,7 +78,7 @@ class Strategy(Generic[T]):
         return ()
 
     def prepare_create(self, obj: T) -> None:
-        """Set defaults, and clears what a client may not set (status)."""
+        """Set defaults, and clear the fields that a client may not set (status)."""
         self.set_defaults(obj)
 
     def validate(self, obj: T) -> list[Violation]:
@@ -89,7 +89,7 @@ class Strategy(Generic[T]):
         return out
 
     def prepare_update(self, obj: T, old: T) -> None:
-        """Copy what an update of spec and metadata may not change (status) from `old`, and sets defaults."""
+        """Copy the fields that an update of spec and metadata may not change (status) from `old`, and set defaults."""
         self.set_defaults(obj)
 
     def is_new_generation(self, new: T, old: T) -> bool:

@@ -267,7 +267,7 @@ class Method:
         return self._read(data) or self._message()
 
     def _pass_gate(self) -> None:
-        """Raises Rejected."""
+        """Check that the server accepts calls. Raises Rejected."""
         if refusal := self._gate():
             raise Rejected(refusal)
 

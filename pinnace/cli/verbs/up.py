@@ -252,6 +252,7 @@ def _welcome(cluster: Cluster, detach: bool, displaced: str, *, resumed: Sequenc
         ("pinnace get nodes", "its nodes"),
         *([(f"pinnace apply -f {example}", "some pods")] if example else []),
         ("pinnace get pods -w", "changes of pods, as they happen"),
+        *([("pinnace ui", "its timeline in a browser: elections, nodes, decisions")] if spec.gateways else []),
         *([(f"export KUBECONFIG={kubeconfig_file(spec.data_dir)}", "the same cluster for kubectl")] if spec.gateways else []),
         (
             "pinnace stop" if detach else "Ctrl-C, or pinnace stop",

@@ -110,12 +110,12 @@ def bad_request(message: str, hint: str = "") -> Refusal:
 
 
 def untyped(message: str) -> Refusal:
-    """For a configuration that does not have the types of its kind."""
+    """Return the refusal of an applied configuration whose fields do not match the schema."""
     return Refusal(Code.INVALID_ARGUMENT, UNTYPED, message)
 
 
 def apply_conflict(conflicts: Sequence[Violation]) -> Refusal:
-    """`conflicts`: a field that another manager owns, and the other manager."""
+    """Each conflict contains a field and the manager that owns it."""
     told = _within_room(conflicts)
     return Refusal(Code.ABORTED, APPLY_CONFLICT, conflict_message(conflicts), violations=tuple(told))
 

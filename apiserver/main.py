@@ -304,7 +304,7 @@ async def serve(stop: asyncio.Event, options: ServerOptions) -> None:
                 group.create_task(unending(type(part).__name__, part.run)) for part in (server, audit) if part is not None
             ]
             if affinity is not None:
-                running.append(group.create_task(affinity.run()))  # returns at once if the CPU is not available
+                running.append(group.create_task(affinity.run()))  # returns immediately if the CPU is not available
             await stop.wait()
             await server.stop()
             for part in running:

@@ -81,7 +81,7 @@ MOST_UNMARKED = 1000
 """Maximum number of stored changes since the last commit marker. Above it, only the changes of the last revision are kept."""
 STALL_LIMIT = 3.0
 """Seconds after which a watch is restarted if it delivers nothing although the revision of the storage is higher. etcd can stop
-to send events without closing the connection (Patroni 4.0.7)."""
+sending events without closing the connection (Patroni 4.0.7)."""
 
 
 def next_limit(items: Sequence[KeyValue]) -> int:

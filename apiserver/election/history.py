@@ -111,7 +111,7 @@ def merge(stored: Term | None, noted: Term) -> Term:
 
 
 def ended(term: Term, reason: str, at: MicroTime, *, presumed: bool = False) -> Term:
-    """Return the term with an end at `at`, or at its begin if that is later."""
+    """Return the term with an end at `at`, or at its start if that is later."""
     over = Term()
     over.CopyFrom(term)
     over.ended.CopyFrom(max(at, term.began, key=to_seconds))
@@ -120,7 +120,7 @@ def ended(term: Term, reason: str, at: MicroTime, *, presumed: bool = False) -> 
 
 
 def presume(terms: list[Term], seen: Term) -> list[Term]:
-    """Return the terms before `seen` without an end, with a presumed end: the begin of the next term."""
+    """Return the terms before `seen` without an end, with a presumed end: the start of the next term."""
     terms = sorted([*(term for term in terms if term.token != seen.token), seen], key=lambda term: term.token)
     found = []
     for term, following in pairwise(terms):
@@ -147,14 +147,14 @@ def terms_in(records: Iterable[KeyValue]) -> list[Term]:
 
 
 def accounted_for(terms: Sequence[Term], token: int) -> bool:
-    """Report whether the records contain the begin of the term with this token, and the end of all others. A token of 0 means
+    """Report whether the records contain the start of the term with this token, and the end of all others. A token of 0 means
     that no term is current."""
     going_on = {term.token for term in terms if not term.HasField("ended")}
     return going_on == ({token} if token else set())
 
 
 def shown(stored: Lease | None, term: Term, ttl: int, uid: str) -> Lease | None:
-    """Return the Lease object of the election after the begin or end of a term; None if the stored one does not change."""
+    """Return the Lease object of the election after the start or end of a term; None if the stored one does not change."""
     token = _token(stored, term.election) if stored is not None else 0
     lease = Lease()
     if stored is None:

@@ -266,7 +266,7 @@ async def test_writers_race_and_none_is_lost(client: Client) -> None:
 async def test_nonsense_is_refused_clearly(client: Client) -> None:
     with pytest.raises(errors.Invalid, match="field"):
         await client.pods.list("default", fields="spec.colour=red")
-    with pytest.raises(errors.Invalid, match="is not a number"):
+    with pytest.raises(errors.Invalid, match="invalid resource version"):
         await client.pods.list("default", resource_version="yesterday")
     with pytest.raises(errors.NotFound, match='pods "x" not found'):
         await client.of(PODS).get("x", "default")

@@ -1,8 +1,7 @@
-"""Changing the objects of a query, each by compare-and-retry_on_conflict.
+"""Changes to existing objects: the requests of `label`, `annotate`, `taint`, `cordon` and `uncordon`.
 
-Changing nodes that are named or selected: what `cordon`, `uncordon` and `node` share.
-
-The little languages of `label`, `annotate` and `taint`: `key=value` sets, `key-` removes. Pure.
+An update is conditional on the resource version that was read, and is retried on a conflict. The arguments `key=value` set a
+value and `key-` removes it, as with kubectl.
 """
 
 import asyncio
@@ -26,13 +25,14 @@ from pinnace.client.resource import ResourceClient, retry_on_conflict
 T = TypeVar("T", bound=Object)
 
 Change = Callable[[Any], str]
-"""Alters an object in place and says in a word what it did, such as "labeled". May be called again with a later version. Raises
-Failure when the object is not fit for it; leaves it as it is when there is nothing to do."""
+"""Modifies an object in place and returns the result for the output, such as "labeled". It is called again with a newer version
+after a conflict. It raises Failure if the object cannot be changed, and leaves the object unmodified if there is nothing to
+do."""
 
 
 async def change_each(session: Session, query: Query, change: Change, *, needed: bool = False) -> None:
-    """Changes the objects of a query and prints a line for each; one that fails does not stop the others. That a selector
-    matches nothing is told; where objects are `needed` it is a Failure."""
+    """Change the objects of a query and print a line for each. After an error the remaining objects are still changed. If a
+    selector matches no object: print a note, or raise Failure if `needed`."""
     found = False
     limit = asyncio.Semaphore(AT_ONCE)
     for target in query.targets:
@@ -56,11 +56,11 @@ async def change_each(session: Session, query: Query, change: Change, *, needed:
     if query.selects and not found:
         if needed:
             raise query.unmatched()
-        note("no objects match: nothing was changed")
+        note("no resources found: nothing was changed")
 
 
 async def change_one(client: ResourceClient[T], obj: T, change: Change) -> str:
-    """What `change` said of the version that was stored. Raises ApiError, and what `change` raises."""
+    """Return the result of `change` for the stored version. Raises ApiError, and the errors of `change`."""
     said = ""
 
     def alter(new: T) -> None:
@@ -72,9 +72,9 @@ async def change_one(client: ResourceClient[T], obj: T, change: Change) -> str:
 
 
 def change_nodes(settings: Settings, nodes: Sequence[str], selector: str, change: Change) -> None:
-    """Changes the nodes that are named or selected. Raises Failure when that is none."""
+    """Change the named or selected nodes. Raises Failure if there are none."""
     if not nodes and not selector:
-        raise usage("you must specify a node", hint="name nodes, or select them with -l")
+        raise usage("you must specify a node", hint="specify node names, or a selector with -l")
     names = [name.removeprefix("node/") for name in nodes]
     query = Query.of([NODES.plural, *names], labels=selector)
     run(settings, lambda session: change_each(session, query, change, needed=True))
@@ -92,26 +92,26 @@ def marking(*, unschedulable: bool) -> Change:
     return change
 
 
-OVERWRITE = "--overwrite replaces it"
+OVERWRITE = "use --overwrite to replace the value"
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What has keys and values: labels or annotations."""
+    """The terms and the validation of labels or of annotations."""
 
     one: str
     done: str
-    """What is said where some were set."""
+    """The result if at least one value was set."""
     undone: str
-    """What is said where some were only removed."""
+    """The result if values were only removed."""
     check_key: Callable[[str], Sequence[str]]
     check_value: Callable[[str], Sequence[str]]
-    """Each gives what is wrong."""
+    """`check_key` and `check_value` return validation errors."""
 
 
 LABELS = Pairs("label", "labeled", "unlabeled", names.label_key, names.label_value)
 ANNOTATIONS = Pairs("annotation", "annotated", "annotated", lambda key: names.label_key(key.lower()), lambda value: ())
-"""As the server judges them: the prefix of an annotation's key may have capitals, its value is any text."""
+"""The rules of the API server: the prefix of an annotation key may contain capitals, and the value is not restricted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class PairEdits:
 
     @classmethod
     def parse(cls, words: Sequence[str], pairs: Pairs) -> "PairEdits":
-        """Raises Failure: usage for a wrong form, invalid for a key or value that cannot be a label's."""
+        """Parse the arguments. Raises Failure: usage for a syntax error, invalid for an invalid key or value."""
         added: dict[str, str] = {}
         removed: list[str] = []
         for word in words:
@@ -135,20 +135,20 @@ class PairEdits:
             elif equals and key not in added:
                 added[key] = value
             elif equals:
-                raise usage(f'{pairs.one} "{key}" is given twice')
+                raise usage(f'{pairs.one} "{key}" is specified more than once')
             else:
                 raise usage(f'"{word}": expected KEY=VALUE to set or KEY- to remove')
             _check(f'{pairs.one} key "{key}"', pairs.check_key(key))
             _check(f'{pairs.one} value "{value}"', pairs.check_value(value))
         if both := added.keys() & removed:
-            raise usage(f'{pairs.one} "{min(both)}" cannot be set and removed at once')
+            raise usage(f'{pairs.one} "{min(both)}" cannot be set and removed in the same command')
         return cls(added, tuple(removed), pairs)
 
     def apply(self, present: MutableMapping[str, str], *, overwrite: bool) -> str:
-        """Changes the labels or annotations of one object. Raises Failure (conflict) when one has another value already."""
+        """Change the labels or annotations of one object. Raises Failure (conflict) if a key already has another value."""
         for key, value in self.set.items():
             if not overwrite and present.get(key, value) != value:
-                message = f'{self.pairs.one} "{key}" is "{present[key]}" already'
+                message = f'{self.pairs.one} "{key}" already has a value ({present[key]})'
                 raise Failure(message, hint=OVERWRITE, code=ExitCode.CONFLICT)
         before = dict(present)
         present.update(self.set)
@@ -160,28 +160,29 @@ class PairEdits:
 
 
 def pairs_of(flag: str, words: Sequence[str]) -> dict[str, str]:
-    """NAME=VALUE words as a mapping. `flag`: names their place in messages. Raises Failure (usage)."""
+    """Parse NAME=VALUE arguments. `flag` is the prefix of error messages. Raises Failure (usage)."""
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
             raise usage(f'{flag}: "{word}": expected NAME=VALUE')
         if name in found:
-            raise usage(f'{flag}: "{name}" is given twice')
+            raise usage(f'{flag}: "{name}" is specified more than once')
         found[name] = value
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class TaintEdits:
-    """Taints to set (one for each key and effect), and (key, effect) to remove, where an empty effect is every effect."""
+    """Taints to set, at most one for each key and effect, and (key, effect) pairs to remove. An empty effect matches every
+    effect."""
 
     set: tuple[Taint, ...]
     remove: tuple[tuple[str, str], ...]
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> "TaintEdits":
-        """Raises Failure: usage for a wrong form, invalid for a key, value or effect that cannot be a taint's."""
+        """Parse the arguments. Raises Failure: usage for a syntax error, invalid for an invalid key, value or effect."""
         added: list[Taint] = []
         removed: list[tuple[str, str]] = []
         for word in words:
@@ -192,7 +193,7 @@ class TaintEdits:
             elif not colon:
                 raise usage(f'"{word}": expected KEY=VALUE:EFFECT or KEY:EFFECT to set, KEY:EFFECT- or KEY- to remove')
             elif any((taint.key, taint.effect) == (key, effect) for taint in added):
-                raise usage(f'taint "{key}:{effect}" is given twice')
+                raise usage(f'taint "{key}:{effect}" is specified more than once')
             else:
                 added.append(Taint(key=key, value=value, effect=effect))
             _check(f'taint key "{key}"', names.label_key(key))
@@ -201,23 +202,24 @@ class TaintEdits:
                 _check(f'taint effect "{effect}"', (f"must be {', '.join(EFFECTS[:-1])} or {EFFECTS[-1]}",))
         for taint in added:
             if any(key == taint.key and effect in ("", taint.effect) for key, effect in removed):
-                raise usage(f'taint "{taint.key}:{taint.effect}" cannot be set and removed at once')
+                raise usage(f'taint "{taint.key}:{taint.effect}" cannot be set and removed in the same command')
         return cls(tuple(added), tuple(removed))
 
     def apply(self, node: Node, *, overwrite: bool) -> str:
-        """Changes one node. Raises Failure: conflict when it has such a taint already, not found for one to remove."""
+        """Change one node. Raises Failure: conflict if the taint already has another value, not found if a taint to remove is
+        missing."""
         taints = list(node.spec.taints)
         for key, effect in self.remove:
             kept = [taint for taint in taints if not (taint.key == key and effect in ("", taint.effect))]
             if len(kept) == len(taints):
-                raise Failure(f'there is no taint "{key}{":" if effect else ""}{effect}"', code=ExitCode.NOT_FOUND)
+                raise Failure(f'taint "{key}{":" if effect else ""}{effect}" not found', code=ExitCode.NOT_FOUND)
             taints = kept
         for new in self.set:
             old = next((taint for taint in taints if (taint.key, taint.effect) == (new.key, new.effect)), None)
             if old is None:
                 taints.append(new)
             elif not overwrite:
-                message = f'taint "{new.key}:{new.effect}" has the value "{old.value}" already'
+                message = f'taint "{new.key}:{new.effect}" already has a value ({old.value})'
                 raise Failure(message, hint=OVERWRITE, code=ExitCode.CONFLICT)
             elif old.value != new.value:
                 taints[taints.index(old)] = new

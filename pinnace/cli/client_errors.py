@@ -1,4 +1,4 @@
-"""What the errors of the client library and of manifests mean to a person: message, hint, exit code."""
+"""Messages, hints and exit codes of errors of the client library and of manifests."""
 
 import re
 
@@ -19,25 +19,25 @@ _CODES: tuple[tuple[type[errors.ApiError], ExitCode], ...] = (
     (errors.Unavailable, ExitCode.UNAVAILABLE),
 )
 
-OUT_OF_SPACE = "delete what is not needed; compact and defragment etcd, then disarm its alarm"
-"""What helps against etcd's alarm NOSPACE."""
+OUT_OF_SPACE = "delete unused objects, compact and defragment etcd, then disarm the alarm"
+"""The hint for etcd's alarm NOSPACE."""
 _HINTS = {
     "NamespaceNotFound": "create it first: `pinnace apply` a manifest of kind Namespace",
-    "ResourceVersionTooLarge": "`pinnace get -o yaml` shows resourceVersions; a revision is there once something is written",
-    "NoCandidate": "`pinnace status` shows which processes run; a candidate names itself with --name",
+    "ResourceVersionTooLarge": "`pinnace get -o yaml` shows resourceVersions; a revision exists only after a write",
+    "NoCandidate": "`pinnace status` shows the running processes; --name sets the name of a candidate",
     "OutcomeUnknown": "check the state with `pinnace get` before you retry",
-    "KubeletUnavailable": "`pinnace get nodes` shows which nodes are Ready; those of a kubelet that is down are not",
+    "KubeletUnavailable": "`pinnace get nodes` shows the Ready nodes; the nodes of a stopped kubelet are NotReady",
     "UIDMismatch": "the object was deleted and recreated: read it again",
     "OutOfSpace": OUT_OF_SPACE,
-    APPLY_CONFLICT: "remove the fields from the manifest, or take them over with --force-conflicts",
-    errors.STORAGE_UNAVAILABLE: "the API servers do not reach etcd: `pinnace doctor` says what is wrong, "
-    "`pinnace start` starts what does not run of a local cluster",
+    APPLY_CONFLICT: "remove the fields from the manifest, or use --force-conflicts to become their manager",
+    errors.STORAGE_UNAVAILABLE: "the API servers do not reach etcd: `pinnace doctor` finds the cause, "
+    "`pinnace start` starts the missing processes of a local cluster",
 }
-"""By reason; the rest goes by the class of the error."""
+"""Hints by the reason of the error. Other hints depend on the class of the error."""
 
 
 def explain(error: BaseException) -> Report | None:
-    """None: not an error of the client library or of what was given to it."""
+    """Return the report of an error of the client library, a manifest or a selector; None for any other error."""
     match error:
         case errors.ApiError():
             return _refusal(error)
@@ -52,10 +52,10 @@ def explain(error: BaseException) -> Report | None:
 
 def _refusal(error: errors.ApiError) -> Report:
     code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.SERVER)
-    if not error.reason and isinstance(error, errors.Unavailable):  # it is not the server that says so
+    if not error.reason and isinstance(error, errors.Unavailable):  # an error of the client, not of the server
         return Report((error.message,), _hint(error), code)
     head, *each = error.message, *(f"  {violation}" for violation in error.violations)
-    if error.reason == APPLY_CONFLICT:  # the message has them all
+    if error.reason == APPLY_CONFLICT:  # the message contains all conflicts
         each = []
     elif len(each) > 1:
         head = head.partition(f": {error.violations[0]}")[0] + ":"
@@ -75,22 +75,22 @@ def _hint(error: errors.ApiError) -> str:
         case errors.NotFound():
             word = re.match(r'(\w+) "', error.message)
             resource = by_name(word[1]) if word else None
-            return f"`pinnace get {resource.plural}{' -A' * resource.namespaced}` shows what there is" if resource else ""
+            return f"`pinnace get {resource.plural}{' -A' * resource.namespaced}` lists existing objects" if resource else ""
         case errors.AlreadyExists():
-            return "`pinnace apply` changes what is there"
+            return "`pinnace apply` changes existing objects"
         case errors.Conflict():
             return "read it again and retry, or use `pinnace apply` without a resourceVersion"
         case errors.Fenced():
-            return "`pinnace leader` shows who leads now"
+            return "`pinnace leader` shows the current leader"
         case errors.Invalid():
             return f"{'the object was not written: ' * (error.reason == 'Invalid')}correct the errors and try again"
         case errors.Expired():
             oldest = dict(error.metadata).get("compactRevision")
-            return f"list again; --at-revision reaches back to {oldest}" if oldest else "list again"
+            return f"list again; --at-revision accepts revisions from {oldest}" if oldest else "list again"
         case errors.Timeout():
-            return "try again, or give it more time with --timeout; `pinnace doctor` finds what is wrong with the servers"
+            return "try again, or set a longer --timeout; `pinnace doctor` diagnoses the servers"
         case errors.Internal() if error.request_id:
             return f"see the server's log for request {error.request_id}; please report it"
         case errors.Unavailable():
-            return "the server cannot serve now; try again in a moment" if error.reason else HINT
+            return "the server is temporarily unavailable; try again later" if error.reason else HINT
     return ""

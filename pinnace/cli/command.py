@@ -1,8 +1,7 @@
-"""The shapes of commands: `Verb`, a command with examples and the global flags, and `LazyGroup`, which imports a verb's module
-only when the verb is used.
+"""The classes of commands: `Verb`, a command with examples and the global flags, and `LazyGroup`, which imports the module of a
+verb when the verb is used.
 
-A verb is in the module of `pinnace.cli.verbs` that has its name, or in the one that `main.MODULES` names: verbs that share
-code share a module.
+The module of a verb in `pinnace.cli.verbs` has the name of the verb, or is listed in `main.MODULES`.
 """
 
 import difflib
@@ -23,11 +22,11 @@ from pinnace.cli.unsupported import SUBCOMMANDS, flag_hint
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
-"""kubectl's."""
+"""The values of boolean flags that kubectl accepts."""
 
 
 class Verb(click.Command):
-    """A command that also takes the global flags. Its callback gets the Settings as first argument."""
+    """A command that also accepts the global flags. The first argument of the callback is the Settings."""
 
     def __init__(self, name: str | None, *, examples: str = "", **attributes: Any) -> None:
         attributes.setdefault("context_settings", CONTEXT)
@@ -44,7 +43,7 @@ class Verb(click.Command):
         except click.NoSuchOption as error:
             raise _without(error, ctx) from None
         except click.UsageError as error:
-            error.ctx = error.ctx or ctx  # not all of click's errors know whose usage they are about
+            error.ctx = error.ctx or ctx  # click does not set the context of every error
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -52,7 +51,7 @@ class Verb(click.Command):
             from pinnace.runtime import logs
 
             logs.configure("pinnace", verbosity=1)
-        else:  # what the libraries log is for -v; what a person must know is told by the verb
+        else:  # logs of libraries are shown with -v only
             logging.getLogger().addHandler(logging.NullHandler())
         try:
             return super().invoke(ctx)
@@ -76,9 +75,8 @@ class Verb(click.Command):
 
 
 def _plain(ctx: click.Context, args: Sequence[str], ends: Container[str] = ("--",)) -> Iterator[str]:
-    """The words up to one of `ends` as click knows them, where they are written as those of kubectl's library may be: "-n=team"
-    is "-nteam"; "--wait=true" and "--wait=false" are the flag, or its opposite, and a flag without an opposite is left out, as
-    it is off unless it is said."""
+    """Convert the arguments before one of `ends` from the forms that kubectl accepts to those of click. "-n=team" becomes
+    "-nteam". "--wait=true" and "--wait=false" become the flag and its opposite; a false flag without an opposite is omitted."""
     options = {name: each for each in ctx.command.params if isinstance(each, click.Option) for name in each.opts}
     words = iter(args)
     for arg in words:
@@ -99,7 +97,7 @@ def _plain(ctx: click.Context, args: Sequence[str], ends: Container[str] = ("--"
 
 
 def _attached(options: Mapping[str, click.Option], arg: str) -> str:
-    """ "-n=team" without the sign, and "-wn=team", in which flags stand before it; any other word as it is."""
+    """Remove the sign from "-n=team" and from combined flags, as in "-wn=team". Other arguments are returned unmodified."""
     word, _, value = arg.partition("=")
     letters = word.removeprefix("-")
     if not value or word == letters or letters[:1] in ("", "-"):
@@ -110,7 +108,7 @@ def _attached(options: Mapping[str, click.Option], arg: str) -> str:
 
 
 def _needs_value(options: Mapping[str, click.Option], name: str) -> bool:
-    """Not where the value may be left out."""
+    """Whether the option has a value that cannot be omitted."""
     return _takes_value(options, name) and not isinstance(options[name].flag_value, str)
 
 
@@ -120,15 +118,16 @@ def _takes_value(options: Mapping[str, click.Option], name: str) -> bool:
 
 
 def _without(error: click.NoSuchOption, ctx: click.Context) -> Exception:
-    """What to raise for a flag that is not there: a hint where it is one of kubectl's, and not click's guess."""
+    """Return the error for an unknown flag: a usage error with a hint for a flag of kubectl, and click's error for any
+    other."""
     path = ctx.command_path
     hint = flag_hint(path.partition(" ")[2], error.option_name)
     return usage(f"`{path}` has no {error.option_name} (yet)", hint=hint) if hint else error
 
 
 def verb(name: str, *, examples: str = "", **attributes: Any) -> Callable[[Callable[..., Any]], Verb]:
-    """Decorator: makes a function with click's arguments and options the command `name`. The docstring is the help text, its
-    first line the summary. `examples`: lines of shell, with comments."""
+    """Decorate a function with click's arguments and options as the command `name`. The docstring is the help text and its
+    first line the summary. `examples` are lines of shell with comments."""
 
     def decorate(function: Callable[..., Any]) -> Verb:
         made = click.command(name, cls=Verb, examples=examples, **attributes)(click.pass_obj(function))
@@ -139,7 +138,7 @@ def verb(name: str, *, examples: str = "", **attributes: Any) -> Callable[[Calla
 
 
 class VerbGroup(click.Group):
-    """A verb with subcommands. An unknown subcommand is an error with a hint where kubectl has it."""
+    """A verb with subcommands. If the subcommand is one of kubectl's that is not supported, the error has a hint."""
 
     def __init__(self, name: str | None = None, **attributes: Any) -> None:
         attributes.setdefault("context_settings", CONTEXT)
@@ -156,7 +155,7 @@ class VerbGroup(click.Group):
 
 
 class DefaultGroup(VerbGroup):
-    """A group in which the verb `default` is meant when none is named: `pinnace leader -w` is `pinnace leader show -w`."""
+    """A group with a default subcommand: `pinnace leader -w` is `pinnace leader show -w`."""
 
     def __init__(self, name: str | None = None, *, default: str, **attributes: Any) -> None:
         super().__init__(name, **attributes)
@@ -168,10 +167,10 @@ class DefaultGroup(VerbGroup):
 
 
 class LazyGroup(click.Group):
-    """Knows its verbs by name and summary, by section, and imports a verb's module when the verb is used.
+    """A group that knows the names and summaries of its verbs, and imports the module of a verb when the verb is used.
 
-    `modules`: the module in `package` of each verb that is in a module of another name. `unsupported`: the verbs of
-    kubectl that do not exist here, with a hint each.
+    `modules` maps a verb to its module in `package` if the names differ. `unsupported` maps verbs of kubectl without an
+    implementation to hints.
     """
 
     def __init__(
@@ -231,8 +230,8 @@ class LazyGroup(click.Group):
 
 @contextmanager
 def _kept() -> Iterator[None]:
-    """What is imported meanwhile is not searched for garbage, neither now nor when the program ends: that would be a quarter of
-    the time that a quick verb takes."""
+    """Exclude the objects of an import from garbage collection, now and at exit. A collection would take a quarter of the run
+    time of a short command."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -244,6 +243,6 @@ def _kept() -> Iterator[None]:
 
 
 def did_you_mean(word: str, known: list[str]) -> str:
-    """ "; did you mean "x"?", or nothing when no known word is near."""
+    """Return '; did you mean "x"?', or an empty string if no known word is similar."""
     near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
     return f'; did you mean "{near[0]}"?' if near else ""

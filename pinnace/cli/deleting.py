@@ -1,4 +1,4 @@
-"""Deleting objects, many in one call where there are many, and waiting until they are gone."""
+"""Deletion of objects, in batches where the API has batch calls, and the wait until the objects are gone."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,31 +14,31 @@ from pinnace.client.errors import ApiError, Conflict, NotFound, error_of
 from pinnace.client.resource import delete_request
 
 BATCHED = (PODS, NODES)
-"""Resources whose services delete many objects in one call."""
+"""Resources with a batch call for deletions."""
 BATCH = 200
 WAIT = 120.0
-"""Seconds for objects to go, unless --timeout says otherwise: pods have a grace period of 30 s by default."""
+"""Seconds to wait for deletions if --timeout is not set. It exceeds the default grace period of pods, 30 s."""
 
 
 CLIENT, SERVER = "client", "server"
 SAID = {CLIENT: " (dry run)", SERVER: " (server dry run)"}
-"""Behind what is told of an object; kubectl's words."""
+"""Suffixes of the output lines, as in kubectl."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
     grace: int | None
-    """Seconds; None: the object's own."""
+    """Grace period in seconds; None: the default of the object."""
     ignore_not_found: bool
     wait: bool
     propagation: str = ""
-    """Of DeleteOptions: what becomes of dependents."""
+    """The propagation policy for dependents, as in DeleteOptions."""
     dry_run: str = "none"
-    """CLIENT looks whether it is there, SERVER asks the server; nothing is deleted."""
+    """ "none"; CLIENT: only read the objects; SERVER: send dry-run requests. Dry runs delete nothing."""
 
 
 async def delete_all(session: Session, doomed: Sequence[PendingDeletion], how: DeleteOptions) -> None:
-    """Deletes, tells each outcome, and waits."""
+    """Delete objects, print a line for each, and wait until they are gone."""
     session.wait_for_each(len(doomed))
     deleted, said = list[PendingDeletion](), SAID.get(how.dry_run, "")
     with session.progress("deleting", len(doomed)) as advance:
@@ -57,13 +57,13 @@ async def delete_all(session: Session, doomed: Sequence[PendingDeletion], how: D
 
 
 def _told(one: PendingDeletion, how: DeleteOptions) -> str:
-    """kubectl's words: with the namespace, as a query may be of several."""
+    """Return kubectl's output line. It contains the namespace, because a query can select objects of several namespaces."""
     done = f"{'force ' * (how.grace == 0)}deleted{f' from {one.namespace} namespace' * one.resource.namespaced}"
     return f'{reference(one.resource, "").rstrip("/")} "{one_line(one.name)}" {done}{SAID.get(how.dry_run, "")}'
 
 
 async def _delete(session: Session, batch: Sequence[PendingDeletion], how: DeleteOptions) -> list[str | ApiError]:
-    """The uid of what was deleted (empty: it had gone already), or the error, of each."""
+    """Return for each object its uid, an empty string if it was already gone, or the error."""
     limit, dry_run = asyncio.Semaphore(AT_ONCE), how.dry_run == SERVER
     resource = batch[0].resource
     if how.dry_run != CLIENT and len(batch) > 1 and resource in BATCHED and all(one.resource is resource for one in batch):
@@ -94,6 +94,6 @@ async def _delete(session: Session, batch: Sequence[PendingDeletion], how: Delet
 
 
 def _outcome(one: PendingDeletion, error: ApiError) -> str | ApiError:
-    """Of one that was meant by its uid it is enough that it is gone, whoever did it."""
+    """A deletion with a uid succeeds if that object no longer exists."""
     gone = isinstance(error, NotFound) or (isinstance(error, Conflict) and error.reason == "UIDMismatch")
     return "" if one.uid and gone else error

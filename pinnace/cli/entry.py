@@ -1,4 +1,4 @@
-"""Where the installed `pinnace` begins. From here on an interrupt ends it without a word, long before the rest is imported."""
+"""The entry point of the installed `pinnace`. It handles interrupts before the other modules are imported."""
 
 from pinnace.runtime.interrupts import end_at_once, end_if_lost, raise_once
 

@@ -1,7 +1,7 @@
-"""How a command line ends when it does not end well: the one place where errors become text and exit codes.
+"""Conversion of errors into messages on stderr and exit codes.
 
-What is expected (a refusal of the server, a wrong flag, a manifest with mistakes) is one line and a hint on stderr; a list of
-violations has one line each. A traceback is shown for what is not expected, and with -v.
+An expected error (an error of the server, an invalid flag, an invalid manifest) is one line and a hint; each of several
+violations has its own line. Unexpected errors print a traceback. With -v, every error does.
 """
 
 import os
@@ -16,17 +16,18 @@ from pinnace.cli.settings import Settings
 from pinnace.cli.terminal import err
 
 LONGEST = 500
-"""Characters of a message."""
+"""Maximum length of a message of click, in characters."""
 
 
 def guarded(command: Callable[[], object], settings: Settings) -> int:
-    """Runs a command and returns its exit code: what it returns, or that of the error it raised, which is told on stderr."""
+    """Run a command and return its exit code: the result of the command, or the code of its error, which is printed to
+    stderr."""
     try:
         result = command()
         sys.stdout.flush()
         return result if isinstance(result, int) else ExitCode.OK
     except (BrokenPipeError, ReaderGone):
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 (the flush at exit must have somewhere to go)
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 (a target for the flush at exit)
         return ExitCode.BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):
         return ExitCode.INTERRUPTED
@@ -35,7 +36,7 @@ def guarded(command: Callable[[], object], settings: Settings) -> int:
 
 
 def told(error: Exception, settings: Settings) -> ExitCode:
-    """Tells the error, unless that was done, and returns its exit code."""
+    """Print the error, unless it is already reported, and return its exit code."""
     if isinstance(error, Reported):
         return error.code
     report = explain(error)
@@ -48,13 +49,13 @@ def told(error: Exception, settings: Settings) -> ExitCode:
 
 
 def tell(report: Report, where: str = "") -> None:
-    """Prints a report to stderr. `where` is a place, such as "pods.yaml:14", or an object."""
+    """Print a report to stderr. `where` is a position, such as "pods.yaml:14", or an object."""
     tell_lines(report, where)
     tell_hint(report.hint)
 
 
 def tell_lines(report: Report, where: str = "") -> None:
-    """Prints what is wrong, without the way out."""
+    """Print the lines of a report without its hint."""
     place = f"{where}: " if where else ""
     first, later = (place, place) if report.speaks else (f"error: {place}", "  ")
     for number, line in enumerate(report.lines):
@@ -67,25 +68,25 @@ def tell_hint(hint: str) -> None:
 
 
 def explain(error: BaseException) -> Report | None:
-    """None: the error is not an expected one."""
+    """Return the report of an expected error; None for an unexpected one."""
     match error:
         case Failure():
             return error.report
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "pinnace"
-            return Report((_sentence(error.format_message()),), f"`{command} --help` shows how it is used", ExitCode.USAGE)
+            return Report((_sentence(error.format_message()),), f"`{command} --help` shows the usage", ExitCode.USAGE)
         case click.ClickException():
             return Report((_sentence(error.format_message()),), "", ExitCode.USAGE)
         case TimeoutError():
-            return Report((str(error) or "timed out",), "try again, or give it more time with --timeout", ExitCode.UNAVAILABLE)
-    from pinnace.cli import client_errors  # imports protobuf: only once something else than usage is wrong
+            return Report((str(error) or "timed out",), "try again, or set a longer --timeout", ExitCode.UNAVAILABLE)
+    from pinnace.cli import client_errors  # imports protobuf, which usage errors do not need
 
     return client_errors.explain(error)
 
 
 def _sentence(text: str) -> str:
-    """Click's message in our style: one line, no capital at the beginning, no full stop at the end. It may hold all of what
-    somebody has written."""
+    """Return click's message as one line of at most LONGEST characters, with a lowercase initial and no full stop. The message
+    can contain arguments of any length."""
     line = " ".join(text.split())
     if len(line) > LONGEST:
         line = f"{line[:LONGEST]}..."

@@ -1,11 +1,4 @@
-"""Paths: steps that each lead from some values to others. Pure.
-
-Values are those of JSON: dictionaries, lists, strings, numbers, booleans, None. A step finds any number of them, in the order
-in which they stand. Raises Failure (not found) where kubectl fails too: an index beyond the end, an index of what is no list.
-
-Templates: text, with what paths find between it. Pure.
-
-Reading templates and paths. Pure; raises Failure (usage) that shows what is wrong and at which character, from 1.
+"""kubectl's JSONPath: `-o jsonpath=`, `--sort-by`, custom columns and `wait --for=jsonpath=`.
 
     template  = { text | "{" action "}" }
     action    = "range" path | "end" | path
@@ -15,8 +8,12 @@ Reading templates and paths. Pure; raises Failure (usage) that shows what is wro
     filter    = "?(" path [operator path] ")"
     literal   = "'" text "'" | '"' text '"' | number | "true" | "false"
 
-In names a backslash takes the meaning from what follows: `.metadata.labels.kubernetes\\.io/hostname`. A quoted name is read as
-the same: ['metadata.name'] are two steps, as with kubectl.
+Values are JSON values. Each step maps a sequence of values to a sequence of results, in document order. In names a backslash
+escapes the next character: `.metadata.labels.kubernetes\\.io/hostname`. As in kubectl, a quoted name is parsed as a path:
+['metadata.name'] consists of two steps.
+
+A syntax error raises Failure (usage) with the position of the character, counted from 1. Evaluation raises Failure (not found)
+where kubectl reports an error, such as an index out of bounds or an index of a value that is not a list.
 """
 
 import json
@@ -40,17 +37,17 @@ COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 class Step(Protocol):
     def find(self, values: Sequence[Any]) -> Iterable[Any]:
-        """What the step leads to from these values."""
+        """Return the results for these values, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Steps after one another. Without any it is the value itself: `@`."""
+    """A sequence of steps. The empty path, `@`, returns its input."""
 
     steps: tuple[Step, ...] = ()
 
     def find(self, values: Sequence[Any]) -> Sequence[Any]:
-        """What it leads to from each of several values."""
+        """Return the results for several values."""
         for step in self.steps:
             values = list(step.find(values))
         return values
@@ -58,7 +55,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """ "text", 1.5 or true: whatever the values are."""
+    """A constant: "text", 1.5 or true."""
 
     value: str | int | float | bool
 
@@ -76,7 +73,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Wildcard:
-    """All that is in a list or a dictionary."""
+    """All elements of a list or all values of a dictionary."""
 
     def find(self, values: Sequence[Any]) -> Iterator[Any]:
         return (child for value in values for child in _children(value))
@@ -84,7 +81,7 @@ class Wildcard:
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """`..`: the values and all that is in them at any depth, but for what has nothing in it."""
+    """`..`: the values and their descendants that are non-empty lists or dictionaries."""
 
     def find(self, values: Sequence[Any]) -> Iterator[Any]:
         for value in values:
@@ -95,7 +92,7 @@ class Descent:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """[n]; a negative one counts from the end."""
+    """[n]: one element. A negative index counts from the end."""
 
     at: int
 
@@ -108,7 +105,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """[start:stop:step]: what there is of it. (kubectl makes an error of bounds beyond the end.)"""
+    """[start:stop:step]: the elements within the list. kubectl reports an error for bounds beyond the end."""
 
     part: slice
 
@@ -118,7 +115,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """[a,b]: what the first finds from all values, then what the next finds."""
+    """[a,b]: the results of the first part for all values, followed by those of the next parts."""
 
     parts: tuple[Path, ...]
 
@@ -128,7 +125,8 @@ class Union:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """[?(left OPERATOR right)], or [?(left)]: is it there? Values of different types are unequal, and neither is less."""
+    """[?(left OPERATOR right)] compares, and [?(left)] tests for existence. Values of different types are unequal and not
+    ordered."""
 
     left: Path
     operator: str = ""
@@ -150,7 +148,7 @@ class Filter:
 
 
 def text_of(value: Any) -> str:
-    """As kubectl prints it: a string is itself, all else is JSON on one line."""
+    """Format a value as kubectl does: a string without quotes, any other value as compact JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -159,7 +157,7 @@ def _children(value: Any) -> Sequence[Any]:
 
 
 def _lists(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The values, which must be lists, or null: that has no items to look for."""
+    """Yield the lists, and skip null. Raises Failure for any other value."""
     for value in values:
         if isinstance(value, list):
             yield value
@@ -173,7 +171,7 @@ def _nowhere(message: str) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """{range PATH}...{end}: the body once for each value that the path finds, with paths that begin there."""
+    """{range PATH}...{end}: the body is rendered for each result of the path, with the result as the root."""
 
     path: Path
     body: "Template"
@@ -184,7 +182,7 @@ class Template:
     parts: tuple[str | Path | Range, ...]
 
     def render(self, value: Any) -> str:
-        """Several values that one path finds stand one space apart. Raises Failure (not found)."""
+        """Return the text. Several results of one path are separated by a space. Raises Failure (not found)."""
         return "".join(self._rendered(value))
 
     def _rendered(self, value: Any) -> Iterator[str]:
@@ -209,30 +207,30 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _SURROGATES = ("d8", "d9", "da", "db", "dc", "dd", "de", "df")
 _MOST_DIGITS = 19
-"""Of a number, with its sign: more than any list has items."""
+"""Maximum length of an integer with its sign. No list index needs more."""
 _SHOWN = 200
-"""Characters of a text that is wrong."""
+"""Maximum length of an invalid template in messages, in characters."""
 
 
 def parse(text: str) -> Template:
-    """A template, such as that of `-o jsonpath=`."""
+    """Parse a template, such as the one of `-o jsonpath=`."""
     return _Parser(text).template()
 
 
 def parse_path(text: str) -> Path:
-    """One path, as `--sort-by`, custom columns and `wait` take it: {.x.y}, .x.y and x.y are the same."""
+    """Parse one path, for `--sort-by`, custom columns and `wait`: {.x.y}, .x.y and x.y are equivalent."""
     return _Parser(text).only_path()
 
 
 class _Parser:
-    """Reads from left to right; each method leaves the position behind what it has read."""
+    """A recursive-descent parser. Each method leaves the position after the text that it has parsed."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
 
     def template(self) -> Template:
-        """All of the text."""
+        """Parse the complete text as a template."""
         outer: list[tuple[Path, list[str | Path | Range]]] = []
         parts: list[str | Path | Range] = []
         while self._at < len(self._text):
@@ -257,13 +255,13 @@ class _Parser:
             else:
                 parts.append(self._path())
             self._expect("}")
-        while outer:  # the end of the text ends every range, as with kubectl
+        while outer:  # as in kubectl, the end of the text closes all ranges
             path, before = outer.pop()
             parts = [*before, Range(path, Template(tuple(parts)))]
         return Template(tuple(parts))
 
     def only_path(self) -> Path:
-        """All of the text is one path, in braces or not, which may begin with a name."""
+        """Parse the complete text as one path. Braces and the leading dot are optional."""
         braced = self._skip("{")
         first = (self._name(),) if _NAME.match(self._text, self._at) else ()
         path = Path((*first, *self._steps(may_be_none=bool(first))))
@@ -279,7 +277,7 @@ class _Parser:
         return Path(self._steps() if literal is None else (literal,))
 
     def _steps(self, *, may_be_none: bool = False) -> tuple[Step, ...]:
-        """`.`, `$` and `@` are the value itself."""
+        """Parse the steps of a path. `.`, `$` and `@` alone are the value itself."""
         begin = self._at
         self._skip("$") or self._skip("@")
         steps: list[Step] = []
@@ -305,12 +303,12 @@ class _Parser:
     def _name(self) -> Step:
         name = self._match(_NAME)
         if name is None:
-            raise self._wrong("expected the name of a field")
+            raise self._wrong("expected a field name")
         return Wildcard() if name == "*" else Field(re.sub(r"\\(.)", r"\1", name, flags=re.DOTALL))
 
     def _subscript(self) -> Step:
         self._space()
-        if self._text.startswith("]", self._at):  # as with kubectl
+        if self._text.startswith("]", self._at):  # as in kubectl
             return Index(0)
         if self._skip("?("):
             return self._filter()
@@ -337,7 +335,7 @@ class _Parser:
             try:
                 step = parse_path(quoted)
             except Failure:
-                raise self._wrong(f'"{quoted}" is no name of a field', begin) from None
+                raise self._wrong(f'"{quoted}" is not a field name', begin) from None
         else:
             raise self._wrong("expected a number, a slice, *, 'name' or ?(...)")
         self._space()
@@ -361,7 +359,7 @@ class _Parser:
         return None
 
     def _whole(self, digits: str, at: int) -> int:
-        """Of thousands of digits Python reads no number."""
+        """Python cannot parse integers of thousands of digits."""
         if len(digits) > _MOST_DIGITS:
             raise self._wrong(f"a number of {len(digits)} digits", at)
         return int(digits)
@@ -372,7 +370,7 @@ class _Parser:
         return word == "true"
 
     def _quoted(self) -> str | None:
-        """What stands between quotes, with its backslashes."""
+        """Return the text between quotes, with its backslashes."""
         mark = self._text[self._at : self._at + 1]
         if mark not in _QUOTED:
             return None
@@ -411,7 +409,7 @@ class _Parser:
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    """Half of a surrogate pair is no character."""
+    """Return the character of an escape sequence, and U+FFFD for a surrogate, which is not a character."""
     code = match[1] or match[2]
     if not code:
         return _CONTROL.get(match[3], match[3])

@@ -1,4 +1,4 @@
-"""`pinnace`: finds the verb, runs it, and turns however it ends into an exit code."""
+"""The main function of `pinnace`: runs a verb and returns the exit code."""
 
 import os
 import sys
@@ -99,9 +99,9 @@ MODULES = {
     "timeline": "ui",
     "uncordon": "drain",
 }
-"""The modules of the verbs that share one with a verb of another name."""
+"""Verbs whose module has the name of another verb."""
 
-HELP = """A small, real cluster control plane, with the commands of kubectl and some of its own.
+HELP = """A cluster control plane with the commands of kubectl, and commands for local clusters and fault injection.
 
 Global flags may precede or follow the verb. Use "pinnace VERB --help" for more information about a verb."""
 
@@ -139,7 +139,7 @@ completing["namespace"] = _namespaces
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command line (without the program's name). Returns the exit code."""
+    """Run one command line, without the program name, and return the exit code."""
     settings = Settings(no_color=bool(os.environ.get("NO_COLOR")))
     words = list(arguments) or ["--help"]
     return guarded(lambda: cli.main(words, prog_name="pinnace", standalone_mode=False, obj=settings), settings)

@@ -1,4 +1,4 @@
-"""How a command can end: exit codes, and the errors that verbs raise. How they are told is in errors.py."""
+"""Exit codes, and the errors that verbs raise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,26 +6,26 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """The exit codes that the project promises."""
+    """The exit codes, which are part of the interface."""
 
     OK = 0
     SERVER = 1
-    """The server failed or refused for a reason without a code of its own; or a bug."""
+    """An error of the server without a code of its own, or a bug."""
     DIFFERENT = 1
-    """`diff` found something; what goes wrong with it has a code of 2 or more."""
+    """`diff` found differences. Its errors have a code of 2 or higher."""
     USAGE = 2
     NOT_FOUND = 3
     CONFLICT = 4
     INVALID = 5
     UNAVAILABLE = 6
-    """No answer, or not in time."""
+    """No response, or none before the deadline."""
     OUTPUT = 7
-    """What was found or done could not be written to stdout: the disk is full, for example."""
+    """The output could not be written to stdout, for example because the disk is full."""
     VERDICT = 10
-    """A check (demo, bench) found that what must hold did not."""
+    """A check (demo, bench) failed."""
     INTERRUPTED = 130
     BROKEN_PIPE = 141
-    """The reader of stdout went away, as in `| head`: what the shell shows for any such program."""
+    """The reader closed stdout, as in `| head`: the code that a shell reports for SIGPIPE."""
 
 
 SEVERITY = (
@@ -41,21 +41,21 @@ SEVERITY = (
 
 
 def worst(codes: Sequence[ExitCode]) -> ExitCode:
-    """The exit code of a command of which parts failed."""
+    """Return the exit code of a command if several items failed."""
     return max(codes, key=SEVERITY.index, default=ExitCode.OK)
 
 
 class Failure(Exception):
-    """An expected end of a verb: what is wrong, the way out, and the exit code."""
+    """An expected error of a verb, with a message, a hint and an exit code."""
 
     def __init__(self, message: str, *, hint: str = "", code: ExitCode = ExitCode.SERVER, details: Sequence[str] = ()) -> None:
-        """`details`: further lines, one for each thing that is wrong."""
+        """`details` are additional lines, one for each problem."""
         super().__init__(message)
         self.report = Report((message, *details), hint, code)
 
 
 class Reported(Exception):
-    """The verb has told what failed already; only the exit code is left."""
+    """The verb has already printed its errors; only the exit code remains."""
 
     def __init__(self, code: ExitCode) -> None:
         super().__init__(f"exit code {int(code)}")
@@ -63,19 +63,19 @@ class Reported(Exception):
 
 
 class ReaderGone(Exception):
-    """The reader of stdout went away. (A BrokenPipeError that passes through click becomes its own exit code.)"""
+    """The reader of stdout closed it. click would convert a BrokenPipeError into an exit code of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An error as a person meets it."""
+    """An error in the form in which it is printed."""
 
     lines: tuple[str, ...]
-    """What is wrong; the first line is enough to know, the others name each thing when there are several."""
+    """The first line is the message; further lines name the individual problems."""
     hint: str
     code: ExitCode
     speaks: bool = False
-    """The lines say themselves whose error this is, or where, such as "Error from server" or "pods.yaml:14"."""
+    """The lines already contain the source of the error, such as "Error from server" or "pods.yaml:14"."""
 
 
 def usage(message: str, hint: str = "") -> Failure:
@@ -83,5 +83,5 @@ def usage(message: str, hint: str = "") -> Failure:
 
 
 def first(error: BaseException) -> BaseException:
-    """The error that ended a group of tasks: the others were cancelled because of it."""
+    """Return the error that ended a group of tasks. The other tasks were cancelled because of it."""
     return first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

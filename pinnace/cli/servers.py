@@ -1,4 +1,5 @@
-"""Finding the server: where it is said to be, and whether anybody answers there. Needs no gRPC, and so is quick."""
+"""The configuration of the client, and the check that an API server is reachable. It does not import gRPC, and is therefore
+fast."""
 
 import asyncio
 from contextlib import suppress
@@ -10,23 +11,26 @@ from pinnace.client.connection import NO_ANSWER, probe
 from pinnace.runtime.tls import TlsFiles, Unusable
 
 CERTIFICATES = (
-    "name the cluster's certificates in the configuration (see PINNACE_CONFIG), or make them with `pinnace pki`; "
-    "`pinnace doctor` looks into those that there are"
+    "set the certificates of the cluster in the configuration (see PINNACE_CONFIG), or create them with `pinnace pki`; "
+    "`pinnace doctor` checks the existing ones"
 )
 
 BETTER = (
     (
         "does not speak TLS",
-        "name the address of an API server: the first that `pinnace status` shows; the second is for probes",
+        "use the first address that `pinnace status` shows for an API server; the second one is for health checks",
     ),
-    ("has expired", "renew it: `pinnace restart` (a local cluster), `pinnace pki` (others); or set this machine's clock"),
-    ("not yet valid", "set this machine's clock: it is behind the clock of the machine that created the certificate"),
+    (
+        "has expired",
+        "renew it with `pinnace restart` (local cluster) or `pinnace pki` (others), or correct the clock of this machine",
+    ),
+    ("not yet valid", "correct the clock of this machine: it is behind the clock of the machine that created the certificate"),
 )
-"""What helps when there is no trust and the certificates are not to blame, or not valid now, by what is said of the servers."""
+"""Hints for TLS errors with another cause than untrusted certificates, by the text of the error."""
 
 
 def configuration(settings: Settings) -> ClientConfig:
-    """Where the API servers are. Raises Failure."""
+    """Load the addresses and certificates of the API servers. Raises Failure."""
     try:
         return load(settings.server, context=settings.context)
     except ConfigError as error:
@@ -35,9 +39,8 @@ def configuration(settings: Settings) -> ClientConfig:
 
 
 async def reach(config: ClientConfig) -> None:
-    """Returns once any API server accepts a connection. Raises Failure when none does: it names them all and the way out.
-
-    Asked before anything else, because the client library would go on trying, as a component must; a person wants to know.
+    """Return when any API server accepts a connection. Raises Failure with all addresses and a hint if none does.
+    This check precedes all requests, because the client library retries without limit, while a user needs an immediate error.
     """
     endpoints = config.endpoints
     try:
@@ -65,8 +68,8 @@ async def reach(config: ClientConfig) -> None:
 
 
 async def version_of(endpoint: str, tls: TlsFiles | None, timeout: float) -> str:
-    """Which build serves there. Raises ApiError, and OSError when the certificates cannot be used."""
-    from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo  # with gRPC: only when there is a server to ask
+    """Return the version of the server. Raises ApiError, and OSError if the certificates cannot be used."""
+    from pinnace.api.version_pb2 import GetVersionRequest, VersionInfo  # imports gRPC
     from pinnace.client.connection import Connection
 
     connection = Connection([endpoint], tls=tls)
@@ -78,13 +81,13 @@ async def version_of(endpoint: str, tls: TlsFiles | None, timeout: float) -> str
 
 
 def _trust(tried: str) -> str:
-    """When somebody listens, but the certificates will not do."""
+    """Return the hint for servers that are reachable but not trusted."""
     return next((hint for said, hint in BETTER if said in tried), CERTIFICATES)
 
 
 def _ended(config: ClientConfig) -> Failure | None:
-    """That the local cluster of this configuration is gone, or that no process of it runs. None: neither, or not known."""
-    from pinnace.cluster.errors import FolderError  # only now: what works must be quick
+    """Return the error if the local cluster of this configuration does not exist or has no running process; otherwise None."""
+    from pinnace.cluster.errors import FolderError  # only needed for errors
     from pinnace.cluster.folder import Folder
     from pinnace.cluster.processes import running
     from pinnace.cluster.spec import data_dir_flag
@@ -98,17 +101,17 @@ def _ended(config: ClientConfig) -> Failure | None:
     where = data_dir_flag(data_dir)
     if state is None:
         hint = f"start one with `pinnace up{where}`, or choose another context: `pinnace config get-contexts` lists them"
-        return Failure(f"no cluster is running at {data_dir}: there is none", hint=hint, code=ExitCode.UNAVAILABLE)
+        return Failure(f"no cluster is running at {data_dir}: it does not exist", hint=hint, code=ExitCode.UNAVAILABLE)
     if any(map(running, state.processes)) or set(config.endpoints).isdisjoint(state.endpoints):
         return None
-    how = "it was stopped" if state.stopped else f"all of its {len(state.processes)} processes have ended"
-    hint = f"start it with `pinnace start{where}`: its objects are still there"
+    how = "it is stopped" if state.stopped else f"all of its {len(state.processes)} processes have exited"
+    hint = f"start it with `pinnace start{where}`; its objects are kept"
     return Failure(f"no cluster is running at {data_dir}: {how}", hint=hint, code=ExitCode.UNAVAILABLE)
 
 
 def _way_out(config: ClientConfig, tried: str) -> str:
-    """When no API server answers."""
-    from pinnace.cluster.errors import FolderError  # only now: what works must be quick
+    """Return the hint for servers that do not respond."""
+    from pinnace.cluster.errors import FolderError  # only needed for errors
     from pinnace.cluster.folder import Folder
     from pinnace.cluster.processes import running
     from pinnace.cluster.spec import APISERVER, data_dir_flag
@@ -123,7 +126,7 @@ def _way_out(config: ClientConfig, tried: str) -> str:
     if NO_ANSWER in tried and (stuck := [process.pid for record in state.of(APISERVER) if (process := running(record))]):
         pids = " ".join(map(str, stuck))
         return (
-            f"the API servers run but do not answer in time: `pinnace doctor{where}` finds the cause. If they are frozen, "
-            f"`kill -9 {pids}` and then `pinnace start{where}`"
+            f"the API servers are running but do not respond in time: `pinnace doctor{where}` finds the "
+            f"cause. If they are suspended, run `kill -9 {pids}`, then `pinnace start{where}`"
         )
-    return f"start its processes again with `pinnace start{where}`; `pinnace status{where}` shows which run"
+    return f"restart the processes with `pinnace start{where}`; `pinnace status{where}` shows the running ones"

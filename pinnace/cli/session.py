@@ -1,7 +1,7 @@
-"""What a verb has while it talks to the server: a client, a namespace, a deadline.
+"""The connection, namespace and deadline of one command.
 
-No verb can hang: what runs in a session ends at its deadline, which is `--timeout`, or else what the verb says that it may take
-(`wait_up_to`, `wait_for_ever`), or else 30 s.
+Every command has a deadline: `--timeout`, the limit that the verb sets with `wait_up_to` or removes with `wait_for_ever`, or
+the default of 30 s.
 """
 
 import asyncio
@@ -25,24 +25,24 @@ log = logging.getLogger(__name__)
 
 DEFAULT_DEADLINE = 30.0
 STORAGE_TIMEOUT = 3.0
-"""Seconds for which servers that do not reach etcd are asked again, unless `--timeout` said otherwise: more than etcd takes to
-elect another leader (pinnace.cluster.etcd)."""
+"""Seconds during which requests are retried on API servers that do not reach etcd, if `--timeout` is not set. It exceeds the
+duration of an election of etcd (pinnace.cluster.etcd)."""
 TIME_EACH = 0.05
-"""Seconds that each of many objects adds."""
+"""Additional seconds for each object of a command."""
 
 
 class Session:
-    """One command's connection. Errors of single items are told as they come (`failed`) and make up the exit code."""
+    """The connection of one command. Errors of single items are printed immediately (`failed`) and determine the exit code."""
 
     def __init__(self, settings: Settings, config: ClientConfig, client: Client, limit: asyncio.Timeout) -> None:
         self.client = client
         self.named_namespace = settings.namespace
-        """What `-n` said; None: nothing."""
+        """The value of `-n`, or None."""
         self.namespace = settings.namespace or config.namespace
         self.looks_once = settings.timeout == 0
-        """What is waited for must be there at once."""
+        """`--timeout=0`: a condition is checked once, without waiting."""
         self.waiting_for = ""
-        """What to name when time runs out, such as "pod/a to go"."""
+        """The condition for the timeout message, such as "the deletion of pod/a"."""
         self._timeout = settings.timeout
         self._no_color = settings.no_color
         self._limit = limit
@@ -50,26 +50,26 @@ class Session:
         self._untold: list[tuple[Report, str]] | None = None
 
     def wait_up_to(self, seconds: float) -> None:
-        """Gives the command this long from now, unless `--timeout` said otherwise."""
+        """Set the deadline to this number of seconds from now, unless `--timeout` is set."""
         if self._timeout is None:
             self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def wait_for_each(self, things: int) -> None:
-        """Gives the command time for so many objects, unless `--timeout` said otherwise."""
+        """Extend the deadline for this number of objects, unless `--timeout` is set."""
         self.wait_up_to(DEFAULT_DEADLINE + TIME_EACH * things)
 
     def wait_for_ever(self) -> None:
-        """Gives the command all the time that it takes, unless `--timeout` said otherwise."""
+        """Remove the deadline, unless `--timeout` is set."""
         if self._timeout is None:
             self._limit.reschedule(None)
 
     def look_back(self, revision: int | None) -> None:
-        """What is read from now on is the state at that revision; None: that of now."""
+        """Read all further objects at this revision; None: at the current revision."""
         self.client = Client(self.client.connection, at=revision or 0)
 
     async def watch(self, watching: Awaitable[None]) -> None:
-        """Awaits something endless: until interrupted, until the reader of stdout closes its pipe (raises ReaderGone), or for
-        as long as `--timeout` says, which then is no failure."""
+        """Await a watch until an interrupt, or until `--timeout` elapses, which is not an error. Raises ReaderGone when the
+        reader of stdout closes the pipe."""
         self._limit.reschedule(None)
         limit = asyncio.timeout(self._timeout)
         try:
@@ -78,10 +78,10 @@ class Session:
         except TimeoutError:
             if not limit.expired():
                 raise
-            note(f"watched for {self._timeout:g} s, as asked")
+            note(f"the watch ended after --timeout ({self._timeout:g} s)")
 
     def progress(self, label: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        """See console.progress."""
+        """See terminal.progress."""
         return progress(label, total, no_color=self._no_color)
 
     @property
@@ -89,11 +89,11 @@ class Session:
         return bool(self._failures)
 
     def tell_failures_last(self) -> None:
-        """Has the errors of single items told when the command ends, so that they are not apart from the ways out."""
+        """Print the errors of single items when the command ends, together with the hints."""
         self._untold = []
 
     def failed(self, error: Exception, where: str = "") -> None:
-        """Tells the expected error of one item, so that the command can go on with the next. Raises any other."""
+        """Report the expected error of one item, so that the command can continue with the next. Raises an unexpected error."""
         report = explain(error)
         if report is None:
             raise error
@@ -104,13 +104,13 @@ class Session:
         self._failures.append(report)
 
     def tell_failures(self) -> None:
-        """Those that have not been told yet."""
+        """Print the errors that are not printed yet."""
         for report, where in self._untold or ():
             tell_lines(report, where)
         self._untold = None
 
     def finish(self) -> None:
-        """Tells the ways out of what has failed, each once, and raises Reported with the worst of it; if anything has."""
+        """Print each distinct hint once, and raise Reported with the worst exit code, if any item failed."""
         self.tell_failures()
         if self._failures:
             for hint in dict.fromkeys(report.hint for report in self._failures):
@@ -119,7 +119,7 @@ class Session:
 
 
 def run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
-    """Runs the part of a verb that talks to the server, to its end or its deadline."""
+    """Run the part of a verb that uses a connection, until it returns or its deadline passes."""
     try:
         process.run_command(_run(settings, body))
     except BaseExceptionGroup as group:
@@ -127,7 +127,7 @@ def run(settings: Settings, body: Callable[[Session], Awaitable[None]]) -> None:
 
 
 def _timed_out(message: str, met: Unavailable | None) -> Exception:
-    """`met`: by the call that was under way."""
+    """`met` is the error of the call in progress at the deadline."""
     known = explain(met) if met is not None else None
     if met is None or known is None:
         return TimeoutError(message)

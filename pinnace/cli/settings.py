@@ -1,4 +1,4 @@
-"""The flags that every verb takes, as values."""
+"""The global flags, and the parameter types of all verbs."""
 
 import os
 import re
@@ -9,29 +9,29 @@ from typing import Any, TypeAlias
 import click
 
 _WORD = re.compile(r"[A-Za-z0-9_@%+=:,./-]+", re.ASCII)
-"""A word that no shell expands or divides."""
+"""A word without characters that a shell expands or splits."""
 SHOWN = 100
-"""Characters of a value that is wrong."""
+"""Maximum length of an invalid value in messages, in characters."""
 LONGEST = 100 * 365 * 86_400.0
-"""Seconds. What was before, or comes after, neither clocks nor the API can say."""
+"""The maximum duration, in seconds. Timestamps of the API do not exceed it."""
 
 
 @dataclass(slots=True)
 class Settings:
-    """What was asked for, before or after the verb; None where nothing was said."""
+    """The values of the global flags, before or after the verb; None if not set."""
 
     server: str | None = None
-    """ "host:port[,host:port]": goes before the configuration file."""
+    """ "host:port[,host:port]": takes precedence over the configuration file."""
     context: str | None = None
     namespace: str | None = None
     timeout: float | None = None
-    """Seconds for the whole command."""
+    """Time limit of the command, in seconds."""
     verbose: int = 0
     no_color: bool = False
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions of click
-    """ "90", "90s", "1m30s", "500ms", "2h": seconds as a float, more than 0 and at most LONGEST."""
+    """A duration such as "90", "90s", "1m30s", "500ms" or "2h", in seconds; more than 0 and at most LONGEST."""
 
     name = "duration"
     _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}  # noqa: RUF012 (never changed)
@@ -47,14 +47,14 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
         else:
             self.fail(f'"{text[:SHOWN]}" is not a duration; expected something like 30s, 1m30s or 2h', param, ctx)
         if seconds <= 0:
-            self.fail(f'"{text[:SHOWN]}" leaves no time; expected more than 0', param, ctx)
+            self.fail(f'"{text[:SHOWN]}" is not a positive duration', param, ctx)
         if seconds > LONGEST:
-            self.fail(f'"{text[:SHOWN]}" is longer than a hundred years; expected less', param, ctx)
+            self.fail(f'"{text[:SHOWN]}" exceeds the maximum of 100 years', param, ctx)
         return seconds
 
 
 class WaitTimeout(Duration):
-    """As kubectl's `wait` has it, also 0, for a look without waiting, and less than that, for a week."""
+    """The duration of `wait --timeout`. As in kubectl, 0 checks the condition once, and a negative value means one week."""
 
     WEEK = 7 * 86_400.0
 
@@ -71,8 +71,8 @@ WAIT_TIMEOUT = WaitTimeout()
 
 
 class Text(click.types.StringParamType):
-    """A text that can be sent: what is no Unicode has a place in the names of files alone. What the locale cannot read is read
-    as UTF-8, as the standard streams are."""
+    """A text argument that can be encoded as UTF-8. Bytes that the locale cannot decode are decoded as UTF-8, as in the
+    standard streams."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = super().convert(value, param, ctx)
@@ -90,21 +90,23 @@ TEXT = Text()
 
 
 def as_text(params: Sequence[click.Parameter]) -> None:
-    """Has those that take any text take no other."""
+    """Replace the type of parameters that accept any text by TEXT."""
     for param in params:
         if param.type is click.STRING:
             param.type = TEXT
 
 
 def _store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keeps a flag that was given. The verb's flags are parsed after the group's, so the one after the verb wins."""
+    """Store the value of a flag. Flags of the verb are parsed after those of the group, so a flag after the verb takes
+    precedence."""
     if value and param.name:
         setattr(ctx.ensure_object(Settings), param.name, value)
 
 
 Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[Any]]
 completing: dict[str, Complete] = {}
-"""How a shell completes global options, by their names, where servers are asked for it: those who know how put it here."""
+"""Completion functions of global flags that need a request to the server, by flag name. The modules with these functions
+register them."""
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
@@ -113,14 +115,14 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def words(values: Iterable[str], incomplete: str) -> list[str]:
-    """Those that begin so and are plain words. A shell inserts a completion as it is and expands it with the command: a role
-    may be called `$(reboot)`."""
+    """Return the values with this prefix that consist of safe characters. A shell inserts a completion unquoted and expands it,
+    and a role can have the name `$(reboot)`."""
     return [value for value in values if value.startswith(incomplete) and _WORD.fullmatch(value)]
 
 
 def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Of those of the configuration file."""
-    from click.shell_completion import CompletionItem  # only once a shell asks
+    """Complete the contexts of the configuration file."""
+    from click.shell_completion import CompletionItem  # only needed for completion
 
     from pinnace.client.config import ConfigError, config_path, found, names
 
@@ -132,7 +134,8 @@ def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def global_options() -> list[click.Parameter]:
-    """New option objects for one command; they store into the context's Settings and are not passed to its callback."""
+    """Return new option objects for one command. They store values in the Settings of the context, and are not passed to the
+    callback."""
 
     def option(*names: str, **attributes: Any) -> click.Option:
         return click.Option(names, expose_value=False, callback=_store, **attributes)

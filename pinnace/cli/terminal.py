@@ -1,14 +1,11 @@
-"""Tables: columns padded to their widest cell, three spaces apart, nothing after the last cell.
+"""Output of a command: tables, escaping of control characters, progress bars, and the standard streams.
 
-What goes where: results to stdout, everything else to stderr; what moves only to a terminal.
+Results are written to stdout and all other messages to stderr. Text of objects and containers is not trusted: on a terminal,
+its control characters are displayed as visible characters, because an escape sequence can overwrite earlier output, set the
+window title or simulate input. Output to a pipe or a file is not modified.
 
-Objects and containers hold text of others. On a terminal its control characters are shown, not obeyed: an escape sequence could
-rewrite what was printed before, set the window's title or answer for the user. Into a pipe or a file the text goes as it is.
-
-The standard streams of a command, as it finds them and as it needs them.
-
-They are UTF-8, whatever the locale says: manifests are, and what `get -o yaml` writes must be read again by `apply`, by other
-programs and on other machines, as it was. File names that are no UTF-8 are written as the bytes that they are.
+The standard streams use UTF-8 in every locale, so that `apply` can read the output of `get -o yaml` on any machine. File names
+that are not valid UTF-8 are written as their original bytes.
 """
 
 import codecs
@@ -31,8 +28,8 @@ GAP = "   "
 
 
 class Table:
-    """Renders rows in one or several goes. Later rows keep the widths of the earlier ones (they only grow), so that what a
-    watch appends stays aligned as well as can be known."""
+    """A table with left-aligned columns, three spaces apart. Rows can be rendered in several calls, as by a watch; column
+    widths then only increase."""
 
     def __init__(self, headers: Sequence[str], *, show_headers: bool = True) -> None:
         self._headers = tuple(headers)
@@ -40,7 +37,7 @@ class Table:
         self._widths = [len(header) if show_headers else 0 for header in headers]
 
     def render(self, rows: Sequence[Sequence[str]]) -> str:
-        """Lines, each with its newline; the headers stand before the first rows."""
+        """Return the rows as lines. The first call also returns the headers."""
         lines = [tuple(one_line(cell) for cell in row) for row in rows]
         if self._show_headers:
             lines.insert(0, self._headers)
@@ -54,20 +51,20 @@ class Table:
 
 
 def one_line(text: str) -> str:
-    """Text of others, fit for a cell: it neither breaks the line nor sends the terminal commands."""
+    """Return the text without line breaks and control characters, for a table cell."""
     return text if text.isprintable() else "".join(filter(str.isprintable, " ".join(text.split())))
 
 
 MANY = 200
-"""From so many things on it is worth showing how far one is."""
+"""Minimum number of items for a progress bar."""
 
 
 _CONTROLS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""All but tabs and line ends; also those that turn the direction of text, so that it reads as something else."""
+"""Control characters except tab and newline, and the Unicode controls of text direction, which can disguise text."""
 
 
 def escaped(text: str) -> str:
-    """The text with its control characters made visible: ESC is `^[`, a carriage return `\\r`, as with kubectl."""
+    """Replace control characters by visible ones, as kubectl does: ESC by `^[`, a carriage return by `\\r`."""
     return _CONTROLS.sub(_visible, text)
 
 
@@ -79,14 +76,14 @@ def _visible(found: re.Match[str]) -> str:
 
 
 def out(text: str, *, styled: bool = False) -> None:
-    """Prints a result, which brings its own newline. `styled`: it has colours, and the text of others in it is escaped. (Not by
-    click.echo: it writes past a bar that is being drawn.)"""
+    """Print a result, which includes its newline. `styled`: the text contains colours, and untrusted text in it is already
+    escaped. click.echo is not used, because its output would damage a progress bar."""
     sys.stdout.write(escaped(text) if sys.stdout.isatty() and not styled else text)
     sys.stdout.flush()
 
 
 def bytes_out() -> Callable[[bytes], None]:
-    """Prints a stream of bytes in pieces, as `out` prints text; a character may be divided between two pieces."""
+    """Return a function that prints a stream of bytes. A character can be split between two calls."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
     held = ""
 
@@ -104,17 +101,17 @@ def bytes_out() -> Callable[[bytes], None]:
 
 
 def err(line: str) -> None:
-    """Prints a line for people, without control characters."""
+    """Print a line to stderr, without control characters."""
     print(one_line(line), file=sys.stderr, flush=True)
 
 
 def note(text: str) -> None:
-    """Prints something worth knowing, which is no result."""
+    """Print additional information to stderr."""
     err(f"note: {text}")
 
 
 def warning_once() -> Callable[[str], None]:
-    """Prints what does not do what it seems to; what it has printed already, it does not print again."""
+    """Return a function that prints each distinct warning once."""
     told = set[str]()
 
     def warn(text: str) -> None:
@@ -126,13 +123,13 @@ def warning_once() -> Callable[[str], None]:
 
 
 def is_live() -> bool:
-    """May what was printed be drawn over?"""
+    """Whether earlier output on stdout can be overwritten."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager
 def progress(label: str, total: int, *, no_color: bool = False) -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal while much is being done; gives the function that moves it on. Not in a pipe, nor for little."""
+    """Show a progress bar on a terminal if `total` is large, and yield the function that advances it."""
     if total < MANY or not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -141,7 +138,7 @@ def progress(label: str, total: int, *, no_color: bool = False) -> Iterator[Call
 
     console = Console(stderr=True, no_color=no_color or None)
     columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # Results keep going to stdout: only where that is the same terminal may the bar take them in.
+    # Results are still written to stdout. The bar redirects stdout only if it is the same terminal.
     with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         task = bar.add_task(label, total=total)
         yield lambda done: bar.advance(task, done)
@@ -151,11 +148,11 @@ STDIN, STDOUT, STDERR = range(3)
 
 
 def prepare() -> None:
-    """Makes sys.stdin, sys.stdout and sys.stderr what they are from now on."""
+    """Replace sys.stdin, sys.stdout and sys.stderr by streams with the properties above."""
     for descriptor in (STDIN, STDOUT, STDERR):
         _provide(descriptor)
     if sys.stdin is None:
-        sys.stdin = open(STDIN, encoding="utf-8", closefd=False)  # noqa: SIM115 (as long as the process)
+        sys.stdin = open(STDIN, encoding="utf-8", closefd=False)  # noqa: SIM115 (open until the process exits)
     elif isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")
     sys.stdout = _text(_Results(STDOUT, "w", closefd=False))
@@ -163,24 +160,24 @@ def prepare() -> None:
 
 
 async def until_reader_gone(watching: Awaitable[None]) -> None:
-    """Awaits `watching`. Raises ReaderGone when stdout is a pipe whose reader closes it, though nothing is written then: the
-    shell of `pinnace get events -w | head -1` waits for both programs."""
+    """Await `watching`. Raises ReaderGone when stdout is a pipe and its reader closes it, even if nothing is written: in
+    `pinnace get events -w | head -1` the shell waits for both programs."""
     if not stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
         await watching
         return
-    import asyncio  # here: `pinnace --help` needs no event loop, and it takes 50 ms to import
+    import asyncio  # `pinnace --help` does not need it, and the import takes 50 ms
 
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(watching)
     gone = False
 
-    def closed() -> None:  # the writing end of a pipe is never readable: the selector reports its error
+    def closed() -> None:  # the write end of a pipe is never readable, so the selector reports an error
         nonlocal gone
         gone = True
         loop.remove_reader(pipe)
         task.cancel()
 
-    pipe = os.dup(STDOUT)  # standard error may be the same pipe, and a caller may watch it
+    pipe = os.dup(STDOUT)  # stderr can be the same pipe, and a caller can watch it
     loop.add_reader(pipe, closed)
     try:
         await task
@@ -194,7 +191,7 @@ async def until_reader_gone(watching: Awaitable[None]) -> None:
 
 
 def _provide(descriptor: int) -> None:
-    """What is closed (`>&-`) is nobody's wish to read or write; and no file or connection may get its number."""
+    """Open /dev/null for a closed descriptor (`>&-`), so that no file or connection receives its number."""
     try:
         os.fstat(descriptor)
     except OSError:
@@ -208,7 +205,7 @@ def _text(raw: io.FileIO, *, line_buffering: bool = False) -> io.TextIOWrapper:
 
 
 class _Results(io.FileIO):
-    """Whoever writes to it need not know that a disk may be full. Nothing is written after a failure, which is told once."""
+    """The raw stream of stdout. A failed write raises Failure once; later writes are discarded."""
 
     _failed = False
 
@@ -226,7 +223,7 @@ class _Results(io.FileIO):
 
 
 class _Remarks(io.FileIO):
-    """What cannot be written here is lost: there is nobody to tell, and the work is another matter."""
+    """The raw stream of stderr. Failed writes are ignored, because they cannot be reported."""
 
     def write(self, data: "ReadableBuffer", /) -> int:
         try:

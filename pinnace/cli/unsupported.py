@@ -1,56 +1,56 @@
-"""The verbs and flags of kubectl that pinnace does not have, and the nearest way to what they do."""
+"""The verbs and flags of kubectl that pinnace does not have, with the nearest alternatives as hints."""
 
 from collections.abc import Mapping
 
-_SIMULATED = "`pinnace exec POD -- COMMAND` runs a command in a container, where these are processes and not simulated"
-_APPLY = "`pinnace apply -f FILE` creates what is not there and changes what is"
+_SIMULATED = "`pinnace exec POD -- COMMAND` runs a command in a container, if the kubelet uses --runtime process"
+_APPLY = "`pinnace apply -f FILE` creates objects and changes existing ones"
 
 UNSUPPORTED = {
-    "alpha": "`pinnace --help` shows all that there is",
-    "api-versions": "`pinnace api-resources` shows the kinds of objects, each with its version",
-    "autoscale": "there is no autoscaler; `pinnace scale deployment/NAME --replicas N`",
-    "certificate": "`pinnace pki DIR --user NAME` makes a certificate for a person",
-    "kustomize": "`pinnace apply -f -` takes what another program prints",
-    "options": "`pinnace VERB --help` ends with the flags that all verbs take",
-    "plugin": "`pinnace --help` shows all that there is",
-    "proxy": "`pinnace get -o json` prints what a client would be given; the API is gRPC, not HTTP",
+    "alpha": "`pinnace --help` lists all verbs",
+    "api-versions": "`pinnace api-resources` lists the kinds of objects with their versions",
+    "autoscale": "autoscaling is not supported; use `pinnace scale deployment/NAME --replicas N`",
+    "certificate": "`pinnace pki DIR --user NAME` creates a certificate for a user",
+    "kustomize": "`pinnace apply -f -` reads manifests from stdin",
+    "options": "`pinnace VERB --help` lists the global flags",
+    "plugin": "`pinnace --help` lists all verbs",
+    "proxy": "`pinnace get -o json` prints objects as JSON; the gateway serves the REST API",
     "attach": _SIMULATED,
-    "cluster-info": "`pinnace status` shows a local cluster, `pinnace version` whether a server answers",
+    "cluster-info": "`pinnace status` shows a local cluster, `pinnace version` the version of the server",
     "cp": _SIMULATED,
     "debug": _SIMULATED,
     "port-forward": _SIMULATED,
     "replace": _APPLY,
 }
-"""Each with a hint."""
+"""Hints for verbs."""
 
 _EDIT = "`pinnace edit KIND/NAME`, or `pinnace patch KIND NAME -p PATCH`"
 
 SUBCOMMANDS: Mapping[str, Mapping[str, str]] = {
     "auth": {"reconcile": "`pinnace apply -f FILE`"},
     "config": {
-        "delete-cluster": "a context holds its servers: `pinnace config delete-context NAME`",
-        "delete-user": "a context holds its certificate: `pinnace config delete-context NAME`",
+        "delete-cluster": "a context contains its servers: use `pinnace config delete-context NAME`",
+        "delete-user": "a context contains its certificate: use `pinnace config delete-context NAME`",
         "get-clusters": "`pinnace config get-contexts` lists the contexts with their servers",
         "get-users": "`pinnace config get-contexts` lists the contexts",
-        "set": "`pinnace config set-context NAME` sets what a context has",
+        "set": "`pinnace config set-context NAME` changes a context",
         "set-cluster": "`pinnace config set-context NAME` sets the servers of a context",
         "set-credentials": "`pinnace config set-context NAME` sets the certificate of a context",
-        "unset": "`pinnace config set-context NAME` sets what a context has",
+        "unset": "`pinnace config set-context NAME` changes a context",
     },
     "set": {"env": _EDIT, "resources": _EDIT, "selector": _EDIT, "serviceaccount": _EDIT, "subject": _EDIT},
 }
-"""The subcommands of kubectl that a verb of pinnace does not have, each with a hint."""
+"""Hints for subcommands."""
 
-_CONTEXT = "--context names a context, which has it: `pinnace config --help`"
-_WHO = "a certificate says who you are; `pinnace auth can-i VERB KIND --as USER` says what others may"
-_OBJECTS = "name the objects, as in deployment/web, or select them with -l"
+_CONTEXT = "it is part of a context, which --context selects: see `pinnace config --help`"
+_WHO = "users authenticate with certificates; `pinnace auth can-i VERB KIND --as USER` checks the permissions of another user"
+_OBJECTS = "specify objects, as in deployment/web, or a selector with -l"
 _KUSTOMIZE = "`kustomize build DIR | pinnace apply -f -`"
-_NOTHING = "leave it out: it would change nothing here"
+_NOTHING = "omit it: it has no effect"
 _DRY_RUN = "`pinnace apply --server-side --dry-run=server` reports conflicts and writes nothing"
-_LABELS = "`pinnace get KIND NAME --show-labels` shows them"
+_LABELS = "`pinnace get KIND NAME --show-labels` shows the labels"
 
 _OF_ANY = {
-    "--allow-missing-template-keys": "leave it out: what is not there is empty",
+    "--allow-missing-template-keys": "omit it: missing keys are always empty",
     "--as": _WHO,
     "--as-group": _WHO,
     "--as-uid": _WHO,
@@ -59,15 +59,15 @@ _OF_ANY = {
     "--client-certificate": _CONTEXT,
     "--client-key": _CONTEXT,
     "--cluster": _CONTEXT,
-    "--dry-run": "`pinnace apply -f FILE --dry-run=server` and `pinnace diff -f FILE` say what would become of a manifest",
+    "--dry-run": "`pinnace apply -f FILE --dry-run=server` and `pinnace diff -f FILE` show the result of a manifest",
     "--field-manager": _NOTHING,
     "--filename": _OBJECTS,
     "--insecure-skip-tls-verify": _CONTEXT,
-    "--kubeconfig": "the environment variable PINNACE_CONFIG names the file",
+    "--kubeconfig": "the environment variable PINNACE_CONFIG sets the file",
     "--kustomize": _KUSTOMIZE,
-    "--raw": "the API is gRPC, not HTTP; -o json prints what a client would be given",
+    "--raw": "the client uses gRPC; -o json prints objects as JSON",
     "--record": "`pinnace annotate KIND/NAME kubernetes.io/change-cause=TEXT`",
-    "--request-timeout": "--timeout is for the whole command",
+    "--request-timeout": "--timeout limits the duration of the command",
     "--template": "-o jsonpath=TEMPLATE",
     "--tls-server-name": _CONTEXT,
     "--token": _WHO,
@@ -77,35 +77,35 @@ _OF_ANY = {
     "-s": "--server HOST:PORT",
 }
 FLAGS: Mapping[str, Mapping[str, str]] = {
-    "annotate": {"--list": "`pinnace get KIND NAME -o jsonpath={.metadata.annotations}` shows them"},
+    "annotate": {"--list": "`pinnace get KIND NAME -o jsonpath={.metadata.annotations}` shows the annotations"},
     "apply": {
-        "--force": "`pinnace delete -f FILE`, and apply it then",
-        "--output": "`pinnace get -o yaml` shows it afterwards",
-        "--prune": "`pinnace delete` what the manifests no longer have: by name, or with -l",
-        "--selector": "it takes all that is in the manifests",
-        "--wait": "`pinnace wait` waits until objects are as wanted",
-        "-l": "it takes all that is in the manifests",
-        "-o": "`pinnace get -o yaml` shows it afterwards",
+        "--force": "`pinnace delete -f FILE`, then `pinnace apply -f FILE`",
+        "--output": "`pinnace get -o yaml` shows the objects",
+        "--prune": "delete objects that the manifests no longer contain with `pinnace delete`, by name or with -l",
+        "--selector": "all objects of the manifests are applied",
+        "--wait": "`pinnace wait` waits for a condition",
+        "-l": "all objects of the manifests are applied",
+        "-o": "`pinnace get -o yaml` shows the objects",
     },
-    "create deployment": {"--port": "write a manifest: --dry-run=client -o yaml prints one to begin with"},
+    "create deployment": {"--port": "edit a manifest: --dry-run=client -o yaml prints one"},
     "describe": {"--show-events": "`pinnace get -o yaml` shows an object without its events"},
     "diff": {"--force-conflicts": _DRY_RUN, "--server-side": _DRY_RUN},
     "drain": {
-        "--disable-eviction": "`pinnace delete pods -A --field-selector spec.nodeName=NODE` asks no disruption budget",
-        "--dry-run": "`pinnace get pods -A --field-selector spec.nodeName=NODE` shows what there is to evict",
+        "--disable-eviction": "`pinnace delete pods -A --field-selector spec.nodeName=NODE` ignores disruption budgets",
+        "--dry-run": "`pinnace get pods -A --field-selector spec.nodeName=NODE` shows the pods of the node",
         "--skip-wait-for-delete-timeout": _NOTHING,
     },
     "get": {
-        "--output-watch-events": "`pinnace get KIND -w -o json` has the deletionTimestamp of what goes",
-        "--show-kind": "kinds are shown where there are several, as in pods,nodes",
-        "--watch-only": "-w shows what there is first",
+        "--output-watch-events": "`pinnace get KIND -w -o json` shows the deletionTimestamp of deleted objects",
+        "--show-kind": "the kind is shown if there are several, as in pods,nodes",
+        "--watch-only": "-w first prints the existing objects",
     },
     "label": {"--list": _LABELS},
-    "rollout undo": {"--dry-run": "`pinnace rollout history deployment/NAME --revision N` shows what would come back"},
+    "rollout undo": {"--dry-run": "`pinnace rollout history deployment/NAME --revision N` shows the revision"},
 }
-"""By the words of a verb."""
+"""Hints for flags by verb."""
 
 
 def flag_hint(verb: str, flag: str) -> str:
-    """What to do instead of a flag of kubectl's; empty where that is not known. `verb`: "rollout undo"."""
+    """Return the hint for a flag of kubectl, or an empty string. `verb` is the command, such as "rollout undo"."""
     return FLAGS.get(verb, {}).get(flag) or _OF_ANY.get(flag, "")

@@ -1,16 +1,13 @@
-"""Following objects for a person: the present state, then every change, until cancelled.
+"""Watches for commands: the current objects, then every change until the command is cancelled.
 
-    listed --> watching --> lost --> watching ...       (resumes where it was, on any server; says so)
-                  |  Expired: lists again, and tells the differences
+    listed --> watching --> lost --> watching ...       (resumes at its revision on any API server; prints a note)
+                  |  Expired: lists again, and reports the differences
                   v
-               an error that no retry helps, such as Forbidden, is raised
-
-No change is lost or told twice, but for intermediate versions after Expired. Unlike an informer (pinnace.client.informer) it
-begins with a list, so that a wrong selector or a missing server fails at once, and it tells about the connection.
-
-How long what is waited for may take: until the session's deadline, or not at all.
-
-Until objects are gone: those very ones, not others that come after them under their names.
+               an error that a retry cannot resolve, such as Forbidden, is raised
+Each change is reported once; after Expired, intermediate versions can be missing. Unlike an informer
+(pinnace.client.informer), a Follower starts with a list, so that an invalid selector or an unavailable server is an immediate
+error, and it reports lost connections.
+connections.
 """
 
 from collections import defaultdict
@@ -34,11 +31,11 @@ T = TypeVar("T", bound=Object)
 
 
 class _Satisfied(Exception):
-    """Ends `until`."""
+    """Ends `Follower.until`."""
 
 
 class Follower(Generic[T]):
-    """`store` holds the objects as they were told last, by key; they must not be changed."""
+    """Lists and watches a selection. `store` contains the last reported objects by key, which must not be modified."""
 
     def __init__(
         self,
@@ -53,16 +50,16 @@ class Follower(Generic[T]):
         self._note = note
         self._clock = clock
         self._revision = 0
-        self._history = b""  # of the revision, where it is known
+        self._history = b""  # identifies etcd's history at the revision, if known
         self._lost = False
         self.store: dict[str, T] = {}
 
     async def start(self) -> None:
-        """Gets the present state into `store`. Raises ApiError."""
+        """List the current objects into `store`. Raises ApiError."""
         await self._list()
 
     async def follow(self, changed: Callable[[Sequence[Delta[T]]], None]) -> None:
-        """Calls `changed` with the changes after `start`, in order, those of one revision together."""
+        """Call `changed` with the changes after `start`, in order. Changes of one revision are passed in one call."""
         backoff = Backoff(maximum=1.0)
         while True:
             try:
@@ -73,11 +70,11 @@ class Follower(Generic[T]):
             except HistoryChanged:
                 self._note("etcd was restored from a backup or lost history: listing again")
                 self._revision, self._lost = 0, False
-            except (Unavailable, Conflict) as error:  # Conflict: the server found this reader too slow; nothing is lost
+            except (Unavailable, Conflict) as error:  # Conflict: this client was too slow; no event is lost
                 await self._retry(error.message, backoff)
 
     async def until(self, satisfied: Callable[[], bool]) -> None:
-        """Starts, and follows until `satisfied`, which looks at the store, says so."""
+        """List and watch until `satisfied`, a condition on the store, returns true."""
         await self.start()
 
         def check(_: Sequence[Delta[T]]) -> None:
@@ -116,7 +113,7 @@ class Follower(Generic[T]):
         await self._clock.sleep(backoff.next())
 
     async def _list(self) -> list[Delta[T]]:
-        """The differences between the store and the present state, which the store then is."""
+        """List the current objects into the store, and return the differences from its previous content."""
         where = self._selection
         listing = await self._client.list(where.namespace, labels=where.labels, fields=where.fields)
         present = {self._client.resource.key_of(obj): obj for obj in listing.items}
@@ -135,7 +132,7 @@ class Follower(Generic[T]):
 
 
 async def until(session: Session, follower: Follower[Any], satisfied: Callable[[], bool]) -> None:
-    """As `Follower.until`. Raises TimeoutError when the session looks once and it is not so."""
+    """Wait as `Follower.until` does. Raises TimeoutError if the session checks once and the condition is not met."""
     if not session.looks_once:
         await follower.until(satisfied)
         return
@@ -146,7 +143,7 @@ async def until(session: Session, follower: Follower[Any], satisfied: Callable[[
 
 @dataclass(frozen=True, slots=True)
 class PendingDeletion:
-    """One object to delete. `uid`: that very one, not a namesake; empty where a name is all that is known."""
+    """One object to delete. If `uid` is set, an object with the same name and another uid is not deleted."""
 
     resource: Resource[Any]
     namespace: str
@@ -155,7 +152,7 @@ class PendingDeletion:
 
 
 async def wait_until_gone(session: Session, deleted: Sequence[PendingDeletion]) -> None:
-    """Of those without a uid nothing is waited for."""
+    """Wait until the objects with a uid are gone. A recreated object with the same name has another uid."""
     groups: defaultdict[tuple[Resource[Any], str], list[PendingDeletion]] = defaultdict(list)
     for one in deleted:
         if one.uid:
@@ -166,7 +163,7 @@ async def wait_until_gone(session: Session, deleted: Sequence[PendingDeletion]) 
 
         def gone(left: list[PendingDeletion] = left, store: Mapping[str, Object] = follower.store) -> bool:
             left[:] = [one for one in left if is_there(one, store)]
-            session.waiting_for = f"{some_of([reference(one.resource, one.name) for one in left])} to go"
+            session.waiting_for = f"the deletion of {some_of([reference(one.resource, one.name) for one in left])}"
             return not left
 
         await until(session, follower, gone)

@@ -130,7 +130,7 @@ def test_up_status_kill_down(home: Home) -> None:
 
     down = home.run("down")
     assert down.returncode == 0, down.stderr
-    assert f"removing the cluster in {home.data_dir}: etcd's data (" in down.stderr
+    assert f"deleting the cluster in {home.data_dir}: etcd's data (" in down.stderr
     home.assert_nothing_left(processes)
     assert home.run("down").returncode == 0
     assert home.run("status").returncode == 3
@@ -197,7 +197,7 @@ def test_up_goes_on_with_a_cluster_whose_processes_were_all_killed(home: Home, t
     for process in home.processes():
         procfs.send_signal(process, signal.SIGKILL)
     gone = home.run("get", "pods")
-    assert gone.returncode == 6 and "all of its 6 processes have ended" in gone.stderr and "`pinnace start`" in gone.stderr
+    assert gone.returncode == 6 and "all of its 6 processes have exited" in gone.stderr and "`pinnace start`" in gone.stderr
     assert home.run("up", "--detach", "--nodes", "6").returncode == 4
     again = home.run("up", "--detach")
     assert again.returncode == 0 and "6 of 6 processes were started again" in again.stdout, again
@@ -206,7 +206,7 @@ def test_up_goes_on_with_a_cluster_whose_processes_were_all_killed(home: Home, t
     stop = home.run("stop")
     assert stop.returncode == 0 and "is stopped (6 processes); its data is kept" in stop.stdout, stop
     assert not any(map(procfs.alive, home.processes()))
-    assert "it was stopped" in home.run("get", "pods").stderr
+    assert "it is stopped" in home.run("get", "pods").stderr
     start = home.run("start")
     assert start.returncode == 0 and len(start.stdout.splitlines()) == 6, start
     assert running_pods(home) == 100

@@ -1,1 +1,1 @@
-"""The text of `describe` for each kind of object, in kubectl's layout. Pure: objects and a time in, lines out."""
+"""The text of `describe` for each kind of object, in kubectl's layout."""

@@ -1,24 +1,7 @@
-"""All about a node: what it is, what runs on it, and how much of it is taken.
+"""Descriptions of nodes, namespaces, quotas, limit ranges, roles and role bindings.
 
-All about a namespace: how it is, and what its quotas and limit ranges allow.
-
-Source: kubectl, pkg/describe, NamespaceDescriber.
-
-All about a quota: what is used of what there is.
-
-Source: kubectl, pkg/describe, ResourceQuotaDescriber.
-
-All about a limit range: a line for each type and resource.
-
-Source: kubectl, pkg/describe, LimitRangeDescriber.
-
-All about a role: what it permits, a line for each thing.
-
-Source: kubectl, pkg/describe, RoleDescriber and ClusterRoleDescriber.
-
-All about a binding of a role: which role, and who has it.
-
-Source: kubectl, pkg/describe, RoleBindingDescriber and ClusterRoleBindingDescriber.
+Source: kubectl, pkg/describe: NamespaceDescriber, ResourceQuotaDescriber, LimitRangeDescriber, RoleDescriber,
+ClusterRoleDescriber, RoleBindingDescriber, ClusterRoleBindingDescriber.
 """
 
 from collections import Counter
@@ -47,7 +30,7 @@ from pinnace.printers.columns import since
 
 
 def describe_node(node: Node, lease: Lease | NotShown | None, pods: Sequence[Pod] | NotShown, now: float) -> Fields:
-    """`pods`: those on the node; only the ones that have not ended are shown and counted. `lease`: the node's heartbeat."""
+    """Describe a node. `pods` are the pods on it; terminated pods are excluded. `lease` is the heartbeat of the node."""
     meta, info = node.metadata, node.status.nodeInfo
     return {
         "Name": meta.name,
@@ -71,7 +54,7 @@ def describe_node(node: Node, lease: Lease | NotShown | None, pods: Sequence[Pod
 
 
 def taint(taint: Taint) -> str:
-    """ "key=value:Effect", as one types it."""
+    """Format a taint as in arguments: "key=value:Effect"."""
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
@@ -86,7 +69,7 @@ def _taken(node: Node, pods: Sequence[Pod] | NotShown, now: float) -> Fields:
 
 
 def _lease(lease: Lease | NotShown | None) -> str:
-    """The lease exists for as long as the kubelet's heartbeats come: nothing is written per beat."""
+    """The lease exists while the kubelet sends heartbeats. Individual heartbeats are not written."""
     if isinstance(lease, NotShown):
         return lease
     return f"held by {lease.spec.holderIdentity}" if lease else f"{NONE} (no heartbeats)"
@@ -113,7 +96,7 @@ def _pods(node: Node, pods: Sequence[Pod], now: float) -> Value:
 
 
 def _allocated(node: Node, pods: Sequence[Pod]) -> Value:
-    """Sums of requests and limits by resource, and their share of what is allocatable."""
+    """Return the sums of requests and limits by resource, with percentages of the allocatable amounts."""
     allocatable = quantity.amounts(node.status.allocatable)
     requests, limits = Counter[str](), Counter[str]()
     for pod in pods:
@@ -129,7 +112,7 @@ def _requests(pod: Pod) -> dict[str, int]:
 
 
 def _share(name: str, amount: int, allocatable: Mapping[str, int]) -> str:
-    """ "500m (12%)" of what is allocatable."""
+    """Format an amount with its percentage of the allocatable amount: "500m (12%)"."""
     of = allocatable.get(name, 0)
     return f"{quantity.format_amount(name, amount)} ({amount * 100 // of}%)" if of else quantity.format_amount(name, amount)
 
@@ -137,7 +120,7 @@ def _share(name: str, amount: int, allocatable: Mapping[str, int]) -> str:
 def describe_namespace(
     namespace: Namespace, quotas: Iterable[ResourceQuota] | NotShown, ranges: Iterable[LimitRange] | NotShown
 ) -> Fields:
-    """`quotas`, `ranges`: those that are in it."""
+    """Describe a namespace. `quotas` and `ranges` are its quotas and limit ranges."""
     fields: dict[str, Value] = {**head(namespace.metadata), "Status": namespace.status.phase}
     if namespace.status.conditions:
         conditions = [(c.type, c.status, c.reason, c.message) for c in namespace.status.conditions]
@@ -166,7 +149,7 @@ def resource_quota_table(quota: ResourceQuota) -> Rows:
 
 
 def _requirement(requirement: ScopedResourceSelectorRequirement) -> str:
-    """ "PriorityClass In high, low", "BestEffort Exists"."""
+    """Format a scope selector requirement: "PriorityClass In high, low", "BestEffort Exists"."""
     return f"{requirement.scopeName} {requirement.operator} {', '.join(requirement.values)}".rstrip()
 
 
@@ -189,7 +172,7 @@ def _rows(item: LimitRangeItem) -> Iterator[tuple[str, ...]]:
 
 
 Thing = tuple[str, str, str]
-"""A resource, a path that is none, the name of an object; what a rule does not speak of is ""."""
+"""A resource, a non-resource URL, and the name of an object; "" if the rule has none."""
 
 
 def describe_role(role: Role | ClusterRole) -> Fields:
@@ -202,7 +185,7 @@ def describe_role(role: Role | ClusterRole) -> Fields:
 
 
 def _rule_rows(rules: Iterable[PolicyRule]) -> list[tuple[str, ...]]:
-    """In the order of the rules; what several rules say of one thing is put together."""
+    """Return a row for each distinct target in the order of the rules, with the verbs of all rules."""
     verbs: dict[Thing, dict[str, None]] = {}
     for rule in rules:
         for thing in _things(rule):
@@ -220,7 +203,7 @@ def _things(rule: PolicyRule) -> Iterator[Thing]:
 
 
 def _in_group(resource: str, group: str) -> str:
-    """ "pods", "deployments.apps", "deployments.apps/scale"."""
+    """Format a resource with its API group: "pods", "deployments.apps", "deployments.apps/scale"."""
     plural, slash, subresource = resource.partition("/")
     return f"{plural}{f'.{group}' if group else ''}{slash}{subresource}"
 

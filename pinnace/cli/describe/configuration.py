@@ -1,6 +1,6 @@
-"""The descriptions of config maps, secrets and service accounts. Of a secret's values only the sizes are shown.
+"""Descriptions of config maps, secrets and service accounts. For secrets, only the sizes of the values are shown.
 
-Source: kubectl, pkg/describe, ConfigMapDescriber, SecretDescriber and ServiceAccountDescriber.
+Source: kubectl, pkg/describe: ConfigMapDescriber, SecretDescriber, ServiceAccountDescriber.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from pinnace.cli.describe.text import Fields, Value, head
 
 
 def describe_config_map(config_map: ConfigMap) -> Fields:
-    """Each line of a text is a line of the description."""
+    """Split text values into lines."""
     texts: dict[str, Value] = {key: config_map.data[key].splitlines() for key in sorted(config_map.data)}
     return {**head(config_map.metadata), **_immutable(config_map), "Data": texts, "BinaryData": _sizes(config_map.binaryData)}
 

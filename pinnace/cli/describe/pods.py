@@ -1,12 +1,6 @@
-"""All about a pod.
+"""Descriptions of pods, containers and volumes.
 
-All about the containers of a pod, or of a template of pods.
-
-Source: kubectl, pkg/describe, describeContainers.
-
-All about volumes, of a pod, of a template of pods, or persistent: what kind each is, and where it comes from.
-
-Source: kubectl, pkg/describe, describeVolumes. Kinds without a form of their own here show their fields as they are.
+Source: kubectl, pkg/describe: describeContainers, describeVolumes. Volume types without a function here show their fields.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,19 +41,19 @@ from pinnace.printers.workloads import pod_status
 
 
 def waits_for_scheduler(pod: Pod) -> bool:
-    """Whether it has no node, and it is for the cluster's own schedulers to give it one."""
+    """Whether the pod has no node, and the default scheduler is responsible for it."""
     return waits_for_a_node(pod) and pod.spec.schedulerName in ("", wellknown.DEFAULT_SCHEDULER)
 
 
 def waits_for_a_node(pod: Pod) -> bool:
-    """Whether it has no node, and some scheduler is to give it one."""
+    """Whether the pod has no node and can be scheduled."""
     waits = not pod.spec.nodeName and pod.status.phase in ("", "Pending") and not pod.spec.schedulingGates
     return waits and not is_set(pod.metadata.deletionTimestamp)
 
 
 def describe_pod(pod: Pod, *, leaderless: str | NotShown = "", unknown: str = "") -> Fields:
-    """`leaderless`: the election that its scheduler must win first, and nobody has. `unknown`: that no scheduler has its
-    profile, as a sentence."""
+    """Describe a pod. `leaderless` is the election of its scheduler, if it has no leader. `unknown` is a sentence if no
+    scheduler has the profile of the pod."""
     meta, spec = pod.metadata, pod.spec
     fields: dict[str, Value] = {
         "Name": meta.name,
@@ -80,10 +74,10 @@ def describe_pod(pod: Pod, *, leaderless: str | NotShown = "", unknown: str = ""
         "Status": _status(pod),
     }
     if leaderless:
-        told = leaderless if isinstance(leaderless, NotShown) else f'waits: nobody leads election "{leaderless}"'
+        told = leaderless if isinstance(leaderless, NotShown) else f'waiting: election "{leaderless}" has no leader'
         fields["Scheduling"] = told
     elif unknown:
-        fields["Scheduling"] = f"waits: {unknown}"
+        fields["Scheduling"] = f"waiting: {unknown}"
     if is_set(meta.deletionTimestamp):
         fields["Termination Grace Period"] = f"{meta.deletionGracePeriodSeconds}s"
     fields |= {label: text for label, text in (("Reason", pod.status.reason), ("Message", pod.status.message)) if text}
@@ -128,7 +122,7 @@ def _gate(pod: Pod, type_: str) -> tuple[str, str]:
 
 
 def toleration(toleration: Toleration) -> str:
-    """ "key=value:NoExecute for 300s", "key:NoSchedule op=Exists", "op=Exists" (of everything)."""
+    """Format a toleration: "key=value:NoExecute for 300s", "key:NoSchedule op=Exists", "op=Exists" (all taints)."""
     text = toleration.key
     if toleration.value:
         text += f"={toleration.value}"
@@ -142,7 +136,8 @@ def toleration(toleration: Toleration) -> str:
 
 
 def _spread(constraint: TopologySpreadConstraint) -> str:
-    """ "zone:DoNotSchedule when max skew 1 is exceeded for selector app=web"; without a selector it counts no pods."""
+    """Format a constraint: "zone:DoNotSchedule when max skew 1 is exceeded for selector app=web". Without a selector, no pods
+    match."""
     text = f"{constraint.topologyKey}:{constraint.whenUnsatisfiable} when max skew {constraint.maxSkew} is exceeded"
     if not constraint.HasField("labelSelector"):
         return text
@@ -212,7 +207,7 @@ def quantities_of(quantities: Mapping[str, Quantity]) -> list[str]:
 
 
 def _probe(probe: Probe) -> str:
-    """How it asks, and how often: `http-get http://:80/healthz delay=0s timeout=1s period=10s #success=1 #failure=3`."""
+    """Format a probe: `http-get http://:80/healthz delay=0s timeout=1s period=10s #success=1 #failure=3`."""
     times = f"delay={probe.initialDelaySeconds}s timeout={probe.timeoutSeconds}s period={probe.periodSeconds}s"
     return f"{_asking(probe)} {times} #success={probe.successThreshold} #failure={probe.failureThreshold}"
 
@@ -255,7 +250,7 @@ def _variable(variable: EnvVar) -> Value:
 
 
 def _mount(mount: VolumeMount) -> str:
-    """ "/data from db (rw)"."""
+    """Format a mount: "/data from db (rw)"."""
     part = mount.subPath or mount.subPathExpr
     flags = ["ro" if mount.readOnly else "rw", *([f'path="{part}"'] if part else [])]
     return f"{mount.mountPath} from {mount.name} ({','.join(flags)})"
@@ -285,8 +280,8 @@ def volumes(described: Iterable[Volume]) -> Fields:
 
 
 def source(described: Message, forms: Mapping[str, Callable[[Any], Fields]], otherwise: str = "") -> Fields:
-    """`forms`: of some kinds, by the field that holds it. `otherwise`: the kind of a source that says none. Of a source that is
-    not modelled only that it is there is known."""
+    """Describe a volume source. `forms` are the functions by field; other types show their fields. `otherwise` is the type of
+    an empty source. A source that the API does not model is unknown."""
     kind = next((field.name for field, _ in described.ListFields()), "" if described.ByteSize() else otherwise)
     return {"Type": KINDS[kind], **forms.get(kind, text.fields)(getattr(described, kind))} if kind else {"Type": "<unknown>"}
 
@@ -312,7 +307,7 @@ def _claim(source: PersistentVolumeClaimVolumeSource) -> Fields:
 
 
 def _ephemeral(source: EphemeralVolumeSource) -> Fields:
-    """What the claim is to be."""
+    """Describe the template of the claim."""
     spec = source.volumeClaimTemplate.spec
     return {
         "StorageClass": spec.storageClassName,
@@ -345,4 +340,4 @@ FORMS: Mapping[str, Callable[[Any], Fields]] = {
     "downwardAPI": _downward,
     "projected": _projected,
 }
-"""Of the sources that a pod may have, by their fields; others show their own fields as they are."""
+"""Functions by field of the volume source."""

@@ -1,10 +1,6 @@
-"""All about a service: its pods, its ports, and where these are reached.
+"""Descriptions of services and endpoint slices.
 
-Source: kubectl, pkg/describe, ServiceDescriber; its lines for each port are tables here.
-
-All about a slice of endpoints.
-
-Source: kubectl, pkg/describe, EndpointSliceDescriber.
+Source: kubectl, pkg/describe: ServiceDescriber, EndpointSliceDescriber. Ports are shown as tables.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +13,7 @@ from pinnace.printers.storage import UNSET, some
 
 
 def describe_service(service: Service, slices: Sequence[EndpointSlice] | NotShown) -> Fields:
-    """`slices`: its own."""
+    """Describe a service. `slices` are its endpoint slices."""
     spec = service.spec
     fields: dict[str, Value] = {**head(service.metadata), "Selector": joined(spec.selector), "Type": spec.type}
     balanced = [ingress.ip or ingress.hostname for ingress in service.status.loadBalancer.ingress]
@@ -55,7 +51,7 @@ def _endpoints(ports: Iterable[ServicePort], slices: Sequence[EndpointSlice]) ->
 
 
 def _addresses(port: ServicePort, slices: Iterable[EndpointSlice]) -> str:
-    """Of the endpoints that are ready."""
+    """Return the addresses of the ready endpoints."""
     reached = [
         f"[{address}]:{each.port}" if ":" in address else f"{address}:{each.port}"
         for endpoint_slice in slices
@@ -69,7 +65,7 @@ def _addresses(port: ServicePort, slices: Iterable[EndpointSlice]) -> str:
 
 
 def _ready(endpoint: Endpoint) -> bool:
-    """Unknown is taken for ready."""
+    """An unknown condition means ready."""
     return endpoint.conditions.ready or not endpoint.conditions.HasField("ready")
 
 

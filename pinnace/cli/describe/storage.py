@@ -1,14 +1,6 @@
-"""All about a persistent volume.
+"""Descriptions of persistent volumes, claims and storage classes.
 
-Source: kubectl, pkg/describe, PersistentVolumeDescriber.
-
-All about a claim of a volume: what it got, and which pods use it.
-
-Source: kubectl, pkg/describe, PersistentVolumeClaimDescriber.
-
-All about a storage class.
-
-Source: kubectl, pkg/describe, StorageClassDescriber.
+Source: kubectl, pkg/describe: PersistentVolumeDescriber, PersistentVolumeClaimDescriber, StorageClassDescriber.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -55,7 +47,7 @@ def describe_volume(volume: PersistentVolume, now: float) -> Fields:
 
 
 def _affinity(spec: PersistentVolumeSpec) -> dict[str, Value]:
-    """The labels of the nodes that reach it: those of one term are enough."""
+    """Describe the node affinity. A node must match one of the terms."""
     if not spec.nodeAffinity.HasField("required"):
         return {}
     terms = enumerate(spec.nodeAffinity.required.nodeSelectorTerms)
@@ -65,7 +57,7 @@ def _affinity(spec: PersistentVolumeSpec) -> dict[str, Value]:
 
 
 def _requirement(requirement: NodeSelectorRequirement) -> str:
-    """ "zone in [a, b]", "ssd exists"."""
+    """Format a requirement: "zone in [a, b]", "ssd exists"."""
     values = f" [{', '.join(requirement.values)}]" if requirement.values else ""
     return f"{requirement.key} {requirement.operator.lower()}{values}"
 
@@ -88,7 +80,7 @@ _FORMS: Mapping[str, Callable[[Any], Fields]] = {**pods.FORMS, "csi": _csi, "loc
 
 
 def describe_claim(claim: PersistentVolumeClaim, pods: Iterable[Pod] | NotShown, now: float) -> Fields:
-    """`pods`: of its namespace."""
+    """Describe a claim. `pods` are the pods of its namespace."""
     meta, spec, status = claim.metadata, claim.spec, claim.status
     bound = bool(spec.volumeName)
     fields: dict[str, Value] = {
@@ -133,7 +125,7 @@ def _source(source: TypedLocalObjectReference) -> Fields:
 
 
 def _uses(pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    """By its name, or as the pod whose ephemeral volume it is."""
+    """Whether the pod uses the claim by name, or by an ephemeral volume."""
     meta = claim.metadata
     return any(volume.volumeSource.persistentVolumeClaim.claimName == meta.name for volume in pod.spec.volumes) or any(
         owner.kind == PODS.kind and owner.uid == pod.metadata.uid for owner in meta.ownerReferences
@@ -158,5 +150,5 @@ def describe_storage_class(storage_class: StorageClass) -> Fields:
 
 
 def _term(term: TopologySelectorTerm) -> list[str]:
-    """ "topology.kubernetes.io/zone in [a, b]", a line for each."""
+    """Format the requirements of a term: "topology.kubernetes.io/zone in [a, b]"."""
     return [f"{each.key} in [{', '.join(each.values)}]" for each in term.matchLabelExpressions]

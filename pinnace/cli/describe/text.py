@@ -1,8 +1,6 @@
-"""The layout of `describe`: labels and values, nested, values of one level aligned. Values are data; `render` makes text.
+"""The layout of `describe`: nested labels and values, aligned within each level. `render` converts them to lines.
 
-What the descriptions of all kinds share.
-
-All about an object of a kind without a description of its own: its metadata, and its other fields as they are.
+The module also contains fields that all kinds share, and the description of kinds without a function of their own.
 """
 
 import re
@@ -29,7 +27,7 @@ INDENT = GAP = "  "
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table under a label; without rows it is `<none>`."""
+    """A table under a label; `<none>` without rows."""
 
     headers: tuple[str, ...]
     rows: Sequence[Sequence[str]]
@@ -37,29 +35,29 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Detailed:
-    """One line, and fields that belong to it."""
+    """A line with nested fields."""
 
     text: str
     fields: Mapping[str, "Value"]
 
 
 class NotShown(str):
-    """One line in place of what whoever asks may not see, and why: `<not shown: User "jane" cannot list ...>`."""
+    """Replaces data that the user cannot read, with the reason: `<not shown: User "jane" cannot list ...>`."""
 
     __slots__ = ()
 
 
 Value: TypeAlias = "str | Sequence[str] | Mapping[str, Value] | Detailed | Rows"
-"""One line; several lines under one another; nested fields; both; a table."""
+"""A line, several lines, nested fields, a line with nested fields, or a table."""
 Fields = Mapping[str, Value]
-"""Labels (without the colon) and values, in the order in which they are shown."""
+"""Labels, without the colon, and values in display order."""
 
 
 _OF_APPLY = (LAST_APPLIED, "kubectl.kubernetes.io/last-applied-configuration")
 
 
 def render(fields: Fields, indent: str = "") -> Iterator[str]:
-    """Lines without newline."""
+    """Yield lines without a newline."""
     width = max((len(label) for label, value in fields.items() if _is_inline(value)), default=0) + len(GAP) + 1
     for label, value in fields.items():
         head = f"{indent}{label}:"
@@ -101,22 +99,22 @@ def _rows(head: str, value: Rows, indent: str, width: int) -> Iterator[str]:
 
 
 def pairs(values: Mapping[str, str]) -> list[str]:
-    """Labels as `key=value`, sorted."""
+    """Return labels as sorted `key=value` strings."""
     return [f"{key}={value}" for key, value in sorted(values.items())]
 
 
 def joined(values: Mapping[str, str]) -> str:
-    """Pairs on one line: `app=web,tier=x`."""
+    """Return labels on one line: `app=web,tier=x`."""
     return ",".join(pairs(values)) or NONE
 
 
 def instant(value: Time | MicroTime) -> str:
-    """RFC 1123 in the local time zone, with the zone as a number, as kubectl has it; empty when not set."""
+    """Format a time as kubectl does: RFC 1123 in the local time zone with a numeric zone. Empty if not set."""
     return to_datetime(value).astimezone().strftime("%a, %d %b %Y %H:%M:%S %z") if is_set(value) else ""
 
 
 def head(meta: ObjectMeta) -> dict[str, Value]:
-    """What the description of any object may begin with."""
+    """Return the first fields of all descriptions."""
     return {
         "Name": meta.name,
         **({"Namespace": meta.namespace} if meta.namespace else {}),
@@ -127,29 +125,29 @@ def head(meta: ObjectMeta) -> dict[str, Value]:
 
 
 def controlled_by(meta: ObjectMeta) -> dict[str, str]:
-    """The line that says who keeps it, if anybody does."""
+    """Return the field with the controller, if there is one."""
     owner = next((each for each in meta.ownerReferences if each.controller), None)
     return {"Controlled By": f"{owner.kind}/{owner.name}"} if owner else {}
 
 
 def annotations(meta: ObjectMeta) -> list[str]:
-    """`key: value`, without the annotation of `apply`, which has all values of a secret."""
+    """Return `key: value` lines without the annotation of `apply`, which contains all values of a secret."""
     shown = sorted((key, value) for key, value in meta.annotations.items() if key not in _OF_APPLY)
     return [f"{key}: {value}" for key, value in shown]
 
 
 def finalizers(meta: ObjectMeta) -> str:
-    """On one line: "[a b]"."""
+    """Return the finalizers on one line: "[a b]"."""
     return f"[{' '.join(meta.finalizers)}]"
 
 
 def phase(meta: ObjectMeta, word: str, now: float) -> str:
-    """The word of the status, or for how long it has been going."""
+    """Return the phase, or the time since the deletion."""
     return f"Terminating (lasts {since(meta.deletionTimestamp, now)})" if is_set(meta.deletionTimestamp) else word
 
 
 def events_table(events: Iterable[Event], now: float) -> Rows:
-    """Oldest first."""
+    """Return the events, oldest first."""
     rows = [
         (
             event.type,
@@ -169,7 +167,7 @@ def describe_object(obj: Object) -> Fields:
 
 
 def fields(message: Message) -> Fields:
-    """What is set of a message, by labels made of the fields' names."""
+    """Return the fields of a message that are set, with labels derived from the field names."""
     document = {key: value for key, value in to_dict(message).items() if key not in ("apiVersion", "kind")}
     return _fields(document, cast(Descriptor, message.DESCRIPTOR))
 
@@ -180,13 +178,13 @@ def _fields(document: Mapping[str, Any], kind: Descriptor | None) -> Fields:
 
 
 def _label(name: str) -> str:
-    """holderIdentity -> Holder Identity."""
+    """Convert a field name to a label: holderIdentity becomes Holder Identity."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return words[:1].upper() + words[1:]
 
 
 def _value(value: Any, field: Field) -> Value:
-    if field.value is not None:  # a map: its keys are the user's
+    if field.value is not None:  # a map, whose keys are not field names
         return joined({key: _text(item) for key, item in value.items()})
     if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         return {str(index): _fields(item, field.descriptor.message_type) for index, item in enumerate(value)}

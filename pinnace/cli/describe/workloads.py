@@ -1,22 +1,7 @@
-"""All about a deployment.
+"""Descriptions of deployments, replica sets, jobs and disruption budgets.
 
-Source: kubectl, pkg/describe, DeploymentDescriber.
-
-All about a replica set.
-
-Source: kubectl, pkg/describe, ReplicaSetDescriber.
-
-All about a job.
-
-Source: kubectl, pkg/describe, JobDescriber.
-
-All about a disruption budget.
-
-Source: kubectl, pkg/describe, PodDisruptionBudgetDescriber.
-
-What the descriptions of those who make pods share: the template, and whose it is.
-
-Source: kubectl, pkg/describe, DescribePodTemplate.
+Source: kubectl, pkg/describe: DeploymentDescriber, ReplicaSetDescriber, JobDescriber, PodDisruptionBudgetDescriber,
+DescribePodTemplate.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +21,7 @@ from pinnace.printers.workloads import duration
 
 
 def describe_deployment(deployment: Deployment, sets: Iterable[ReplicaSet] | NotShown) -> Fields:
-    """`sets`: of its namespace."""
+    """Describe a deployment. `sets` are the replica sets of its namespace."""
     spec, status = deployment.spec, deployment.status
     fields = head_of(deployment.metadata, spec.selector)
     fields["Replicas"] = (
@@ -123,7 +108,7 @@ def describe_disruption_budget(budget: PodDisruptionBudget) -> Fields:
 
 
 def head_of(metadata: ObjectMeta, selector: LabelSelector) -> dict[str, Value]:
-    """How the description of a set of pods begins."""
+    """Return the first fields of objects that select pods."""
     fields = head(metadata)
     fields["Selector"] = str(from_message(selector)) or NONE
     return {**fields, **controlled_by(metadata)}

@@ -1,8 +1,6 @@
-"""What a check finds, and running all of them at once, each with its deadline.
+"""The framework of `pinnace doctor`, and its checks of the machine and of the client configuration.
 
-What the machine has: Python and packages, etcd, room on the disk and in memory, file descriptors, ports.
-
-The client's configuration: is it one, does its context lead anywhere, who can read its keys, how long certificates last.
+All checks run concurrently, each with a deadline.
 """
 
 import asyncio
@@ -32,19 +30,19 @@ from pinnace.cluster.etcd import EtcdMissing, find_etcd
 from pinnace.cluster.processes import Ports
 
 DEADLINE = 8.0
-"""Seconds for one check: a little more than the longest of what it asks."""
+"""Deadline of one check, in seconds. It exceeds the longest timeout within a check."""
 
 
 class Level(StrEnum):
     OK = "ok"
     WARNING = "warning"
-    """It works, and will not always."""
+    """The cluster works, but a problem is likely."""
     PROBLEM = "problem"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`check` is what was looked at, `hint` what to do about it."""
+    """The result of a check. `hint` is the recommended action."""
 
     level: Level
     check: str
@@ -54,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`look` is a coroutine function; or it blocks, and so has a thread of its own."""
+    """One check. `look` is a coroutine function, or a blocking function, which runs in a thread."""
 
     name: str
     look: "Callable[[], Any]"
@@ -73,7 +71,7 @@ def problem(check: str, message: str, hint: str = "") -> Finding:
 
 
 def text(findings: Sequence[Finding]) -> str:
-    """A line for each; and one below it for what to do."""
+    """Return one line for each finding, and a second line for its hint."""
     lines = []
     for each in findings:
         lines.append(f"{each.level:<9}{each.check:<15}{one_line(each.message)}")
@@ -83,7 +81,7 @@ def text(findings: Sequence[Finding]) -> str:
 
 
 async def run(checks: Sequence[Check], deadline: float = DEADLINE) -> list[Finding]:
-    """What all of them find, in their order. One that fails, or does not end in time, has found that."""
+    """Run all checks and return their findings in order. A failure or timeout of a check is a finding."""
     found = await asyncio.gather(*(_run(check, deadline) for check in checks))
     return [finding for each in found for finding in each]
 
@@ -95,14 +93,14 @@ async def _run(check: Check, deadline: float) -> Sequence[Finding]:
             return await (check.look() if inspect.iscoroutinefunction(check.look) else _in_thread(check.look))
     except TimeoutError as error:
         if not limit.expired():
-            return [problem(check.name, f"could not be checked: {error or 'no answer in time'}")]
-        return [problem(check.name, f"could not be checked in {deadline:g} s")]
+            return [problem(check.name, f"check failed: {error or 'no response in time'}")]
+        return [problem(check.name, f"check timed out after {deadline:g} s")]
     except Exception as error:
-        return [problem(check.name, f"could not be checked: {type(error).__name__}: {error}")]
+        return [problem(check.name, f"check failed: {type(error).__name__}: {error}")]
 
 
 async def _in_thread(look: Callable[[], Sequence[Finding]]) -> Sequence[Finding]:
-    """In a thread that the end of the program does not wait for: a file system that hangs may keep it for ever."""
+    """Run the function in a daemon thread, so that a file system without response does not block the exit of the program."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Sequence[Finding]] = loop.create_future()
 
@@ -120,7 +118,7 @@ async def _in_thread(look: Callable[[], Sequence[Finding]]) -> Sequence[Finding]
             found = look()
         except Exception as error:
             failure = error
-        with suppress(RuntimeError):  # the loop has ended: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed and no task waits for the result
             loop.call_soon_threadsafe(tell, found, failure)
 
     threading.Thread(target=body, daemon=True).start()
@@ -129,11 +127,12 @@ async def _in_thread(look: Callable[[], Sequence[Finding]]) -> Sequence[Finding]
 
 GIB = 1 << 30
 DISK = (GIB // 4, 2 * GIB)
-"""Less than the first is a problem, less than the second a warning. etcd's data grows to 2 GiB at most; logs come on top."""
+"""Less than the first value is a problem, less than the second a warning. The data of etcd is limited to 2 GiB; logs need
+additional space."""
 MEMORY = (GIB // 4, GIB)
-"""Likewise. A cluster of the default size takes about half a GiB."""
+"""Thresholds for available memory. A cluster of the default size uses about 0.5 GiB."""
 FILES = (256, 1024)
-"""Likewise: each process has a descriptor for every connection and file."""
+"""Thresholds for file descriptors. A process uses one for each connection and file."""
 _MEMINFO = Path("/proc/meminfo")
 
 
@@ -141,12 +140,12 @@ def python(version: tuple[int, ...] | None = None) -> Sequence[Finding]:
     least = _numbers(metadata.metadata("pinnace")["Requires-Python"])
     have = version or sys.version_info[:3]
     if have < least:
-        return [problem("python", f"{_dotted(have)}, and {_dotted(least)} is needed", "install pinnace with a newer Python")]
+        return [problem("python", f"{_dotted(have)}: {_dotted(least)} or later is required", "install a newer Python")]
     return [ok("python", f"{_dotted(have)} on {platform.system()}")]
 
 
 def packages(needed: Iterable[str] | None = None, installed: Callable[[str], str] = metadata.version) -> Sequence[Finding]:
-    """`needed`: as a package's metadata have them, such as "grpcio<2,>=1.83"."""
+    """`needed` are requirements in the syntax of package metadata, such as "grpcio<2,>=1.83"."""
     wrong, checked = [], 0
     for each in metadata.requires("pinnace") or [] if needed is None else needed:
         requirement, _, marker = each.partition(";")
@@ -161,16 +160,16 @@ def packages(needed: Iterable[str] | None = None, installed: Callable[[str], str
             wrong.append(f"{name} is not installed")
             continue
         if _numbers(have) < _numbers(bounds.get(">=", "")):
-            wrong.append(f"{name} is {have}, and {bounds['>=']} is needed")
+            wrong.append(f"{name} {have}: {bounds['>=']} or later is required")
         if "<" in bounds and _numbers(have) >= _numbers(bounds["<"]):
-            wrong.append(f"{name} is {have}, and one before {bounds['<']} is needed")
+            wrong.append(f"{name} {have}: a version before {bounds['<']} is required")
     if wrong:
         return [problem("packages", "; ".join(wrong), f"{sys.executable} -m pip install --upgrade pinnace")]
-    return [ok("packages", f"all {checked} are as needed")]
+    return [ok("packages", f"all {checked} have a supported version")]
 
 
 def etcd(*, elsewhere: bool) -> Sequence[Finding]:
-    """`elsewhere`: the cluster is not on this machine, and so needs no etcd here."""
+    """`elsewhere`: the cluster is not on this machine, so no local etcd is required."""
     try:
         found = find_etcd()
     except EtcdMissing as error:
@@ -178,21 +177,19 @@ def etcd(*, elsewhere: bool) -> Sequence[Finding]:
         return [tell("etcd", f"{error}: `pinnace up` cannot start a cluster", error.hint)]
     said = f"{_dotted(found.version)} ({found.path})"
     if found.fallback:
-        return [
-            warning("etcd", f"{said}: 3.5.0 to 3.5.2 can lose writes when killed", "install 3.5.3 or later, and put it on PATH")
-        ]
+        return [warning("etcd", f"{said}: 3.5.0 to 3.5.2 can lose writes when killed", "install 3.5.3 or later on PATH")]
     return [ok("etcd", said)]
 
 
 def disk(folder: Path, free: int | None = None) -> Sequence[Finding]:
-    """Of the folder, or the one in which it would be made. `free`: bytes."""
+    """Check the file system of the directory, or of its nearest existing parent. `free` is in bytes."""
     there = next(each for each in (folder, *folder.parents) if _exists(each))
     left = shutil.disk_usage(there).free if free is None else free
-    return [_enough("disk", left, DISK, f"{_size(left)} free for {folder}", "free some space, or use another --data-dir")]
+    return [_enough("disk", left, DISK, f"{_size(left)} free for {folder}", "free disk space, or use another --data-dir")]
 
 
 def _exists(path: Path) -> bool:
-    """False, too, where the user may not look."""
+    """Return false also if permission is denied."""
     try:
         return path.exists()
     except PermissionError:
@@ -206,20 +203,20 @@ def memory(available: int | None = None) -> Sequence[Finding]:
         except OSError:
             found = None
         if found is None:
-            return [ok("memory", "this system does not say how much is available")]
+            return [ok("memory", "the available memory cannot be determined")]
         available = int(found[1]) * 1024
-    hint = "end other programs, or start a smaller cluster: pinnace up --nodes 5 --schedulers 1 --apiservers 1"
+    hint = "stop other programs, or start a smaller cluster: pinnace up --nodes 5 --schedulers 1 --apiservers 1"
     return [_enough("memory", available, MEMORY, f"{_size(available)} available", hint)]
 
 
 def files(limit: int | None = None) -> Sequence[Finding]:
-    """`limit`: of open files, up to which a process may raise its own, as ours do."""
+    """`limit` is the hard limit of open files, to which each component raises its soft limit."""
     if limit is None:
         _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
-        return [ok("files", "a process may open as many as it likes")]
-    hint = f"as root: ulimit -n {FILES[1] * 4}, before `pinnace up`; or nofile in /etc/security/limits.conf"
-    return [_enough("files", limit, FILES, f"a process may open {limit:,}", hint)]
+        return [ok("files", "no limit")]
+    hint = f"run ulimit -n {FILES[1] * 4} as root before `pinnace up`, or set nofile in /etc/security/limits.conf"
+    return [_enough("files", limit, FILES, f"limit of {limit:,} for each process", hint)]
 
 
 def ports() -> Sequence[Finding]:
@@ -237,7 +234,7 @@ def _enough(check: str, have: int, bounds: tuple[int, int], message: str, hint: 
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """ ">=3.11" is (3, 11)."""
+    """Parse the first version number: ">=3.11" is (3, 11)."""
     found = re.search(r"\d+(\.\d+)*", version)
     return tuple(map(int, found[0].split("."))) if found else ()
 
@@ -254,12 +251,12 @@ CHECK = "configuration"
 
 
 def configuration(settings: Settings) -> tuple[ClientConfig | None, Sequence[Finding]]:
-    """Where the API servers are; None: nobody knows."""
+    """Load the client configuration; None if no API server is configured."""
     path = config_path()
     try:
         document = found(path)
         if document is None and not (settings.server or os.environ.get("PINNACE_SERVER")):
-            return None, [warning(CHECK, f"{path} does not exist: no cluster is known", ConfigError("").hint)]
+            return None, [warning(CHECK, f"{path} does not exist: no cluster is configured", ConfigError("").hint)]
         config = load(settings.server, context=settings.context)
     except ConfigError as error:
         return None, [problem(CHECK, str(error), error.hint)]
@@ -269,27 +266,27 @@ def configuration(settings: Settings) -> tuple[ClientConfig | None, Sequence[Fin
 
 
 def keys(paths: Iterable[Path]) -> Sequence[Finding]:
-    """Private keys, and files with tokens in them: nobody else is to read them."""
+    """Check that private keys and token files are readable by the owner only."""
     findings, count = [], 0
     for path in paths:
         try:
             mode = path.stat().st_mode
             readable = os.access(path, os.R_OK)
         except OSError as error:
-            findings.append(problem("keys", f"{path}: {error.strerror}", "make it anew (`pinnace pki`), or correct its path"))
+            findings.append(problem("keys", f"{path}: {error.strerror}", "recreate it with `pinnace pki`, or correct its path"))
             continue
         count += 1
         if not readable:
-            findings.append(problem("keys", f"{path} cannot be read", f"become its owner, or chown {path}"))
+            findings.append(problem("keys", f"{path} cannot be read", f"change its owner: chown {path}"))
         elif path.suffix == ".key" and b"PRIVATE KEY-----" not in path.read_bytes():
-            findings.append(problem("keys", f"{path} is no private key in PEM", "put back what was there"))
+            findings.append(problem("keys", f"{path} is not a PEM private key", "restore the file"))
         elif mode & 0o077:
             findings.append(warning("keys", f"others can read {path}", f"chmod 600 {path}"))
-    return findings or ([ok("keys", f"{count} that only you can read")] if count else [])
+    return findings or ([ok("keys", f"{count} with access for the owner only")] if count else [])
 
 
 def certificates(paths: Iterable[Path], renewal: Callable[[Path], str], now: datetime | None = None) -> Sequence[Finding]:
-    """Whether they are valid now, and for how long. `renewal`: how this one is renewed."""
+    """Check the validity periods. `renewal` returns the command that renews a certificate."""
     from cryptography import x509
 
     from pinnace.pki.folder import RENEW_BEFORE
@@ -303,17 +300,17 @@ def certificates(paths: Iterable[Path], renewal: Callable[[Path], str], now: dat
             findings.append(problem("certificates", f"{path}: {error.strerror}", renewal(path)))
             continue
         except ValueError:
-            findings.append(problem("certificates", f"{path}: it is no certificate in PEM", f"remove it; {renewal(path)}"))
+            findings.append(problem("certificates", f"{path}: not a PEM certificate", f"delete it; {renewal(path)}"))
             continue
         end, begin = certificate.not_valid_after_utc, certificate.not_valid_before_utc
         ends.append(end)
         if end <= now:
-            findings.append(problem("certificates", f"{path} has ended on {end:%Y-%m-%d}", renewal(path)))
+            findings.append(problem("certificates", f"{path} expired on {end:%Y-%m-%d}", renewal(path)))
         elif begin > now:
-            clock = "set this machine's clock, which is behind that of who made it"
-            findings.append(problem("certificates", f"{path} is valid only from {begin:%Y-%m-%d %H:%M} UTC on", clock))
+            clock = "correct the clock of this machine, which is behind the one of the machine that created the certificate"
+            findings.append(problem("certificates", f"{path} is not valid before {begin:%Y-%m-%d %H:%M} UTC", clock))
         elif end - RENEW_BEFORE <= now:
-            findings.append(warning("certificates", f"{path} ends on {end:%Y-%m-%d}", renewal(path)))
+            findings.append(warning("certificates", f"{path} expires on {end:%Y-%m-%d}", renewal(path)))
     if findings or not ends:
         return findings
-    return [ok("certificates", f"{len(ends)} are valid, until {min(ends):%Y-%m-%d} at least")]
+    return [ok("certificates", f"{len(ends)} are valid until at least {min(ends):%Y-%m-%d}")]

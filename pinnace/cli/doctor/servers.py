@@ -1,7 +1,4 @@
-"""The API servers: does each answer, is it of this version, what time is it there, and are there leaders.
-
-The processes of a local cluster: does each run, and is it ready.
-"""
+"""The checks of `pinnace doctor` on API servers, leaders, and the processes of a local cluster."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -25,14 +22,14 @@ from pinnace.cluster.view import DEAD, problems
 from pinnace.runtime import build
 
 TIMEOUT = 3.0
-"""Seconds, of a call."""
+"""Timeout of a request, in seconds."""
 SKEW = 3.0
-"""Seconds by which clocks may differ without a word: the server's time comes without fractions."""
-UPGRADING = "docs/upgrading.md says what works together"
+"""Maximum clock difference without a warning, in seconds. The server's time has a resolution of 1 s."""
+UPGRADING = "docs/upgrading.md lists compatible versions"
 
 
 async def server(config: ClientConfig, endpoint: str) -> Sequence[Finding]:
-    """One of them."""
+    """Check one API server."""
     name = "server"
     try:
         await reach(replace(config, endpoints=(endpoint,)))
@@ -40,14 +37,14 @@ async def server(config: ClientConfig, endpoint: str) -> Sequence[Finding]:
     except Failure as failure:
         return [problem(name, failure.report.lines[0], failure.report.hint)]
     except (ApiError, OSError) as error:
-        return [problem(name, f"{endpoint}: {error}", "see its log")]
+        return [problem(name, f"{endpoint}: {error}", "see the log of the API server")]
     if theirs != build.version():
-        return [warning(name, f"{endpoint} is of version {theirs}, this program of {build.version()}", UPGRADING)]
-    return [ok(name, f"{endpoint} answers; version {theirs}")]
+        return [warning(name, f"{endpoint} has version {theirs}, this client has {build.version()}", UPGRADING)]
+    return [ok(name, f"{endpoint} responds; version {theirs}")]
 
 
 async def clock(config: ClientConfig) -> Sequence[Finding]:
-    """Asked by an object that is made for show: a dry run."""
+    """Compare the clocks by the creation timestamp of a dry run."""
     connection = Connection(config.endpoints, tls=config.tls)
     try:
         wanted = Namespace()
@@ -56,7 +53,7 @@ async def clock(config: ClientConfig) -> Sequence[Finding]:
         made = await Client(connection).namespaces.create(wanted, dry_run=True)
         return [skewed(to_seconds(made.metadata.creationTimestamp), before, time.time())]
     except Forbidden:
-        return [ok("clock", "not compared: it takes the right to create namespaces")]
+        return [ok("clock", "not compared: the check requires permission to create namespaces")]
     except ApiError as error:
         return [warning("clock", f"not compared: {error}")]
     finally:
@@ -64,17 +61,17 @@ async def clock(config: ClientConfig) -> Sequence[Finding]:
 
 
 def skewed(there: float, before: float, after: float) -> Finding:
-    """`there`: the server's clock at a moment between these two of ours; all in Unix seconds."""
+    """Compare clocks. `there` is the server's time of a moment between `before` and `after`, all in Unix seconds."""
     difference = max(there - after, before - there - 1, 0.0)
     if difference <= SKEW:
-        return ok("clock", "as the server's")
+        return ok("clock", "in agreement with the server")
     side = "ahead of" if there > after else "behind"
-    message = f"the server's is {difference:,.0f} s {side} this machine's"
-    return warning("clock", message, "set the clocks by NTP: certificates, events and deadlines go by them")
+    message = f"the clock of the server is {difference:,.0f} s {side} the clock of this machine"
+    return warning("clock", message, "synchronize the clocks with NTP: certificates, events and deadlines depend on them")
 
 
 async def leaders(config: ClientConfig, expected: Sequence[str]) -> Sequence[Finding]:
-    """`expected`: elections that should have a leader."""
+    """`expected` are the elections that should have a leader."""
     connection = Connection(config.endpoints, tls=config.tls)
     try:
         found = await Client(connection).elections.list()
@@ -86,9 +83,11 @@ async def leaders(config: ClientConfig, expected: Sequence[str]) -> Sequence[Fin
 
 
 def led(holders: Mapping[str, str], expected: Sequence[str]) -> Sequence[Finding]:
-    hint = "do its candidates run? `pinnace status` shows them, `pinnace leader history NAME` who led before"
+    hint = "`pinnace status` shows the candidates, `pinnace leader history NAME` shows previous leaders"
     missing = [
-        problem("leaders", f'nobody leads "{name}"', hint.replace("NAME", name)) for name in expected if not holders.get(name)
+        problem("leaders", f'election "{name}" has no leader', hint.replace("NAME", name))
+        for name in expected
+        if not holders.get(name)
     ]
     said = ", ".join(f"{holder} leads {name}" for name, holder in sorted(holders.items()) if holder)
     return [*missing, *([ok("leaders", said)] if said else [])]
@@ -101,21 +100,23 @@ async def processes(state: ClusterState) -> Sequence[Finding]:
 
 
 def elections(state: ClusterState) -> list[str]:
-    """That should have a leader."""
+    """Return the elections that should have a leader."""
     return [election for component, election in ELECTIONS.items() if state.of(component)]
 
 
 def _unwell(state: ClusterState, record: ProcessRecord, reason: str) -> Finding:
     folder = state.spec.data_dir
-    log = f"its log is {Folder(folder).log(record.name)}"
+    log = f"see its log, {Folder(folder).log(record.name)}"
     if reason != DEAD:
         if record.component == ETCD and "NOSPACE" in reason:
-            return problem("processes", f"{record.name} is not ready: out of space, only reads and deletes work", OUT_OF_SPACE)
+            return problem(
+                "processes", f"{record.name} is not ready: out of space, only reads and deletes are possible", OUT_OF_SPACE
+            )
         return problem("processes", f"{record.name} is not ready: {reason}", log)
     taken = [each for each in {record.plan.address, record.plan.http} if not is_free(each)]
     if taken:
-        hint = "`pinnace stop` and `pinnace start` choose another one; `ss -ltnp` shows the program"
-        return problem("processes", f"{record.name} does not run, and another program has {taken[0]}", hint)
+        hint = "`pinnace stop` and `pinnace start` select another port; `ss -ltnp` shows the program"
+        return problem("processes", f"{record.name} is not running, and another program uses {taken[0]}", hint)
     if lost := etcd.lost_member(record.name, Folder(folder).log_tail(record.name)):
-        return problem("processes", f"{record.name} does not run", lost)
-    return problem("processes", f"{record.name} does not run", f"pinnace start{data_dir_flag(folder)} {record.name}; {log}")
+        return problem("processes", f"{record.name} is not running", lost)
+    return problem("processes", f"{record.name} is not running", f"pinnace start{data_dir_flag(folder)} {record.name}; {log}")

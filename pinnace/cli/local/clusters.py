@@ -1,7 +1,4 @@
-"""Which other local clusters run: for who asks about one that is not there, or no longer.
-
-Which local cluster is meant, and how other commands find it.
-"""
+"""Selection of a local cluster, and its contexts in the client configuration."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,13 +24,13 @@ from pinnace.runtime import process
 
 
 def running_besides(data_dir: Path) -> dict[str, Path]:
-    """The folders of the clusters of the configuration of which a process runs, without this one, by their contexts. Raises
+    """Return the data directories of other clusters in the configuration with at least one running process, by context. Raises
     ConfigError."""
     return {name: folder for name, folder in data_dirs().items() if folder != data_dir and _runs(folder)}
 
 
 def load_cluster(settings: Settings, data_dir: Path, verb: str) -> Cluster:
-    """The cluster in this folder. Raises FolderError, and NoCluster: its hint names those that run elsewhere."""
+    """Load the cluster of this directory. Raises FolderError, and NoCluster with a hint that names running clusters."""
     try:
         return Cluster.load(data_dir)
     except NoCluster as nothing:
@@ -41,20 +38,19 @@ def load_cluster(settings: Settings, data_dir: Path, verb: str) -> Cluster:
 
 
 def hint(settings: Settings, data_dir: Path, verb: str) -> str:
-    """How to have the verb concern the clusters that run elsewhere; "" when there are none. Where that is the one that commands
-    talk to is not always known."""
+    """Return commands that select running clusters in other directories, or "" if there are none."""
     try:
         folders = list(running_besides(data_dir).values())
     except ConfigError:
         return ""
     if not folders and (servers := _answering(settings)):
-        return f"a cluster answers at {servers}; if it is a local one, say where: `pinnace {verb} --data-dir DIR`"
+        return f"a cluster is running at {servers}; if it is local, use `pinnace {verb} --data-dir DIR`"
     said = ", ".join(f"`pinnace {verb} --data-dir {quote(str(folder))}`" for folder in folders)
-    return f"{'one runs elsewhere' if len(folders) == 1 else f'{len(folders)} run elsewhere'}: {said}" if folders else ""
+    return f"{'one is running' if len(folders) == 1 else f'{len(folders)} are running'} elsewhere: {said}" if folders else ""
 
 
 def _answering(settings: Settings) -> str:
-    """The API servers that commands talk to, if one of them answers and the folder of their cluster is not known."""
+    """Return the API servers that commands use, if one responds and the directory of their cluster is unknown."""
     try:
         config = configuration(settings)
         if config.data_dir is None:
@@ -73,33 +69,33 @@ def _runs(data_dir: Path) -> bool:
 
 
 def _named(context: click.Context, option: click.Parameter, given: str | None) -> Path | None:
-    """By its real name. An empty one is a variable that is not set: the present folder is not what is meant."""
+    """Resolve the path. An empty value comes from an unset variable and does not mean the working directory."""
     if given == "":
-        raise click.BadParameter('"" is no folder')
+        raise click.BadParameter('"" is not a directory')
     return Path(given).resolve() if given is not None else None
 
 
 data_dir_option = click.option(
     "--data-dir",
-    type=click.Path(readable=False),  # what cannot be read is told by who reads it
+    type=click.Path(readable=False),  # the error is reported when the directory is read
     callback=_named,
     envvar="PINNACE_DATA_DIR",
     show_envvar=True,
     metavar="DIR",
-    help="The cluster's folder: state, logs, etcd's data.  [default: $XDG_STATE_HOME/pinnace/default]",
+    help="The directory of the cluster, with its state, logs and etcd data.  [default: $XDG_STATE_HOME/pinnace/default]",
 )
 
 
 def present_data_dir(settings: Settings, named: Path | None) -> Path:
-    """The folder of the local cluster that is meant: what --data-dir says, that of --context, $PINNACE_DATA_DIR, that of the
-    cluster that commands talk to, or the default one. Raises Failure when --context names no local cluster."""
+    """Return the directory of the selected cluster. The order of precedence is --data-dir, --context, $PINNACE_DATA_DIR, the
+    cluster that commands use, the default. Raises Failure if the context is not a local cluster."""
     if (found := named_data_dir(settings, named)) is not None:
         return found
     if settings.context:
         found = configuration(settings).data_dir
         if found is None:
-            message = f'the cluster of context "{settings.context}" is no local one'
-            raise Failure(message, hint="if it is, name its folder with --data-dir", code=ExitCode.NOT_FOUND)
+            message = f'the cluster of context "{settings.context}" is not a local cluster'
+            raise Failure(message, hint="if it is local, specify its directory with --data-dir", code=ExitCode.NOT_FOUND)
         return found
     with suppress(ConfigError):
         if found := load(settings.server).data_dir:
@@ -108,25 +104,25 @@ def present_data_dir(settings: Settings, named: Path | None) -> Path:
 
 
 def named_data_dir(settings: Settings, named: Path | None) -> Path | None:
-    """What --data-dir says, or $PINNACE_DATA_DIR, which --context goes before. None: neither says anything."""
+    """Return the value of --data-dir or $PINNACE_DATA_DIR, or None. --context takes precedence over the variable."""
     return None if settings.context and _by_environment() else named
 
 
 def _by_environment() -> bool:
-    """Whether it is a variable that has named the folder."""
+    """Whether the directory was set by the environment variable."""
     context = click.get_current_context(silent=True)
     return context is not None and context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT
 
 
 def check_writable() -> None:
-    """Before there is anything to write: raises Failure when other commands could not find a cluster."""
+    """Raises Failure if the configuration file is not writable, so that other commands could not find a new cluster."""
     with editing():
         contexts.check_writable()
 
 
 def write_context(found: ClientConfig) -> str:
-    """Lets other commands find the cluster. The context that was the current one until then, if it is another's, or "". Raises
-    Failure."""
+    """Write the context of the cluster, and make it the current one. Return the previous current context if it was another one,
+    else "". Raises Failure."""
     name = _context_name(found.data_dir or default_data_dir())
     with editing():
         before = contexts.current_context()
@@ -135,8 +131,8 @@ def write_context(found: ClientConfig) -> str:
 
 
 def refresh(found: ClientConfig) -> None:
-    """After a start: has the cluster's contexts name the API servers where they are now. The current context stays, unless the
-    cluster had none. Raises Failure."""
+    """Update the addresses of the API servers after a start. The current context is not changed, unless the cluster had no
+    context. Raises Failure."""
     assert found.data_dir is not None
     with editing():
         known = [name for name, folder in contexts.data_dirs().items() if folder == found.data_dir]
@@ -150,13 +146,13 @@ def refresh(found: ClientConfig) -> None:
 
 
 def remove_context(data_dir: Path) -> None:
-    """The opposite. Where it was the current context, that of the only other local cluster that runs is it from then on, and a
-    note says so. Raises Failure."""
+    """Remove the context of the cluster. If it was the current one and exactly one other local cluster is running, make that
+    the current one, and print a note. Raises Failure."""
     with editing():
         others = running_besides(data_dir)
         successor = next(iter(others)) if len(others) == 1 else ""
         if contexts.remove_context(_context_name(data_dir), successor) and successor:
-            note(f"switched to the cluster in {others[successor]}, which still runs")
+            note(f"switched to the cluster in {others[successor]}, which is running")
 
 
 def _context_name(data_dir: Path) -> str:
@@ -165,12 +161,11 @@ def _context_name(data_dir: Path) -> str:
 
 @contextmanager
 def editing(code: ExitCode = ExitCode.SERVER) -> Iterator[None]:
-    """While the configuration is read and written. Raises Failure: what is wrong with the file, with this exit code; or that it
-    cannot be written."""
+    """Convert errors of reading and writing the configuration into Failure. `code` is the exit code for an invalid file."""
     try:
         yield
     except ConfigError as error:
         raise Failure(str(error), hint=error.hint, code=code) from error
     except OSError as error:
-        hint = "free some space" if error.errno in NO_ROOM else "name another file with PINNACE_CONFIG"
+        hint = "free some space" if error.errno in NO_ROOM else "set another file with PINNACE_CONFIG"
         raise Failure(f"the client configuration cannot be written: {error}", hint=hint) from error

@@ -1,9 +1,4 @@
-"""How far long work has come: told on stderr, and drawn where that is a terminal.
-
-Verbs that work on local clusters for a while: what ends them, how the errors of clusters are told, and taking one down.
-
-How a story is told on a terminal: chapters, lines, moments, and what is to be thought of it.
-"""
+"""Output, errors and signals of commands for local clusters that run for several seconds."""
 
 import asyncio
 import signal
@@ -26,13 +21,13 @@ from pinnace.cluster import errors
 from pinnace.cluster.cluster import Cluster
 
 QUIET = 5.0
-"""Seconds after which a pipe is told, too, what is being waited for."""
+"""Seconds without output after which a line is printed if stderr is not a terminal."""
 UNFOLDED = 1 << 20
-"""Columns, where there is no terminal."""
+"""Width of the output, in columns, if it is not a terminal."""
 
 
 def console(settings: Settings, *, stderr: bool = False) -> Console:
-    """Folds lines to fit where it is a terminal, and only there: in a pipe a line is a line."""
+    """Return a console that wraps lines on a terminal only."""
     made = Console(stderr=stderr, no_color=settings.no_color or None, highlight=False)
     if not made.is_terminal:
         made.width = UNFOLDED
@@ -40,7 +35,7 @@ def console(settings: Settings, *, stderr: bool = False) -> Console:
 
 
 class Steps:
-    """Progress on stderr: on a terminal a line that moves, in a pipe a line for each step that is done."""
+    """Progress on stderr: a status line on a terminal; otherwise one line for each completed step."""
 
     def __init__(self, settings: Settings) -> None:
         self._console = console(settings, stderr=True)
@@ -56,7 +51,7 @@ class Steps:
     def waiting(self, what: str) -> None:
         text = Text(f"waiting for {what}")
         if self._console.is_terminal:
-            text.truncate(self._console.width - 3, overflow="ellipsis")  # one line, with the spinner before it
+            text.truncate(self._console.width - 3, overflow="ellipsis")  # leaves space for the spinner
             if self._status is None:
                 self._status = self._console.status(text)
                 self._status.start()
@@ -76,12 +71,12 @@ class Steps:
         self._last_line = time.monotonic()
 
     def line(self, text: str) -> None:
-        """Plain text, for what is neither waited for nor done."""
+        """Print a line without a mark."""
         self._console.print(Text(text))
         self._last_line = time.monotonic()
 
     def quiet(self) -> None:
-        """Takes the moving line away."""
+        """Remove the status line."""
         if self._status is not None:
             self._status.stop()
             self._status = None
@@ -101,11 +96,10 @@ _CODES: tuple[tuple[type[errors.ClusterError], ExitCode], ...] = (
 
 
 def run(main: Coroutine[Any, Any, R], *, hangup: bool = False) -> R:
-    """Runs a verb to its end. SIGINT and SIGTERM cancel it, so that it cleans up, and then end it as an interrupt; so does,
-    with `hangup`, the end of the terminal. Each further one cancels again what waits by then: no clean-up is left out, as it
-    would be if asyncio raised the KeyboardInterrupt of the second SIGINT."""
+    """Run a coroutine. SIGINT, SIGTERM and, with `hangup`, SIGHUP cancel it, so that its cleanup runs, and KeyboardInterrupt is
+    raised. A further signal cancels the operation in progress and not the cleanup, unlike the second SIGINT in asyncio."""
     numbers = [signal.SIGTERM, *([signal.SIGHUP] if hangup else [])]
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell leaves it to what runs in its background
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a shell ignores SIGINT for background jobs
         numbers.append(signal.SIGINT)
 
     async def body() -> R:
@@ -116,7 +110,7 @@ def run(main: Coroutine[Any, Any, R], *, hangup: bool = False) -> R:
             loop.add_signal_handler(number, task.cancel)
         try:
             return await main
-        finally:  # there is nothing to clean up any more: what is left, such as a thread at work, may be interrupted
+        finally:  # the cleanup is complete; a remaining thread can be interrupted
             for number in numbers:
                 loop.remove_signal_handler(number)
 
@@ -128,7 +122,7 @@ def run(main: Coroutine[Any, Any, R], *, hangup: bool = False) -> R:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turns the errors of local clusters into those that the command line tells."""
+    """Convert errors of local clusters into Failure."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -141,24 +135,24 @@ def translated() -> Iterator[None]:
         for name, tail in error.logs.items() if isinstance(error, errors.StartFailed) else ():
             where = error.paths.get(name) if isinstance(error, errors.StartFailed) else None
             if tail:
-                err(f"The last lines of the log of {name}{f' ({where})' if where else ''}:")
+                err(f"Last lines of the log of {name}{f' ({where})' if where else ''}:")
             for line in tail:
                 err(f"  | {line}")
         raise Failure(error.message, hint=error.hint, code=code) from error
 
 
 async def remove(cluster: Cluster, steps: Steps) -> None:
-    """Takes a cluster down, and says what is removed."""
+    """Delete a cluster, and print its content."""
     folder = cluster.spec.data_dir
-    steps.line(f"removing the cluster in {folder}: {cluster.folder.describe()}")
-    steps.waiting(f"{len(cluster.state.processes)} processes to end")
+    steps.line(f"deleting the cluster in {folder}: {cluster.folder.describe()}")
+    steps.waiting(f"{len(cluster.state.processes)} processes to exit")
     removed = await cluster.down()
     if removed.killed:
-        steps.line(f"did not end when asked, and had to be killed: {', '.join(removed.killed)}")
+        steps.line(f"killed, because they did not exit after SIGTERM: {', '.join(removed.killed)}")
     for path in removed.kept:
-        steps.warn(f"{path} was not made by this cluster, and is still there")
-    left = "" if removed.kept else "; nothing is left of it"
-    steps.done(f"the cluster in {folder} is down{left}")
+        steps.warn(f"{path} was not created by this cluster and is not deleted")
+    left = "" if removed.kept else "; all its files are deleted"
+    steps.done(f"the cluster in {folder} is deleted{left}")
 
 
 GOOD, BAD = "green", "bold red"
@@ -174,7 +168,7 @@ class Judgement:
 
 
 class Story:
-    """Chapters and lines on stdout, colours only on a terminal."""
+    """Sections and lines on stdout, with colours on a terminal only."""
 
     def __init__(self, settings: Settings, steps: Steps) -> None:
         self.steps = steps
@@ -190,9 +184,9 @@ class Story:
         self._console.print(Text(f"  {text}" if text else "", style=style))
 
     def moment(self, seconds: float, what: str) -> None:
-        """So long after the start, which is told as "t = 0 ms" and seven spaces: up to ten seconds are aligned."""
+        """Print a line with the time since the start. Up to 10 s the times are aligned with "t = 0 ms" and seven spaces."""
         self.line(f"  + {seconds * 1000:5,.0f} ms   {what}")
 
     def judgement(self, good: bool, what: str, figure: str, width: int = 38) -> None:
-        """`width`: of the column before the figures."""
+        """Print one line of a verdict. `width` is the width of the column before the figure."""
         self.line(f"{'✓' if good else '✗'} {what:<{width}}{figure}", GOOD if good else BAD)

@@ -1,4 +1,4 @@
-"""What schedulers say of themselves, at the address of their status."""
+"""Requests to the status endpoints of schedulers."""
 
 import json
 from collections.abc import Sequence
@@ -21,16 +21,15 @@ from pinnace.runtime.http import parse_address
 D = TypeVar("D", bound=Dump)
 
 TIMEOUT = 5.0
-"""Seconds, for each."""
+"""Timeout of each request, in seconds."""
 _direct = build_opener(ProxyHandler({}))
-"""Opens loopback addresses whatever http_proxy says."""
+"""Opens loopback addresses independently of http_proxy."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """A scheduler's configuration, as its command line has it: --config, if there is one, and each --plugin. `source`: the
-    folder of the local cluster that was started with it; empty: the user gave it. `python_path`: where its plugins are
-    found."""
+    """The flags --config and --plugin of a scheduler. `source` is the directory of the local cluster that they come from, or
+    empty if the user specified them. `python_path` is the module path of the plugins."""
 
     config: str = ""
     plugins: Sequence[str] = ()
@@ -39,24 +38,23 @@ class SchedulerOptions:
 
 
 def ask(kind: type[D], http: str, data_dir: Path) -> D:
-    """What a scheduler holds: that at `http`, or else the one that leads the local cluster of that folder. When it does not
-    lead, a note says so. Raises Failure, or FolderError."""
+    """Return the state of the scheduler at `http`, or of the leading scheduler of the local cluster. If it does not lead, print
+    a note. Raises Failure or FolderError."""
     if http:
         try:
             parse_address(http)
         except ValueError as error:
-            raise usage(f"--http: {error}", hint="it is what a scheduler was started with, such as 127.0.0.1:7481") from None
+            raise usage(f"--http: {error}", hint="use the --http address of a scheduler, such as 127.0.0.1:7481") from None
         found = _read(http, kind)
     else:
         found = _of_cluster(kind, data_dir)
     if not found.leading:
-        note(f"{found.name} is on standby: its state is what it would start to lead with")
+        note(f"{found.name} is on standby: this is the state with which it would become the leader")
     return found
 
 
 def configured(data_dir: Path) -> SchedulerOptions:
-    """What the schedulers of the local cluster in this folder were started with. Empty: there is none, or they have the
-    defaults."""
+    """Return the flags of the schedulers of a local cluster. Empty if there is no cluster, or the flags are the defaults."""
     try:
         state = Folder(data_dir).read()
     except FolderError:
@@ -73,8 +71,8 @@ def _of_cluster(kind: type[D], data_dir: Path) -> D:
     state = Folder(data_dir).read()
     addresses = [record.plan.http for record in state.of(SCHEDULER)] if state is not None else []
     if not addresses:
-        hint = "name a scheduler's address with --http HOST:PORT, or a local cluster's folder with --data-dir"
-        raise Failure(f"no schedulers of a local cluster are known in {data_dir}", hint=hint, code=ExitCode.NOT_FOUND)
+        hint = "specify the address of a scheduler with --http, or a local cluster with --data-dir"
+        raise Failure(f"no schedulers of a local cluster found in {data_dir}", hint=hint, code=ExitCode.NOT_FOUND)
     found, failures = [], []
     for address in addresses:
         try:
@@ -92,13 +90,15 @@ def _read(address: str, kind: type[D]) -> D:
             return from_json(kind, json.load(answer))
     except HTTPError as error:
         with error:
-            message = f"{address} answers {kind.path} with {error.code} {error.reason}"
-        raise Failure(message, hint="check that it is the --http address of a scheduler", code=ExitCode.UNAVAILABLE) from None
+            message = f"{address} responds to {kind.path} with {error.code} {error.reason}"
+        raise Failure(
+            message, hint="check whether it is the --http address of a scheduler", code=ExitCode.UNAVAILABLE
+        ) from None
     except OSError as error:
         reason = getattr(error, "reason", error)
-        message = f"no scheduler answers at {address}: {getattr(reason, 'strerror', None) or reason}".lower()
-        raise Failure(message, hint="`pinnace status` shows which run", code=ExitCode.UNAVAILABLE) from None
+        message = f"no scheduler responds at {address}: {getattr(reason, 'strerror', None) or reason}".lower()
+        raise Failure(message, hint="`pinnace status` shows the running processes", code=ExitCode.UNAVAILABLE) from None
     except (HTTPException, ValueError, RecursionError) as error:
         how = f": {error}" if isinstance(error, Malformed) else ""
-        message = f"{address} does not answer like a scheduler{how}"
-        raise Failure(message, hint="check that it is the --http address of a scheduler") from None
+        message = f"{address} does not respond like a scheduler{how}"
+        raise Failure(message, hint="check whether it is the --http address of a scheduler") from None

@@ -1,9 +1,7 @@
-"""Options that several verbs share.
+"""Options and arguments that several verbs share, and their shell completion.
 
-The arguments by which verbs name objects, and how a shell completes them: kinds, and the names of what there is.
-
-Names are the server's, which is asked with a short patience, as a shell waits for it. When it does not answer there is nothing
-to complete, and no error either.
+Names of objects are read from the API server with a short timeout. If it does not respond, there are no completions and no
+error.
 """
 
 from __future__ import annotations
@@ -26,13 +24,13 @@ if TYPE_CHECKING:
 
 
 MOST_REPLICAS = 2**31 - 1
-"""That the API can say."""
+"""The maximum of an int32 field of the API."""
 MOST = 2**63 - 1
-"""Of other numbers."""
+"""The maximum of an int64 field of the API."""
 
 
 VALIDATIONS: dict[str, Validate] = {"strict": "strict", "warn": "warn", "ignore": "ignore", "true": "strict", "false": "ignore"}
-"""What kubectl takes for --validate, and what it means."""
+"""The values of kubectl's --validate, and the validation mode of each."""
 
 all_namespaces = click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
 selector = click.option(
@@ -76,7 +74,7 @@ def _no_client_dry_run(ctx: click.Context, param: click.Parameter, value: str) -
     if value == "client":
         raise usage(
             "--dry-run=client is not supported: pinnace merges and validates objects on the server",
-            hint="--dry-run=server writes nothing, and reports what would change",
+            hint="use --dry-run=server, which reports the changes without persisting them",
         )
     return value
 
@@ -90,17 +88,17 @@ dry_run = click.option(
     help="server: submit a request that the server validates and does not persist.",
 )
 DRY_RUN_SAID = " (server dry run)"
-"""Behind what is told of an object."""
+"""Suffix of output lines, as in kubectl."""
 
 
 COMPLETION_TIMEOUT = 2.0
-"""Seconds."""
+"""Timeout of a completion, in seconds."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def targets_of(*kinds: Resource[Any]) -> Complete:
-    """Of `KIND [NAME...] | KIND/NAME...`, where these kinds may be meant."""
+    """Return the completion of `KIND [NAME...] | KIND/NAME...` for these kinds."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         words = _before(ctx, param)
@@ -116,7 +114,7 @@ def targets_of(*kinds: Resource[Any]) -> Complete:
 
 
 def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Of `KIND/NAME`."""
+    """Complete `KIND/NAME`."""
     word = incomplete.partition("/")[0]
     kind = resources.by_name(word)
     names = _names(ctx, kind) if kind is not None else []
@@ -131,7 +129,7 @@ def one_of(*values: str) -> Complete:
 
 
 def names_of(resource: Resource[Any]) -> Complete:
-    """Of `NAME...`, or of `NAME | KIND/NAME`."""
+    """Return the completion of `NAME...`, or of `NAME | KIND/NAME`."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         if "/" in incomplete:
@@ -148,7 +146,7 @@ pods = click.argument("pods", nargs=-1, shell_complete=names_of(PODS))
 
 
 def _before(ctx: click.Context, param: click.Parameter) -> Sequence[str]:
-    """The words of the argument that are there already."""
+    """Return the preceding values of the argument."""
     said = ctx.params.get(param.name or "")
     return said if isinstance(said, tuple) else ()
 
@@ -165,6 +163,6 @@ def _names(ctx: click.Context, resource: Resource[Any]) -> list[str]:
         there = await session.client.of(resource).list(session.namespace if resource.namespaced else "")
         found.extend(each.metadata.name for each in there.items)
 
-    with suppress(Exception):  # whatever it is, a shell that completes is no place to tell it
+    with suppress(Exception):  # completion does not report errors
         run(settings, ask)
     return found

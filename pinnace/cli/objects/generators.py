@@ -1,4 +1,4 @@
-"""Objects that need no manifest, as `kubectl create KIND`, `run` and `expose` make them.
+"""Objects of `kubectl create KIND`, `run` and `expose`.
 
 Source: kubectl, pkg/cmd/create, pkg/cmd/run and pkg/cmd/expose.
 """
@@ -26,9 +26,9 @@ from pinnace.cli.objects.targets import Item
 from pinnace.cli.outcomes import usage
 
 LABEL = "app"
-"""Has the name of the deployment: kubectl's choice."""
+"""kubectl's label with the name of the deployment."""
 RUN_LABEL = "run"
-"""Has the name of the pod that `run` makes: kubectl's choice."""
+"""kubectl's label with the name of the pod of `run`."""
 _LONGEST_NAME = 63
 
 
@@ -39,7 +39,7 @@ def new_namespace(name: str) -> Item:
 
 
 def new_deployment(name: str, new_namespace: str, images: Sequence[str], replicas: int, command: Sequence[str]) -> Item:
-    """Images that are called alike make containers of one name, which the server refuses."""
+    """Containers are named after their images. The API server rejects duplicate names."""
     made = Deployment()
     made.metadata.name, made.metadata.namespace = name, new_namespace
     made.spec.replicas = replicas
@@ -59,8 +59,8 @@ def new_job(name: str, new_namespace: str, image: str, command: Sequence[str]) -
 
 
 def data_of(literals: Sequence[str], files: Sequence[str]) -> dict[str, bytes]:
-    """The values of `--from-literal` and `--from-file`, by key. Raises Failure for an invalid or repeated key, and for a file
-    that cannot be read."""
+    """Return the values of `--from-literal` and `--from-file` by key. Raises Failure for an invalid or duplicate key, and for
+    an unreadable file."""
     found: list[tuple[str, bytes]] = []
     for each in literals:
         key, equals, value = each.partition("=")
@@ -78,14 +78,14 @@ def data_of(literals: Sequence[str], files: Sequence[str]) -> dict[str, bytes]:
     keys = [key for key, _ in found]
     for key in keys:
         if problems := config_key(key):
-            raise usage(f'"{key}" is not a valid key name: {problems[0]}', hint="give another key: --from-file KEY=FILE")
+            raise usage(f'"{key}" is not a valid key name: {problems[0]}', hint="specify another key: --from-file KEY=FILE")
         if keys.count(key) > 1:
-            raise usage(f'cannot add key "{key}", another key by that name already exists', hint="give each value its own key")
+            raise usage(f'cannot add key "{key}", another key by that name already exists', hint="use a key only once")
     return dict(found)
 
 
 def new_config_map(name: str, new_namespace: str, data: Mapping[str, bytes]) -> Item:
-    """Values that are not UTF-8 become binary data."""
+    """Return a ConfigMap. Values that are not valid UTF-8 are stored in `binaryData`."""
     made = ConfigMap()
     made.metadata.name, made.metadata.namespace = name, new_namespace
     for key, value in data.items():
@@ -122,8 +122,8 @@ def new_pod(
     port: int = 0,
     restart: str = "Always",
 ) -> Item:
-    """A pod of one container, as `kubectl run` makes it. `labels`: None is run=NAME. `is_command`: the arguments are the
-    command, not those of the image's command."""
+    """Return a pod with one container, as `kubectl run` creates it. The default for `labels` is run=NAME. `is_command`: the
+    arguments are the command instead of the arguments of the image's command."""
     made = Pod()
     made.metadata.name, made.metadata.namespace = name, new_namespace
     made.metadata.labels.update({RUN_LABEL: name} if labels is None else labels)
@@ -145,8 +145,8 @@ def new_service(
     type_: str,
     labels: Mapping[str, str],
 ) -> Item:
-    """A service in front of the pods that the selector matches. `ports`: (port, target port, protocol) each; an empty target is
-    the port itself."""
+    """Return a service for the pods of the selector. `ports` are (port, target port, protocol); an empty target port means the
+    port."""
     made = Service()
     made.metadata.name, made.metadata.namespace = name, new_namespace
     made.metadata.labels.update(labels)
@@ -164,7 +164,7 @@ def new_service(
 
 
 def container_name(image: str) -> str:
-    """As kubectl does: what the image is called, without its registry, tag and digest."""
+    """Return kubectl's container name: the image name without registry, tag and digest."""
     name = image.rpartition("/")[2].partition("@")[0].partition(":")[0].lower()
     return re.sub("[^a-z0-9-]", "-", name)[:_LONGEST_NAME].strip("-") or "main"
 

@@ -1,4 +1,4 @@
-"""The files of `-f`: every manifest in them, or everything that is wrong with them."""
+"""The manifests in the files of `-f`. All errors of all files are reported together."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -30,13 +30,13 @@ from pinnace.cli.terminal import err
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
 MAX_OBJECT = 1 << 20
-"""Bytes of an encoded object: what fits into one transaction of etcd."""
+"""Maximum size of an encoded object, in bytes. It must fit into one transaction of etcd."""
 
 _FIRST = (
     NAMESPACES, CLUSTER_ROLES, ROLES, RESOURCE_QUOTAS, LIMIT_RANGES, PRIORITY_CLASSES, STORAGE_CLASSES, PERSISTENT_VOLUMES,
     PERSISTENT_VOLUME_CLAIMS, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS, NODES,
 )  # fmt: skip
-"""What others need, or are bounded by, is applied before them, whatever the order of the files."""
+"""Kinds that other objects depend on, or that limit them, are applied first, independently of the order of the files."""
 
 ReadSome: TypeAlias = Callable[[int], bytes]
 
@@ -44,8 +44,8 @@ ReadSome: TypeAlias = Callable[[int], bytes]
 def read(
     filenames: Sequence[str], *, recursive: bool = False, validate: Validate = "strict", named: bool = False
 ) -> list[Manifest]:
-    """In the order of the files; `validate` and `named` as in pinnace.api.manifest.load. Prints the warnings of all files.
-    Raises ManifestError with the problems of all files, and Failure for a file that cannot be read."""
+    """Return the manifests in the order of the files. `validate` and `named` are passed to pinnace.api.manifest.load. Prints
+    the warnings of all files. Raises ManifestError with the errors of all files, and Failure for an unreadable file."""
     manifests: list[Manifest] = []
     problems: list[str] = []
     for source, read_some in _sources(filenames, recursive):
@@ -62,23 +62,24 @@ def read(
         raise ManifestError(problems)
     if not manifests:
         said = ", ".join("standard input" if name == STDIN else name for name in filenames)
-        raise usage(f"no objects in {said}", hint="a manifest begins with apiVersion and kind")
+        raise usage(f"no objects in {said}", hint="a manifest contains apiVersion and kind")
     return manifests
 
 
 def place(manifest: Manifest, session: Session) -> None:
-    """Puts an object without a namespace into the session's. Raises ManifestError when `-n` and the manifest contradict."""
+    """Set the namespace of the session on an object without a namespace. Raises ManifestError if `-n` differs from the
+    manifest."""
     meta = manifest.obj.metadata
     if not manifest.resource.namespaced:
         return
     if session.named_namespace not in (None, meta.namespace) and meta.namespace:
-        message = f'metadata.namespace: "{meta.namespace}", but the command line says "{session.named_namespace}"'
+        message = f'metadata.namespace: "{meta.namespace}" does not match the namespace of -n, "{session.named_namespace}"'
         raise ManifestError([f"{where(manifest)}: {message}"])
     meta.namespace = meta.namespace or session.namespace
 
 
 def place_all(manifests: Sequence[Manifest], session: Session) -> None:
-    """Raises ManifestError."""
+    """Call `place` for all manifests. Raises ManifestError."""
     for manifest in manifests:
         place(manifest, session)
 
@@ -88,21 +89,21 @@ def where(manifest: Manifest) -> str:
 
 
 def _text(source: str, read_some: ReadSome) -> str:
-    """Raises ManifestError, and Failure when it cannot be read."""
+    """Return the text of a source. Raises ManifestError, and Failure if it cannot be read."""
     try:
         data = read_some(MAX_SIZE + 1)
         if len(data) > MAX_SIZE:
-            raise ManifestError([f"{source}:1: over {MAX_SIZE:,} bytes, the most that is read; make several of it"])
+            raise ManifestError([f"{source}:1: exceeds the maximum size of {MAX_SIZE:,} bytes; split the file"])
         return data.decode()
     except OSError as error:
-        hint = "fetch it yourself: `-f -` reads stdin" if "://" in source else "-f names a file, a directory, or - for stdin"
+        hint = "download the file, and use `-f -`" if "://" in source else "-f accepts a file, a directory, or - for stdin"
         raise usage(f"{source}: {(error.strerror or str(error)).lower()}", hint=hint) from None
     except UnicodeDecodeError as error:
-        raise ManifestError([f"{source}:1: not a text in UTF-8: {error.reason} at byte {error.start}"]) from None
+        raise ManifestError([f"{source}:1: not valid UTF-8: {error.reason} at byte {error.start}"]) from None
 
 
 def _sources(filenames: Sequence[str], recursive: bool) -> Iterator[tuple[str, ReadSome]]:
-    """What the names stand for, and how so many bytes of each are read, or fewer."""
+    """Yield the name of each source, and a function that reads at most the given number of bytes."""
     for name in _split(filenames):
         if name == STDIN:
             yield "stdin", sys.stdin.buffer.read
@@ -117,7 +118,7 @@ def _head(path: Path, size: int) -> bytes:
 
 
 def _split(filenames: Sequence[str]) -> list[str]:
-    """`-f a,b` is two files, unless there is a file of that name."""
+    """`-f a,b` means two files, unless a file of that name exists."""
     parts = [[name] if "," not in name or Path(name).exists() else name.split(",") for name in filenames]
     return [part for each in parts for part in each if part]
 
@@ -128,12 +129,12 @@ def _files(path: Path, recursive: bool) -> Sequence[Path]:
     all_ = (path.rglob if recursive else path.glob)("*")
     found = sorted(each for each in all_ if each.suffix in SUFFIXES and (each.is_file() or _leads_nowhere(each)))
     if not found:
-        raise usage(f"{path}: no {', '.join(SUFFIXES)} files in this directory", hint="-R looks into its directories too")
+        raise usage(f"{path}: no {', '.join(SUFFIXES)} files in this directory", hint="use -R to include subdirectories")
     return found
 
 
 def _leads_nowhere(path: Path) -> bool:
-    """Such a link is an error once it is read: nobody has left it out on purpose."""
+    """A dangling link is included, so that reading it reports an error."""
     return path.is_symlink() and not path.exists()
 
 
@@ -141,7 +142,7 @@ def _too_large(manifests: Sequence[Manifest]) -> Iterator[str]:
     for manifest in manifests:
         size = manifest.obj.ByteSize()
         if size > MAX_OBJECT:
-            yield f"{where(manifest)}: the object has {size:,} bytes; at most {MAX_OBJECT:,} are stored"
+            yield f"{where(manifest)}: the object has {size:,} bytes; the maximum is {MAX_OBJECT:,}"
 
 
 def in_order(manifests: Sequence[Manifest]) -> list[Manifest]:

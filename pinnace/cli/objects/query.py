@@ -1,7 +1,4 @@
-"""Which objects a command line means: targets, a namespace, selectors; and getting them.
-
-What is known of objects elsewhere: their events, a node's lease, whether anybody leads an election. Raises ApiError.
-"""
+"""The objects that a command selects, and requests for them and for related objects, such as events and leases."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,34 +21,34 @@ from pinnace.client.resource import Listing
 
 T = TypeVar("T")
 AT_ONCE = 16
-"""Calls in flight when objects are handled one by one."""
+"""Concurrent requests when objects are processed individually."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Made by `Query.of`, which checks it."""
+    """Targets, a namespace, and selectors, as validated by `Query.of`."""
 
     targets: Sequence[Target]
     all_namespaces: bool = False
     labels: str = ""
     fields: str = ""
     optional: bool = False
-    """What is named and not there is no error."""
+    """Named objects that do not exist are not an error."""
 
     @classmethod
     def of(
         cls, words: Sequence[str], *, all_namespaces: bool = False, labels: str = "", fields: str = "", every: bool = False
     ) -> "Query":
-        """`every`: whether all objects of the kinds are meant, and said to be. Raises Failure (usage) or SelectorError."""
+        """Parse and validate. `every`: the value of --all. Raises Failure (usage) or SelectorError."""
         targets = parse(words)
         if every and (labels or fields or any(target.names for target in targets)):
             what = "selectors" if labels or fields else "names"
-            raise usage(f"{what} and --all cannot be used together", hint="leave out one of them")
+            raise usage(f"{what} and --all cannot be used together", hint="omit one of them")
         selectors.parse_labels(labels)
         for target in targets:
             selectors.parse_fields(fields, FIELDS[target.resource.plural])
             if target.names and (labels or fields):
-                raise usage("names and selectors cannot be used together", hint="leave out one of them")
+                raise usage("names and selectors cannot be used together", hint="omit one of them")
             if target.names and all_namespaces and target.resource.namespaced:
                 raise usage(
                     "a resource cannot be retrieved by name across all namespaces", hint="use -n NAMESPACE instead of -A"
@@ -59,28 +56,28 @@ class Query:
         return cls(targets, all_namespaces, labels, fields)
 
     def namespace(self, resource: Resource[Any], session: Session) -> str:
-        """Where to look; empty: everywhere."""
+        """Return the namespace of the requests; an empty string means all namespaces."""
         return session.namespace if resource.namespaced and not self.all_namespaces else ""
 
     def selection(self, target: Target, session: Session) -> Selection:
-        """The same as a list or a watch takes it."""
+        """Return the selection for a list or watch."""
         fields = selectors.one_of("metadata.name", target.names) if target.names else self.fields
         return Selection(self.namespace(target.resource, session), self.labels, fields)
 
     @property
     def selects(self) -> bool:
-        """May it mean nothing at all, without any error? What is named and not there is told by name."""
+        """Whether an empty result is possible without an error. For a named object it is an error."""
         return not any(target.names for target in self.targets)
 
     def unmatched(self) -> Failure:
-        """For verbs of which nobody means nothing: more likely a label is misspelt."""
+        """Return the error of a verb that requires at least one object, because a label is probably misspelled."""
         kinds = ",".join(target.resource.plural for target in self.targets)
-        hint = f"`pinnace get {kinds} --show-labels` shows what there is"
+        hint = f"`pinnace get {kinds} --show-labels` lists existing objects"
         return Failure(f"no {kinds} match: nothing was changed", hint=hint, code=ExitCode.NOT_FOUND)
 
 
 async def of_each(session: Session, query: Query, look: Callable[[Target], Awaitable[T]]) -> list[T]:
-    """What `look` gives of each target. Of several kinds, those that may not be seen are told and left out."""
+    """Return the results of `look` for the targets. If there are several, forbidden ones are reported and skipped."""
     found = []
     for target in query.targets:
         try:
@@ -93,7 +90,7 @@ async def of_each(session: Session, query: Query, look: Callable[[Target], Await
 
 
 def tell_none(session: Session, query: Query) -> None:
-    """Says that a query has found nothing, so that silence is not taken for an answer; unless something else was said."""
+    """Print a message for an empty result, unless an error was reported."""
     if session.has_failed:
         return
     one_namespace = any(query.namespace(target.resource, session) for target in query.targets)
@@ -101,7 +98,7 @@ def tell_none(session: Session, query: Query) -> None:
 
 
 async def fetch_table(session: Session, query: Query, target: Target, *, metadata: bool) -> Table:
-    """The objects of one target without names, as the server prints them; with their metadata where that is shown."""
+    """Return the objects of one target without names as a table of the server, including metadata if requested."""
     namespace = query.namespace(target.resource, session)
     return await session.client.tables.list(
         target.resource, namespace, labels=query.labels, fields=query.fields, metadata=metadata
@@ -109,13 +106,13 @@ async def fetch_table(session: Session, query: Query, target: Target, *, metadat
 
 
 async def fetch(session: Session, query: Query, target: Target) -> list[Object]:
-    """The items of `fetch_list`."""
+    """Return the items of `fetch_list`."""
     return (await fetch_list(session, query, target)).items
 
 
 async def fetch_list(session: Session, query: Query, target: Target) -> Listing[Object]:
-    """The objects of one target. Named objects are fetched one by one: errors are reported, and the list has no revision (0).
-    Without names a list that fails raises."""
+    """Return the objects of one target. Named objects are read individually: errors are reported, and the list has no revision
+    (0). Raises ApiError if a list request fails."""
     client = session.client.of(target.resource)
     namespace = query.namespace(target.resource, session)
     if not target.names:
@@ -142,12 +139,12 @@ async def fetch_list(session: Session, query: Query, target: Target) -> Listing[
 
 
 NAMES_AT_ONCE = 500
-"""Objects whose events one call asks for: their names make a selector of 130 KB at most."""
+"""Maximum number of objects whose events are read in one request. Their names form a selector of at most 130 KB."""
 
 
 async def events_about(client: Client, resource: Resource[Any], objs: Sequence[Object]) -> list[list[Event]]:
-    """Of each object (they are of one namespace): those of this very one, not of an earlier namesake. (A node is its name: it
-    comes back as the same.)"""
+    """Return the events of each object, in one namespace. Events of an earlier object with the same name are excluded, except
+    for nodes, which are identified by name."""
     found: dict[str, list[Event]] = {}
     for start in range(0, len(objs), NAMES_AT_ONCE):
         for event in await _events_about(client, resource, objs[start : start + NAMES_AT_ONCE]):

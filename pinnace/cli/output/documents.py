@@ -1,13 +1,9 @@
-"""`-o yaml|json|name`: objects as machines read them. One object is itself, several are a `v1` List, as with kubectl.
+"""The output formats yaml, json, name, jsonpath and custom-columns, and the order of `--sort-by`.
 
-`-o jsonpath|custom-columns`: what paths find in objects.
+As in kubectl, several objects are a `v1` List. `--sort-by` orders missing values first, then numbers and quantities by amount,
+then text; digits within a text are compared as numbers, so web-2 precedes web-10. The sort is stable.
 
-`--sort-by`: objects in the order of what a path finds in each. Pure.
-
-Nothing goes before everything, numbers and quantities by their amount before other text, and text with its numbers as numbers:
-web-2 before web-10. Objects that are alike stay in the server's order.
-
-Objects as people write them: without status, the server's own metadata, and what `apply` notes for itself. Pure.
+`written` and `completed` remove and restore the fields that the API server and `apply` set.
 """
 
 import json
@@ -33,12 +29,12 @@ from pinnace.printers.columns import NONE
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _ALSO_BOOLEANS = frozenset("yYnN")
-"""In YAML 1.1 and for some tools, though neither PyYAML nor pinnace reads them so."""
+"""Booleans in YAML 1.1 and for some tools, but neither for PyYAML nor for pinnace."""
 
 
-class _Dumper(_Base):  # type: ignore[misc]  # its base is chosen when it is imported: the C one where there is one
-    """Quotes each text that would be read as something else. PyYAML quotes what PyYAML would, to which `12e4567` and `08` are
-    no numbers."""
+class _Dumper(_Base):  # type: ignore[misc]  # the C implementation if available
+    """Quotes every text that another YAML parser would read as another type. PyYAML does not quote `12e4567` and `08`, which it
+    does not parse as numbers."""
 
     def text(self, text: str) -> yaml.ScalarNode:
         style = None if is_text(text) and text not in _ALSO_BOOLEANS else "'"
@@ -51,11 +47,11 @@ _Dumper.add_representer(str, _Dumper.text)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """yaml, json or name; several are a List."""
+    """The formats yaml, json and name."""
 
     form: str
     managed_fields: bool = False
-    """Whether metadata.managedFields are shown."""
+    """Include metadata.managedFields."""
 
     def one(self, item: Item) -> str:
         return one(self.form, item, managed_fields=self.managed_fields)
@@ -68,7 +64,7 @@ class Document:
 
 
 def one(form: str, item: Item, *, managed_fields: bool = False) -> str:
-    """One object, in a form that may follow another: `form` is yaml, json or name."""
+    """Format one object so that another can follow. `form` is yaml, json or name."""
     if form == "name":
         return reference(item[0], item[1].metadata.name) + "\n"
     return dump(form, _shown(item, managed_fields))
@@ -88,13 +84,13 @@ def _shown(item: Item, managed_fields: bool) -> dict[str, Any]:
 
 
 def listed(items: Sequence[Item], revision: int = 0, *, managed_fields: bool = True) -> dict[str, Any]:
-    """Several objects as one document: a List. `revision`: its resourceVersion; 0: a list of several kinds has none."""
+    """Return a List. `revision` is its resourceVersion; 0 for a list of several kinds, which has none."""
     metadata = {"resourceVersion": str(revision) if revision else ""}
     return {"apiVersion": "v1", "items": [_shown(item, managed_fields) for item in items], "kind": "List", "metadata": metadata}
 
 
 def dump(form: str, value: Mapping[str, Any]) -> str:
-    """`value` as indented JSON or as YAML, with a newline at the end."""
+    """Format `value` as indented JSON or as YAML, with a final newline."""
     if form == "json":
         return json.dumps(value, indent=4, ensure_ascii=False) + "\n"
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
@@ -103,7 +99,7 @@ def dump(form: str, value: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Templated:
-    """What a template makes of an object, or of the List of several. It brings its own newlines, as with kubectl."""
+    """The result of a template for an object or a List. As in kubectl, no newline is added."""
 
     template: jsonpath.Template
 
@@ -124,7 +120,7 @@ class Column:
 
 
 class Columned:
-    """A table with columns of one's own: what the paths find in each object, <none> where that is nothing."""
+    """A table with custom columns: the results of the paths for each object, or <none>."""
 
     def __init__(self, own: Sequence[Column], headers: bool) -> None:
         self._columns = own
@@ -145,7 +141,7 @@ class Columned:
 
 
 def columns(text: str) -> list[Column]:
-    """NAME:.path,NAME:.path. A comma in brackets belongs to the path; a name may be empty. Raises Failure (usage)."""
+    """Parse NAME:.path,NAME:.path. A comma in brackets belongs to the path; a name can be empty. Raises Failure (usage)."""
     found = []
     for part in _split(text):
         header, colon, path = part.partition(":")
@@ -174,10 +170,11 @@ _NOTHING: Key = (0, Decimal(0), ())
 
 
 def ordered(objs: Sequence[T], path: Path) -> list[T]:
-    """Raises Failure: usage when the path finds nothing in any object, and what the path raises."""
+    """Return the objects in the order of the path. Raises Failure: usage if the path has no result in any object, and errors of
+    the path."""
     keys = [_key(path.find([to_dict(obj)])) for obj in objs]
     if objs and all(key == _NOTHING for key in keys):
-        raise usage("--sort-by: the path finds nothing in any object", hint="`-o yaml` shows which fields there are")
+        raise usage("--sort-by: the path has no result in any object", hint="`-o yaml` shows the fields")
     return [objs[at] for at in sorted(range(len(objs)), key=keys.__getitem__)]
 
 
@@ -192,7 +189,7 @@ def _key(found: Sequence[Any]) -> Key:
 
 
 def _part(number: str, word: str) -> tuple[int, str, str]:
-    """A number with more digits is larger. (Of thousands of them, which anybody may write, Python reads none.)"""
+    """Return a key that orders numbers by value without conversion: Python cannot parse integers of thousands of digits."""
     digits = number.lstrip("0")
     return len(digits), digits, word
 
@@ -201,7 +198,7 @@ _SERVERS_OWN = ("creationTimestamp", "generation", "managedFields", "resourceVer
 
 
 def written(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the JSON form of an object."""
+    """Return the JSON form without status, metadata of the server, and the annotation of `apply`."""
     metadata = {key: value for key, value in data["metadata"].items() if key not in _SERVERS_OWN}
     if annotations := {key: value for key, value in metadata.pop("annotations", {}).items() if key != LAST_APPLIED}:
         metadata["annotations"] = annotations
@@ -209,7 +206,7 @@ def written(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def completed(data: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
-    """The reverse: what somebody wrote, with what is left out as it is in `live`."""
+    """Add the fields that `written` removes, with their values in `live`."""
     own = {key: value for key, value in live["metadata"].items() if key in _SERVERS_OWN}
     metadata = {**written(data)["metadata"], **own}
     if last := live["metadata"].get("annotations", {}).get(LAST_APPLIED):

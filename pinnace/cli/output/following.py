@@ -1,7 +1,4 @@
-"""Text on a terminal that is drawn in place, again and again.
-
-Showing objects for as long as they change.
-"""
+"""Output of a watch: a table that is redrawn in place on a terminal, or appended lines."""
 
 import asyncio
 import time
@@ -21,10 +18,10 @@ from pinnace.printers import COLUMNS
 
 
 class LiveText:
-    """Text that is drawn in place, again whenever it is said to have changed and every second (ages grow)."""
+    """Text that is redrawn in place after each change and every second, because it contains ages."""
 
     INTERVAL = 0.1
-    """Seconds between two drawings, at least."""
+    """Minimum seconds between two drawings."""
     REFRESH = 1.0
 
     def __init__(self, text: Callable[[], str]) -> None:
@@ -35,8 +32,8 @@ class LiveText:
         self._changed.set()
 
     async def run(self) -> None:
-        """Draws until cancelled; the last drawing stays. Returns, with nothing drawn any more, once the text has more lines
-        than the screen: what has scrolled off cannot be drawn over, and what is cut off nobody would see."""
+        """Draw until cancelled; the last drawing remains. Return, and remove the drawing, when the text has more lines than the
+        screen, because lines that have scrolled off cannot be redrawn."""
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text
@@ -54,7 +51,7 @@ class LiveText:
                 self._changed.clear()
                 text = fitting()
                 if text is None:
-                    live.transient = True  # what is drawn goes with it
+                    live.transient = True  # removes the drawing
                     return
                 live.update(text, refresh=True)
                 await asyncio.sleep(self.INTERVAL)
@@ -69,14 +66,14 @@ OnChange = Callable[[Sequence[Delta[Any]]], None]
 
 
 async def follow(session: Session, query: Query, style: Style) -> None:
-    """The present state, and then every change: drawn in place on a terminal for as long as it fits there, appended otherwise.
-
-    Each kind is a watch of its own: changes of one are told in order, those of two as they come. What is a log by nature
-    (events, ordered by time) is always appended, and its objects end without a word.
+    """Print the current objects and then every change. On a terminal the table is redrawn in place while it fits on the screen;
+    otherwise rows are appended.
+    Each kind has its own watch, so the order of changes is preserved within a kind only. Kinds with a chronological order
+    (events) are always appended, and their deletions are not printed.
     """
     for target in query.targets:
         if target.names:
-            await fetch(session, query, target)  # for its errors: what is not there is not waited for
+            await fetch(session, query, target)  # reports named objects that do not exist
     session.finish()
     followed = [_Followed(session, query, target, style) for target in query.targets]
     await asyncio.gather(*(each.follower.start() for each in followed))
@@ -93,7 +90,7 @@ async def follow(session: Session, query: Query, style: Style) -> None:
 
 
 class _Followed:
-    """The objects of one target, and how their changes are shown."""
+    """The objects of one target, and the output of their changes."""
 
     def __init__(self, session: Session, query: Query, target: Target, style: Style) -> None:
         plural = target.resource.plural
@@ -108,13 +105,13 @@ class _Followed:
         self._style = framed(style, query, target)
         self._several = several
         self.told: OnChange = lambda deltas: None
-        """Is called with changes, and may be replaced between two of them."""
+        """Receives the changes. It can be replaced between two calls."""
 
     async def follow(self) -> None:
         await self.follower.follow(lambda deltas: self.told(deltas))
 
     def table(self) -> str:
-        """Of all of them; empty where there are tables of others and there is nothing."""
+        """Return the table. Without objects, it is empty if other kinds have tables."""
         objs = self.follower.store.values()
         return self._style.table(self._target).render(objs, time.time()) if objs or not self._several else ""
 
@@ -122,7 +119,7 @@ class _Followed:
         return lambda deltas: live.changed()
 
     def appended(self) -> OnChange:
-        """Prints what there is, and what is told from then on."""
+        """Print the current objects, and return the function that prints changes."""
         append = _Appender(self._target, self._style)
         if self.follower.store or not self._several:
             append(list(self.follower.store.values()))
@@ -130,7 +127,7 @@ class _Followed:
 
 
 class _Appender:
-    """Prints objects below one another."""
+    """Appends objects to the output."""
 
     def __init__(self, target: Target, style: Style) -> None:
         self._target = target

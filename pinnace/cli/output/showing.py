@@ -1,10 +1,6 @@
-"""What `-o` says, as values: the formats in which objects are shown that are no table of the server's.
+"""The values of `-o`, and the output of objects as tables or documents.
 
-What makes a format is imported once it is chosen: most of what is shown is a table.
-
-The table of one kind of object.
-
-Showing objects in tables, or as machines read them.
+The modules of the other formats are imported when they are used, because most output is a table.
 """
 
 import time
@@ -31,17 +27,17 @@ OUTPUTS = f"wide|{'|'.join(DOCUMENTS)}|{JSONPATH}=TEMPLATE|{CUSTOM_COLUMNS}=NAME
 
 class Format(Protocol):
     def one(self, item: Item) -> str:
-        """An object that was asked for by itself."""
+        """Format an object that was requested by name."""
 
     def many(self, items: Sequence[Item], revision: int = 0) -> str:
-        """Objects of a list. `revision`: the resourceVersion of the list; 0: it has none."""
+        """Format the objects of a list. `revision` is the resourceVersion of the list; 0 if it has none."""
 
     def appended(self, item: Item) -> str:
-        """An object behind others that were shown before, as a watch brings them."""
+        """Format an object that follows other output, as in a watch."""
 
 
 def format_of(output: str | None, *, headers: bool = True, managed_fields: bool = False) -> Format | None:
-    """The format of one of OUTPUTS; None for the server's tables (nothing, or wide). Raises Failure (usage)."""
+    """Return the format for a value of OUTPUTS; None for tables (no value, or wide). Raises Failure (usage)."""
     if output is None or output == "wide":
         return None
     name, equals, argument = output.partition("=")
@@ -62,14 +58,14 @@ def format_of(output: str | None, *, headers: bool = True, managed_fields: bool 
         from pinnace.cli.output import documents
 
         return documents.Columned(documents.columns(argument), headers)
-    raise usage(f'unable to match a printer for the output format "{output}"', hint=f"there are {OUTPUTS}")
+    raise usage(f'unable to match a printer for the output format "{output}"', hint=f"allowed formats are {OUTPUTS}")
 
 
 T = TypeVar("T", bound=Object)
 
 
 class ObjectTable(Generic[T]):
-    """Renders objects in one or several goes, with the headers before the first rows."""
+    """Renders objects in several calls, with the headers before the first rows."""
 
     def __init__(self, resource: Resource[T], view: View, *, headers: bool = True) -> None:
         self._columns = COLUMNS[resource.plural]
@@ -77,21 +73,21 @@ class ObjectTable(Generic[T]):
         self._table = Table(view.headers(self._columns), show_headers=headers)
 
     def render(self, objs: Iterable[T], now: float, *, as_given: bool = False) -> str:
-        """Lines, each with its newline, in the kind's own order or as given. `now` in Unix time."""
+        """Return the rows as lines, in the default order of the kind unless `as_given`. `now` is in Unix seconds."""
         ordered = sorted(objs, key=self._columns.order) if self._columns.order and not as_given else objs
         return self._table.render([self._view.row(self._columns, obj, now) for obj in ordered])
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Names of the columns that a server has printed."""
+    """The column names of a table of the server."""
 
     headers: tuple[str, ...]
     wide: tuple[str, ...]
 
 
 def printed(table: tables_pb2.Table, view: View, *, headers: bool = True) -> str:
-    """Lines of a table that the server has printed, each with its newline."""
+    """Return the lines of a table of the server."""
     names = [tuple(each.name for each in table.columnDefinitions if (each.priority > 0) is wide) for wide in (False, True)]
     head = Head(*names)
     rows = [view.frame(head, row.cells, row.object) for row in table.rows]
@@ -103,21 +99,21 @@ Order: TypeAlias = Callable[[Sequence[Object]], list[Object]]
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How to show objects."""
+    """The output options of objects."""
 
     format: Format | None
-    """None is a table."""
+    """None means a table."""
     view: View
     headers: bool
     order: Order | None = None
-    """Sorts the objects of each kind; None leaves the order that they have."""
+    """Sorts the objects of each kind; None keeps their order."""
 
     def table(self, target: Target) -> ObjectTable[Any]:
         return ObjectTable(target.resource, self.view, headers=self.headers)
 
 
 async def show(session: Session, query: Query, style: Style) -> None:
-    """The present state, once; what could not be had is told after it."""
+    """Print the current objects, followed by the errors."""
     session.tell_failures_last()
     if style.format is None:
         await _show_tables(session, query, style)
@@ -150,7 +146,8 @@ async def _show_tables(session: Session, query: Query, style: Style) -> None:
 
 
 async def _table(session: Session, query: Query, target: Target, style: Style) -> str:
-    """Empty when there are no objects. A list is printed by the server, unless its rows have another order than it gives."""
+    """Return the table, empty without objects. The server prints a list, unless the rows have another order than the
+    server's."""
     view = style.view
     if target.names or style.order or COLUMNS[target.resource.plural].order is not None:
         objs = (await _fetch(session, query, target, style)).items
@@ -160,7 +157,7 @@ async def _table(session: Session, query: Query, target: Target, style: Style) -
 
 
 def framed(style: Style, query: Query, target: Target) -> Style:
-    """The style with what tells the objects of a table from others."""
+    """Add the columns that distinguish objects of several namespaces or kinds."""
     several = len({each.resource for each in query.targets}) > 1
     view = replace(
         style.view,

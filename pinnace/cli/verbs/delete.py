@@ -124,4 +124,4 @@ async def _matching(session: Session, query: Query, how: DeleteOptions) -> None:
     if doomed:
         await delete_all(session, doomed, how)
     else:
-        note("no objects match: nothing was deleted")
+        note("no resources found: nothing was deleted")

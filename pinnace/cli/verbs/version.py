@@ -49,7 +49,7 @@ def version(settings: Settings, client: bool, output: str | None) -> None:
         named = {"server" if same else f"server {endpoint}": each for endpoint, each in servers.items()}
         out(text({"client": own} | named) + "\n")
     if any(each != own for each in servers.values()):
-        note("client and servers are not of one build: docs/upgrading.md says what works together")
+        note("the versions of client and servers differ: docs/upgrading.md lists compatible versions")
 
 
 def own_version() -> str:

@@ -169,7 +169,7 @@ BAD = {
     "unknown kind": (POD.replace("Pod", "Pot"), 'kind: unknown kind "Pot"; did you mean "Pod"?'),
     "unknown version": (POD.replace("v1", "v2"), 'apiVersion: "v2" has no kind "Pod"'),
     "too large an object": (pod(metadata=f", annotations: {{x: {'y' * (2 << 20)}}}"), "at most 1,048,576 are stored"),
-    "too large a text": (pod(metadata=f", annotations: {{x: {'y' * (5 << 20)}}}"), "the most that is read"),
+    "too large a text": (pod(metadata=f", annotations: {{x: {'y' * (5 << 20)}}}"), "exceeds the maximum size"),
     "no YAML": ("}", "invalid YAML"),
     "no manifest": ("[1, 2]", "not an object"),
 }

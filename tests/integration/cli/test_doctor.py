@@ -45,7 +45,7 @@ async def test_a_local_cluster_whose_processes_are_gone(
     (tmp_path / "cluster.json").write_text(encode(planned(ClusterSpec(data_dir=tmp_path), [plan], [], 0.0)))
     done = await pinnace("doctor", "--data-dir", str(tmp_path))
     assert done.code == 10
-    assert any(line.startswith("problem  processes      apiserver-0 does not run") for line in done.lines)
+    assert any(line.startswith("problem  processes      apiserver-0 is not running") for line in done.lines)
     assert names(tmp_path) == ["cluster.json"]
 
 

@@ -124,7 +124,7 @@ async def test_what_is_not_there_is_told_and_the_rest_is_shown(pinnace: Commands
     assert done.code == 3 and done.lines[1].startswith("a ")
     assert done.errors == [
         'Error from server (NotFound): pods "nope" not found',
-        "hint: `pinnace get pods -A` shows what there is",
+        "hint: `pinnace get pods -A` lists existing objects",
     ]
 
 
@@ -175,7 +175,10 @@ async def test_labels_taints_and_cordons(pinnace: Commands, client: Client) -> N
 
     assert (await pinnace("label", "nodes", "n1", "n2", "zone=a")).lines == ["node/n1 labeled", "node/n2 labeled"]
     done = await pinnace("label", "node/n1", "zone=b")
-    assert done.code == 4 and done.errors == ['error: node/n1: label "zone" is "a" already', "hint: --overwrite replaces it"]
+    assert done.code == 4 and done.errors == [
+        'error: node/n1: label "zone" already has a value (a)',
+        "hint: use --overwrite to replace the value",
+    ]
     assert (await pinnace("label", "nodes", "-l", "zone=a", "zone-")).lines == ["node/n1 unlabeled", "node/n2 unlabeled"]
     assert (await pinnace("label", "node", "nope", "a=b")).code == 3
     assert (await pinnace("annotate", "node/n1", "why=it is new", "--overwrite")).lines == ["node/n1 annotated"]
@@ -195,7 +198,7 @@ async def test_labels_taints_and_cordons(pinnace: Commands, client: Client) -> N
 )
 async def test_a_selector_that_matches_nothing_is_noted(pinnace: Commands, words: tuple[str, ...]) -> None:
     done = await pinnace(*words)
-    assert (done.code, done.out, done.err) == (0, "", "note: no objects match: nothing was changed\n")
+    assert (done.code, done.out, done.err) == (0, "", "note: no resources found: nothing was changed\n")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +217,7 @@ async def test_some_verbs_need_a_match(pinnace: Commands, words: tuple[str, ...]
     assert (done.code, done.out) == (3, "")
     assert done.errors == [
         f"error: no {kinds} match: nothing was changed",
-        f"hint: `pinnace get {kinds} --show-labels` shows what there is",
+        f"hint: `pinnace get {kinds} --show-labels` lists existing objects",
     ]
 
 
@@ -269,7 +272,7 @@ async def test_delete(pinnace: Commands, client: Client) -> None:
         'pod "d" deleted from default namespace',
     ]
     done = await pinnace("delete", "pods", "--all")
-    assert (done.code, done.err) == (0, "note: no objects match: nothing was deleted\n")
+    assert (done.code, done.err) == (0, "note: no resources found: nothing was deleted\n")
 
 
 async def test_delete_waits_for_what_takes_its_time(pinnace: Commands, client: Client) -> None:
@@ -277,7 +280,7 @@ async def test_delete_waits_for_what_takes_its_time(pinnace: Commands, client: C
     await client.pods.create(make_pod("a").req(cpu="1").node("n").new())
     done = await pinnace("delete", "pod", "a", "--timeout", "1s")  # bound, and no kubelet is there to stop it
     assert done.code == 6 and done.lines == ['pod "a" deleted from default namespace']
-    assert done.errors[0] == "error: timed out after 1 s waiting for pod/a to go"
+    assert done.errors[0] == "error: timed out after 1 s waiting for the deletion of pod/a"
     assert (await client.pods.get("a", "default")).metadata.HasField("deletionTimestamp")
     assert (await pinnace("delete", "pod", "a", "--wait=false")).code == 0
     async with pinnace.start("delete", "pod", "a") as waiting:
@@ -367,7 +370,7 @@ async def test_version_of_servers_that_are_upgraded(pinnace: Commands, server: s
     monkeypatch.setattr("apiserver.services.discovery.version", lambda: "0.2.0")
     done = await pinnace("version")
     assert (done.code, done.lines[1]) == (0, "Server Version: 0.2.0")
-    assert done.errors == ["note: client and servers are not of one build: docs/upgrading.md says what works together"]
+    assert done.errors == ["note: the versions of client and servers differ: docs/upgrading.md lists compatible versions"]
 
     versions = iter(("0.2.0", "0.3.0"))
     monkeypatch.setattr("apiserver.services.discovery.version", lambda: next(versions))
@@ -400,7 +403,7 @@ async def test_top_without_kubelets(pinnace: Commands, client: Client) -> None:
     assert named.errors[1:] == [
         'Error from server (NotFound): pods "nobody" not found',
         "error: pod/a uses nothing: it is Pending",
-        "hint: `pinnace get pods -A` shows what there is",
+        "hint: `pinnace get pods -A` lists existing objects",
         "hint: `pinnace describe pod/a` says why",
     ]
     for words in (["pods,nodes"], ["deployments"], ["nodes", "--sum"], ["pods", "--show-capacity"], ["pods", "--sort-by", "x"]):

@@ -88,7 +88,7 @@ async def test_a_look_without_waiting(pinnace: Commands, client: Client) -> None
     assert (done.code, done.errors[0]) == (6, "error: timed out waiting for the condition on node/n")
     assert (await pinnace("wait", "--for=create", "node/n", "--timeout=0s")).lines == ["node/n condition met"]
     done = await pinnace("wait", "--for=delete", "node/n", "--timeout", "0")
-    assert (done.code, done.errors[0]) == (6, "error: timed out waiting for node/n to go")
+    assert (done.code, done.errors[0]) == (6, "error: timed out waiting for the deletion of node/n")
     done = await pinnace("wait", "--for=create", "node/m", "--timeout=0")
     assert (done.code, done.errors[0]) == (6, "error: timed out waiting for node/m to be created")
     assert (await pinnace("wait", "--for=create", "node/n", "--timeout=-1s")).code == 0

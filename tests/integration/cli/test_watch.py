@@ -104,7 +104,7 @@ async def test_several_kinds_at_once_through_the_loss_of_a_server(
 async def test_a_timeout_ends_a_watch_as_asked(pinnace: Commands, client: Client) -> None:
     await client.pods.create(pod("a"))
     done = await pinnace("get", "pod", "a", "-w", "-o", "yaml", "--timeout", "2s")
-    assert done.code == 0 and done.out.startswith("---\n") and done.err == "note: watched for 2 s, as asked\n"
+    assert done.code == 0 and done.out.startswith("---\n") and done.err == "note: the watch ended after --timeout (2 s)\n"
     assert (await pinnace("get", "pod", "nope", "-w")).code == 3
 
 

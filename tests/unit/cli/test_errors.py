@@ -78,7 +78,7 @@ def test_the_past_that_is_gone_says_once_to_list_again(capsys: pytest.CaptureFix
     gone = from_refusal(to_refusal(Expired(42), "List"))
     assert guarded(lambda: fail(gone), Settings()) == ExitCode.SERVER
     told = capsys.readouterr().err
-    assert told.count("list again") == 1 and "--at-revision reaches back to 42" in told
+    assert told.count("list again") == 1 and "--at-revision accepts revisions from 42" in told
 
 
 def test_a_kubelet_that_is_down_is_not_the_server(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,7 @@ async def test_an_address_of_http(server: FakeServer, pki: Folder) -> None:
     status.start()
     with pytest.raises(Failure, match="it does not speak TLS") as caught:
         await reach(ClientConfig((status.address,), tls=pki.files("client")))
-    assert "address of an API server" in caught.value.report.hint
+    assert "for an API server" in caught.value.report.hint
     await asyncio.to_thread(status.stop)
 
 

@@ -227,14 +227,14 @@ def test_a_cluster_that_does_not_run_or_is_gone_is_said_to_be(tmp_path: Path) ->
     assert "`pinnace up`" in refusal("127.0.0.1:2")[1], "none of its API servers was asked"
     folder.write(state.with_process("scheduler-0", DEAD))
     message, hint = refusal("127.0.0.1:1")
-    assert message == f"no cluster is running at {tmp_path}: all of its 2 processes have ended"
-    assert hint == f"start it with `pinnace start --data-dir {tmp_path}`: its objects are still there"
+    assert message == f"no cluster is running at {tmp_path}: all of its 2 processes have exited"
+    assert hint == f"start it with `pinnace start --data-dir {tmp_path}`; its objects are kept"
     folder.write(replace(state.with_process("scheduler-0", DEAD), stopped=True))
-    assert refusal("127.0.0.1:1")[0].endswith("it was stopped")
+    assert refusal("127.0.0.1:1")[0].endswith("it is stopped")
     folder.remove(Cluster.load(tmp_path).state)
     for tls in (gone, None):
         message, hint = refusal("127.0.0.1:1", tls=tls)
-        assert message == f"no cluster is running at {tmp_path}: there is none"
+        assert message == f"no cluster is running at {tmp_path}: it does not exist"
         assert f"`pinnace up --data-dir {tmp_path}`" in hint
 
 

@@ -124,10 +124,10 @@ async def test_waits_until_those_very_objects_are_gone() -> None:
     session = session_of(api)
     deleting = asyncio.ensure_future(delete_all(session, doomed, how()))
     async with asyncio.timeout(PATIENCE):
-        await until(lambda: session.waiting_for == "pod/a, pod/b to go")
+        await until(lambda: session.waiting_for == "the deletion of pod/a, pod/b")
         await api.of(PODS).remove("a", "default")
         await pods(api, "a")  # a namesake
-        await until(lambda: session.waiting_for == "pod/b to go")
+        await until(lambda: session.waiting_for == "the deletion of pod/b")
         assert not deleting.done()
         await api.of(PODS).remove("b", "default")
         await deleting

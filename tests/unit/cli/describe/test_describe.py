@@ -240,7 +240,7 @@ def test_a_pod_that_is_nowhere_yet() -> None:
 
 def test_a_pod_that_waits_while_nobody_leads_says_so() -> None:
     lines = text(pods.describe_pod(make_pod("a").build(), leaderless="scheduler"))
-    assert next(line for line in lines if line.startswith("Scheduling:")).endswith('waits: nobody leads election "scheduler"')
+    assert next(line for line in lines if line.startswith("Scheduling:")).endswith('waiting: election "scheduler" has no leader')
     assert not [line for line in text(pods.describe_pod(make_pod("a").build())) if line.startswith("Scheduling:")]
 
 
@@ -248,7 +248,7 @@ def test_a_pod_whose_scheduler_nothing_runs_says_so() -> None:
     unknown = 'no running scheduler has a profile named "x"; profiles: none'
     lines = text(pods.describe_pod(make_pod("a").build(), unknown=unknown))
     said = next(line for line in lines if line.startswith("Scheduling:"))
-    assert said.endswith('waits: no running scheduler has a profile named "x"; profiles: none')
+    assert said.endswith('waiting: no running scheduler has a profile named "x"; profiles: none')
 
 
 def test_which_pods_wait_for_the_clusters_schedulers() -> None:

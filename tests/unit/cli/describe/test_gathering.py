@@ -88,9 +88,9 @@ async def test_a_pod_whose_scheduler_nothing_runs_says_so() -> None:
         make_pod("b").build(),
         make_pod("c").scheduler("x").node("n").build(),
     )
-    says = 'waits: no running scheduler has a profile named "x"; profiles: '
+    says = 'waiting: no running scheduler has a profile named "x"; profiles: '
     assert [each.get("Scheduling") for each in await api.describe(PODS, lost, usual, bound)] == [
-        f"{says}none", 'waits: nobody leads election "scheduler"', None,
+        f"{says}none", 'waiting: election "scheduler" has no leader', None,
     ]  # fmt: skip
     api.led = [Election(name="scheduler", scheduler_names=["default-scheduler"])]
     assert [each.get("Scheduling") for each in await api.describe(PODS, lost, usual)] == [f"{says}default-scheduler", None]

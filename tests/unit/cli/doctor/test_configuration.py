@@ -44,7 +44,7 @@ def test_a_key_that_is_none(tmp_path: Path) -> None:
     key.write_text("x")
     key.chmod(0o600)
     (found,) = keys([key])
-    assert (found.level, found.message) == (Level.PROBLEM, f"{key} is no private key in PEM")
+    assert (found.level, found.message) == (Level.PROBLEM, f"{key} is not a PEM private key")
 
 
 def test_keys_that_others_can_read(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_what_is_no_certificate(tmp_path: Path) -> None:
     odd, gone = certificates([tmp_path / "odd.crt", tmp_path / "gone.crt"], lambda _: "make new ones", NOW)
     assert (odd.level, odd.message, odd.hint) == (
         Level.PROBLEM,
-        f"{tmp_path / 'odd.crt'}: it is no certificate in PEM",
-        "remove it; make new ones",
+        f"{tmp_path / 'odd.crt'}: not a PEM certificate",
+        "delete it; make new ones",
     )
     assert gone.level is Level.PROBLEM
 

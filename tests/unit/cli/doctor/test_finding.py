@@ -42,8 +42,8 @@ async def test_a_check_that_hangs_or_fails_has_found_that() -> None:
     found = await asyncio.wait_for(run(checks, 0.05), 5)
     ever.set()
     assert [(each.level, each.check, each.message) for each in found] == [
-        (Level.PROBLEM, "disk", "could not be checked in 0.05 s"),
-        (Level.PROBLEM, "server", "could not be checked in 0.05 s"),
-        (Level.PROBLEM, "files", "could not be checked: OSError: no such device"),
+        (Level.PROBLEM, "disk", "check timed out after 0.05 s"),
+        (Level.PROBLEM, "server", "check timed out after 0.05 s"),
+        (Level.PROBLEM, "files", "check failed: OSError: no such device"),
     ]
     assert problem("disk", "x").hint == ""

@@ -25,7 +25,7 @@ def test_this_machine_runs_these_tests() -> None:
 
 def test_a_python_that_is_too_old() -> None:
     found = the_only(machine.python((3, 9, 2)))
-    assert (found.level, found.message) == (Level.PROBLEM, "3.9.2, and 3.11 is needed")
+    assert (found.level, found.message) == (Level.PROBLEM, "3.9.2: 3.11 or later is required")
 
 
 def version_of(name: str) -> str:
@@ -37,27 +37,27 @@ def version_of(name: str) -> str:
 @pytest.mark.parametrize(
     ("needed", "said"),
     [
-        ("grpcio>=1.83", "all 1 are as needed"),
-        ("grpcio<2,>=1.83", "all 1 are as needed"),
-        ("grpcio<1.100,>=1.83", "grpcio is 1.100.0, and one before 1.100 is needed"),
-        ("protobuf>=7.35.1", "protobuf is 7.9rc1, and 7.35.1 is needed"),
+        ("grpcio>=1.83", "all 1 have a supported version"),
+        ("grpcio<2,>=1.83", "all 1 have a supported version"),
+        ("grpcio<1.100,>=1.83", "grpcio 1.100.0: a version before 1.100 is required"),
+        ("protobuf>=7.35.1", "protobuf 7.9rc1: 7.35.1 or later is required"),
         ("gone>=1", "gone is not installed"),
-        ('gone>=8; extra == "dev"', "all 0 are as needed"),
+        ('gone>=8; extra == "dev"', "all 0 have a supported version"),
     ],
 )
 def test_packages_are_compared_as_numbers_and_extras_are_left_out(needed: str, said: str) -> None:
     found = the_only(machine.packages([needed], version_of))
-    assert (found.message, found.level is Level.OK) == (said, said.endswith("as needed"))
+    assert (found.message, found.level is Level.OK) == (said, said.endswith("a supported version"))
 
 
 def test_all_packages_that_are_wrong_are_named() -> None:
     found = the_only(machine.packages(["protobuf>=7.35.1", "gone>=1"], version_of))
-    assert (found.level, found.message) == (Level.PROBLEM, "protobuf is 7.9rc1, and 7.35.1 is needed; gone is not installed")
+    assert (found.level, found.message) == (Level.PROBLEM, "protobuf 7.9rc1: 7.35.1 or later is required; gone is not installed")
 
 
 def test_each_package_that_pinnace_needs_is_looked_at() -> None:
     needed = [each for each in metadata.requires("pinnace") or [] if ";" not in each]
-    assert the_only(machine.packages()).message == f"all {len(needed)} are as needed"
+    assert the_only(machine.packages()).message == f"all {len(needed)} have a supported version"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def member(tmp_path: Path) -> Callable[..., ClusterState]:
     ("alarms", "message", "hint"),
     [
         ([], "no answer: connection refused", "log"),
-        (["NOSPACE"], "out of space, only reads and deletes work", "defragment"),
+        (["NOSPACE"], "out of space, only reads and deletes are possible", "defragment"),
         (["CORRUPT"], "alarm CORRUPT", "log"),
     ],
 )
@@ -54,4 +54,4 @@ async def test_status_tells_alarms_too(member: Callable[..., ClusterState], monk
 
 async def test_a_member_that_has_ended(member: Callable[..., ClusterState]) -> None:
     (found,) = await servers.processes(member(LOST, runs=False))
-    assert found.message == "etcd-0 does not run" and "docs/storage.md" in found.hint
+    assert found.message == "etcd-0 is not running" and "docs/storage.md" in found.hint

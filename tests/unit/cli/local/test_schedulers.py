@@ -54,7 +54,7 @@ async def test_the_leader_of_a_local_cluster(tmp_path: Path, capsys: pytest.Capt
 async def test_a_standby_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with scheduler("scheduler-1", leading=False) as standby:
         assert (await ask(standby, tmp_path)).name == "scheduler-1"
-    assert capsys.readouterr().err == "note: scheduler-1 is on standby: its state is what it would start to lead with\n"
+    assert capsys.readouterr().err == "note: scheduler-1 is on standby: this is the state with which it would become the leader\n"
 
 
 async def test_what_cannot_be_asked(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ async def test_what_cannot_be_asked(tmp_path: Path) -> None:
         return failed.value.report.lines[0], failed.value.report.code
 
     assert await failure("nowhere") == ('--http: "nowhere" is not HOST:PORT', ExitCode.USAGE)
-    assert await failure("") == (f"no schedulers of a local cluster are known in {tmp_path}", ExitCode.NOT_FOUND)
+    assert await failure("") == (f"no schedulers of a local cluster found in {tmp_path}", ExitCode.NOT_FOUND)
     dead = f"127.0.0.1:{Ports().next()}"
-    assert await failure(dead) == (f"no scheduler answers at {dead}: connection refused", ExitCode.UNAVAILABLE)
+    assert await failure(dead) == (f"no scheduler responds at {dead}: connection refused", ExitCode.UNAVAILABLE)
     async with scheduler("apiserver-0", leading=True) as other:
-        missing = f"{other} answers /debug/cache with 404 Not Found"
+        missing = f"{other} responds to /debug/cache with 404 Not Found"
         assert await failure(other, CacheDump) == (missing, ExitCode.UNAVAILABLE)
 
 
@@ -89,7 +89,7 @@ async def test_what_is_no_scheduler(answer: bytes, tmp_path: Path) -> None:
     async with says(answer) as other:
         with pytest.raises(Failure) as failed:
             await ask(other, tmp_path)
-    assert failed.value.report.lines[0].startswith(f"{other} does not answer like a scheduler")
+    assert failed.value.report.lines[0].startswith(f"{other} does not respond like a scheduler")
 
 
 async def test_an_answer_of_another_shape(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_an_answer_of_another_shape(tmp_path: Path) -> None:
     async with says(http(json.dumps(shown | {"counts": []}).encode())) as other:
         with pytest.raises(Failure) as failed:
             await ask(other, tmp_path)
-    assert failed.value.report.lines[0] == f"{other} does not answer like a scheduler: counts: expected an object"
+    assert failed.value.report.lines[0] == f"{other} does not respond like a scheduler: counts: expected an object"
 
 
 async def test_a_later_version(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_the_log_of_what_failed_to_start_is_shown(capsys: pytest.CaptureFixture[
     error = errors.StartFailed("etcd-0 exited with 1", logs={"etcd-0": ["no space left"], "etcd-1": []})
     with pytest.raises(Failure), running.translated():
         raise error
-    assert capsys.readouterr().err == "The last lines of the log of etcd-0:\n  | no space left\n"
+    assert capsys.readouterr().err == "Last lines of the log of etcd-0:\n  | no space left\n"
 
 
 def test_the_example_that_is_named_can_be_applied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -275,8 +275,8 @@ def test_what_other_commands_could_not_read_is_told_before_a_cluster_is_started(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("up", "--data-dir", ""), '"" is no folder'),
-        (("down", "--data-dir", ""), '"" is no folder'),
+        (("up", "--data-dir", ""), '"" is not a directory'),
+        (("down", "--data-dir", ""), '"" is not a directory'),
         (("up", "--stages", "nope"), '"nope" is no file, and none of fast, realistic, chaos'),
         (("pki", "folder", "--user", ""), '"": at most 64'),
     ],

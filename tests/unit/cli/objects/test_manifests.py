@@ -32,7 +32,7 @@ def test_a_link_to_nowhere_is_no_manifest_that_is_left_out(tmp_path: Path) -> No
 
 
 def test_what_has_no_end_is_not_read_to_its_end() -> None:
-    with pytest.raises(ManifestError, match=rf"/dev/zero:1: over {MAX_SIZE:,} bytes, the most that is read"):
+    with pytest.raises(ManifestError, match=rf"/dev/zero:1: exceeds the maximum size of {MAX_SIZE:,} bytes"):
         read(["/dev/zero"])
 
 

@@ -46,15 +46,15 @@ def test_parse(words: Sequence[str], targets: list[Target]) -> None:
     ("words", "message"),
     [
         ([], "you must specify the type of resource"),
-        ([","], '"," names no resource'),
+        ([","], '"," is not a resource'),
         (["podz"], 'unknown resource "podz"; did you mean "pod"?'),
         (["pods.v2"], 'unknown resource "pods.v2"'),
-        (["pod", "a/b"], '"a/b": a name has no slash'),
+        (["pod", "a/b"], '"a/b": a name cannot contain a slash'),
         (["pod/a", "b"], '"b": expected KIND/NAME'),
         (["pod/"], '"pod/": expected KIND/NAME'),
-        (["all", "web"], '"all" stands for several kinds'),
-        (["pods,all", "web"], '"all" stands for several kinds'),
-        (["all/web"], '"all" stands for several kinds'),
+        (["all", "web"], '"all" is a category of kinds'),
+        (["pods,all", "web"], '"all" is a category of kinds'),
+        (["all/web"], '"all" is a category of kinds'),
     ],
 )
 def test_mistakes_are_usage_errors(words: list[str], message: str) -> None:

@@ -60,7 +60,7 @@ def test_manifests_are_utf_8_whatever_the_locale(environment: dict[str, str]) ->
     done = pinnace("apply -f - <<< '{kind: Grüße, apiVersion: v1}'", environment=environment)
     assert "Grüße" in done.stderr.decode()
     done = pinnace("apply -f - <<< $'\\xff'", environment=environment)
-    assert done.stderr.startswith(b"stdin:1: not a text in UTF-8")
+    assert done.stderr.startswith(b"stdin:1: not valid UTF-8")
 
 
 @pytest.mark.parametrize(

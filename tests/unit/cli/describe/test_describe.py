@@ -240,7 +240,9 @@ def test_a_pod_that_is_nowhere_yet() -> None:
 
 def test_a_pod_that_waits_while_nobody_leads_says_so() -> None:
     lines = text(pods.describe_pod(make_pod("a").build(), leaderless="scheduler"))
-    assert next(line for line in lines if line.startswith("Scheduling:")).endswith('waiting: election "scheduler" has no leader')
+    assert next(line for line in lines if line.startswith("Scheduling:")).endswith(
+        'waiting: election "scheduler" has no leader'
+    )
     assert not [line for line in text(pods.describe_pod(make_pod("a").build())) if line.startswith("Scheduling:")]
 
 

@@ -52,7 +52,10 @@ def test_packages_are_compared_as_numbers_and_extras_are_left_out(needed: str, s
 
 def test_all_packages_that_are_wrong_are_named() -> None:
     found = the_only(machine.packages(["protobuf>=7.35.1", "gone>=1"], version_of))
-    assert (found.level, found.message) == (Level.PROBLEM, "protobuf 7.9rc1: 7.35.1 or later is required; gone is not installed")
+    assert (found.level, found.message) == (
+        Level.PROBLEM,
+        "protobuf 7.9rc1: 7.35.1 or later is required; gone is not installed",
+    )
 
 
 def test_each_package_that_pinnace_needs_is_looked_at() -> None:

@@ -54,7 +54,9 @@ async def test_the_leader_of_a_local_cluster(tmp_path: Path, capsys: pytest.Capt
 async def test_a_standby_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with scheduler("scheduler-1", leading=False) as standby:
         assert (await ask(standby, tmp_path)).name == "scheduler-1"
-    assert capsys.readouterr().err == "note: scheduler-1 is on standby: this is the state with which it would become the leader\n"
+    assert (
+        capsys.readouterr().err == "note: scheduler-1 is on standby: this is the state with which it would become the leader\n"
+    )
 
 
 async def test_what_cannot_be_asked(tmp_path: Path) -> None:

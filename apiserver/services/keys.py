@@ -41,7 +41,8 @@ class KeysService:
         """Return a page of keys. Raises Rejected (OUT_OF_RANGE) for a compacted revision."""
         limit = request.limit if 0 < request.limit <= MAX_KEYS else MAX_KEYS
         try:
-            page = await self._storage.page(request.prefix, after=request.after, limit=limit, revision=request.revision)
+            prefix = request.prefix or "/"  # etcd has no empty key
+            page = await self._storage.page(prefix, after=request.after, limit=limit, revision=request.revision)
         except Compacted as compacted:
             raise _compacted(compacted) from None
         ages = await self._ages(page.items) if request.leases else {}

@@ -41,6 +41,8 @@ EXPECTED: Mapping[str, set[StatusCode]] = {
     "Evict": {StatusCode.FAILED_PRECONDITION, StatusCode.RESOURCE_EXHAUSTED, *_CHANGING},
     "Logs": _OF_A_KUBELET,
     "Exec": _OF_A_KUBELET,
+    "Attach": _OF_A_KUBELET,
+    "PortForward": _OF_A_KUBELET,
     "Transfer": _CHANGING,
     "Check": {StatusCode.NOT_FOUND},
     "ServerReflectionInfo": {StatusCode.DEADLINE_EXCEEDED},  # a stream that says nothing

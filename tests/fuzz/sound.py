@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
 from apiserver.registry.strategies import STRATEGIES
 from apiserver.services.discovery import HEALTH, REFLECTION
-from pinnace.api import authorization_pb2, elections_pb2, metrics_pb2, tables_pb2, version_pb2
+from pinnace.api import authorization_pb2, elections_pb2, keys_pb2, metrics_pb2, tables_pb2, version_pb2
 from pinnace.api.authorization_pb2 import ResourceAttributes
 from pinnace.api.core_v1_pb2 import Binding
 from pinnace.api.elections_pb2 import CampaignRequest
@@ -35,6 +35,7 @@ def methods() -> Mapping[str, MethodDescriptor]:
     special = (
         elections_pb2.DESCRIPTOR.services_by_name["Elections"],
         authorization_pb2.DESCRIPTOR.services_by_name["Authorization"],
+        keys_pb2.DESCRIPTOR.services_by_name["Keys"],
         tables_pb2.DESCRIPTOR.services_by_name["Tables"],
         *metrics_pb2.DESCRIPTOR.services_by_name.values(),
         version_pb2.DESCRIPTOR.services_by_name["Version"],
@@ -112,6 +113,7 @@ def conversation(method: MethodDescriptor, rng: random.Random) -> list[Message]:
 _VALUES: Mapping[str, Sequence[Any]] = {
     "name": NAMES,
     "namespace": ("default", "team"),
+    "token": ("a-token",),
     "user": ("eve",),
     "patch": (b'{"metadata":{"labels":{"a":"b"}}}',),
     "type": (1, 2),

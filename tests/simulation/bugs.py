@@ -310,8 +310,8 @@ def _stale_update(surgery: Surgery) -> None:
 def _update_not_done(surgery: Surgery) -> None:
     """One update in three is answered with the object as it is, as if there were nothing to change."""
 
-    def judged(self: Store[Any], new: Any, present: Version[Any], by: Request, operation: Operation) -> Any:
-        final = original(self, new, present, by, operation)
+    def judged(self: Store[Any], new: Any, present: Version[Any], by: Request, operation: Operation, owners: Any) -> Any:
+        final = original(self, new, present, by, operation, owners)
         return Effect.NO_OP if operation is Operation.UPDATE and present.revision % 3 == 0 else final
 
     original = surgery.replace(Store, "_judged", judged)

@@ -54,7 +54,7 @@ async def test_names_are_completed(pinnace: Commands, client: Client) -> None:
         "top pod web": ["web-1", "web-2"],
         "why ": ["pods"],
         "why pod/db --node ": ["n"],
-        "create ": ["deployment", "job", "namespace"],
+        "create ": ["configmap", "deployment", "job", "namespace", "secret", "serviceaccount"],
     }
     assert {words: await offered(pinnace, words) for words in expected} == expected
 

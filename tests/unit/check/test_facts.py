@@ -47,9 +47,9 @@ def test_a_node() -> None:
     node = make_node("n").uid("u").build()
     node.status.allocatable.clear()
     node.status.allocatable["cpu"].string = "4"
-    assert facts_of(NODES.key_of(node), node.SerializeToString()) == NodeFacts("u", (("cpu", 4000),), open=True)
+    assert facts_of(NODES.key_of(node), node.SerializeToString()) == NodeFacts("u", (("cpu", 4000),), ready=False)
     node.spec.unschedulable = True
-    assert facts_of(NODES.key_of(node), node.SerializeToString()) == NodeFacts("u", (("cpu", 4000),), open=False)
+    assert facts_of(NODES.key_of(node), node.SerializeToString()) == NodeFacts("u", (("cpu", 4000),), open=False, ready=False)
 
 
 def test_the_others() -> None:
